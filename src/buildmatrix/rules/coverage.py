@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from buildmatrix.catalogue.architectures import GRADES, READY, Grade, grade
@@ -12,6 +12,7 @@ from buildmatrix.catalogue.products import architectures
 from buildmatrix.device_code.model import DeviceCode
 from buildmatrix.phrases import listing
 from buildmatrix.rules.artifacts import is_artifact
+from buildmatrix.rules.code_objects import CodeObjects, code_objects, prevailing
 from buildmatrix.rules.model import Finding, Fix, Severity
 from buildmatrix.rules.shipped import OwnedEvidence, finding_in_files, holder
 from buildmatrix.rules.subject import ImageSubject, once
@@ -29,6 +30,8 @@ class CodeFile:
     architectures: tuple[str, ...]
     #: Whether it holds code for some GPU that its bytes do not name, or was not read to its end.
     is_open: bool
+    #: None of a file that is no library: what loads it chooses among many of its kind.
+    objects: tuple[CodeObjects, ...] | None = None
 
     @property
     def path(self) -> str:
@@ -63,11 +66,18 @@ class Served:
     grade: Grade
     #: Whether nothing that has no name, or was not read, can serve it better.
     is_certain: bool
+    #: Whether that is what most objects have, and a few have better.
+    is_of_most: bool = False
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether there is nothing for the GPU, for sure."""
+        return self.grade == "none" and self.is_certain
 
 
 @dataclass(frozen=True, slots=True)
 class HolderCoverage:
-    """What one holder has for one GPU: the best that any of its files has."""
+    """What one holder has for one GPU: the best that any of its files has, or most objects have."""
 
     holder: CodeHolder
     served: Served
@@ -147,6 +157,7 @@ def code_holders(image: ImageSubject) -> tuple[CodeHolder, ...]:
     bring or what is text. What was compiled for one machine and that nobody installed is BM606's.
     """
     codes = _codes(image)
+    groups = {binary.path: binary.elf.code_groups for binary in image.inventory.binaries}
     alone = {
         artefact.path
         for artefact in image.inventory.artefacts
@@ -172,7 +183,12 @@ def code_holders(image: ImageSubject) -> tuple[CodeHolder, ...]:
                 or item.path in image.partial
                 or any(code.arch is None and code.size for code in loaded)
             )
-            files.setdefault(_holder(image, item), []).append(CodeFile(item, archs, is_open))
+            objects = (
+                code_objects(archs, loaded, groups[item.path]) if item.path in groups else None
+            )
+            files.setdefault(_holder(image, item), []).append(
+                CodeFile(item, archs, is_open, objects)
+            )
     return tuple(
         CodeHolder(
             name,
@@ -201,17 +217,27 @@ def _codes(image: ImageSubject) -> Mapping[str, tuple[DeviceCode, ...]]:
     return {path: codes for path, codes in pairs if codes}
 
 
-def _served(device: str, files: Iterable[CodeFile], *, is_open: bool = False) -> Served:
+def _served(device: str, files: Sequence[CodeFile], *, is_open: bool = False) -> Served:
     codes: set[str] = set()
     for file in files:
         codes.update(file.architectures)
         is_open |= file.is_open
     best = grade(device, codes)
+    most = _prevailing(device, files) if best != "none" and not is_open else None
+    if most is not None and most != best:
+        return Served(most, is_certain=True, is_of_most=True)
     # Code for devices that its name does not have may be for this one.
     is_open |= any(grade(device, [code]) == "unknown" for code in codes)
     if best in READY or not is_open:
         return Served(best, is_certain=True)
     return Served("unknown" if best == "none" else best, is_certain=False)
+
+
+def _prevailing(device: str, files: Sequence[CodeFile]) -> Grade | None:
+    """What most objects of libraries have, where nothing else serves a GPU."""
+    if any(file.objects is None and grade(device, file.architectures) != "none" for file in files):
+        return None
+    return prevailing(device, [item for file in files for item in file.objects or ()])
 
 
 def finding_of_holder(

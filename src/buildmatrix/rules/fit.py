@@ -18,7 +18,7 @@ from buildmatrix.rules import (
     minor_version_compatibility,
     unmet_requirement,
 )
-from buildmatrix.rules.coverage import Served, code_holders, coverage
+from buildmatrix.rules.coverage import code_holders, coverage
 from buildmatrix.rules.findings import split_owner
 from buildmatrix.rules.model import NODE_STATES, Finding, FitReason, NodeFit, NodeState
 from buildmatrix.rules.node_drivers import node_driver
@@ -35,7 +35,6 @@ _RULES: tuple[Callable[[ImageSubject, NodeClass], Iterator[Reason]], ...] = (
     kernel_driver.reasons,
     unmet_requirement.reasons,
 )
-_NOTHING = Served("none", is_certain=True)
 #: What makes a class what it is, and why.
 _Said = tuple[NodeState, FitReason]
 
@@ -140,13 +139,14 @@ def _devices(
     }
     for arch in archs:
         holders = coverage(image, arch).holders
-        lacking = [item for item in holders if item.served == _NOTHING]
+        lacking = [item for item in holders if item.served.is_missing]
         for item in holders:
             grade = item.served.grade
             holder = item.holder
             name = split_owner(holder.owner)[0]
-            if item.served == _NOTHING:
-                text = f"{holder.name} has no device code for {arch}"
+            if item.served.is_missing:
+                some = "next to no" if item.served.is_of_most else "no"
+                text = f"{holder.name} has {some} device code for {arch}"
                 is_refused = name in errors or len(lacking) == len(holders)
                 state: NodeState = "refused" if is_refused else "ok"
                 yield state, FitReason("BM402", text, distribution=name)

@@ -30,7 +30,12 @@ def check(image: ImageSubject) -> Iterator[Finding]:
         holder = item.holder
         missing = _served(covered, index, "none")
         if missing:
-            yield _missing(image, holder, missing)
+            of_most = [
+                device.arch
+                for device, result in covered
+                if device in missing and result.holders[index].served.is_of_most
+            ]
+            yield _missing(image, holder, missing, of_most)
         unknown = _served(covered, index, "unknown")
         # What was not read yet is said by the depth of the look.
         if unknown and not holder.is_partial:
@@ -51,14 +56,20 @@ def _served(
     return [device for device, result in covered if result.holders[index].served.grade == grade]
 
 
-def _missing(image: ImageSubject, holder: CodeHolder, missing: Sequence[RequiredDevice]) -> Finding:
+def _missing(
+    image: ImageSubject,
+    holder: CodeHolder,
+    missing: Sequence[RequiredDevice],
+    of_most: Sequence[str],
+) -> Finding:
     lives = any(device.node_classes for device in missing) and _is_loaded(image, holder)
     return finding_of_holder(
         "BM402",
         image,
         holder,
         f"{holder.name} has no device code for {listing(map(str, missing))}: kernels fail there "
-        f"with `no kernel image`; it has {listing(holder.architectures, _MOST_NAMED)}",
+        f"with `no kernel image`; it has {listing(holder.architectures, _MOST_NAMED)}"
+        + (f", that for {listing(of_most)} in next to none of its objects" if of_most else ""),
         severity="error" if lives else None,
         fix=better_build(holder, [device.arch for device in missing]),
     )

@@ -25,6 +25,11 @@ def check(image: ImageSubject) -> Iterator[Finding]:
         ]
         if not late:
             continue
+        of_most = [
+            device.arch
+            for device, result in covered
+            if device in late and result.holders[index].served.is_of_most
+        ]
         usual = all(is_portable(arch) for arch in holder.architectures)
         lives = any(device.node_classes for device in late) and not usual
         yield finding_of_holder(
@@ -32,7 +37,8 @@ def check(image: ImageSubject) -> Iterator[Finding]:
             image,
             holder,
             f"{holder.name} has no binary code for {listing(map(str, late))}: the driver compiles "
-            "its portable code at the first start, which can take minutes",
+            "its portable code at the first start, which can take minutes"
+            + (f"; few of its objects have some for {listing(of_most)}" if of_most else ""),
             severity=None if lives else "note",
             fix=better_build(holder, [device.arch for device in late]),
         )

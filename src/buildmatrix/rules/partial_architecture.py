@@ -9,11 +9,13 @@ from buildmatrix.catalogue.architectures import READY, grade, is_bound
 from buildmatrix.device_code.kernels import readable_name
 from buildmatrix.device_code.model import CodeGroup
 from buildmatrix.phrases import count, listing
+from buildmatrix.rules.code_objects import WORTH, portable
 from buildmatrix.rules.coverage import (
     CodeFile,
     CodeHolder,
     RequiredDevice,
     code_holders,
+    coverage,
     finding_of_holder,
     required_devices,
 )
@@ -21,9 +23,6 @@ from buildmatrix.rules.missing_architecture import better_build
 from buildmatrix.rules.model import Finding
 from buildmatrix.rules.subject import ImageSubject
 
-#: Bytes of objects that are worth a word when all that they lack is binary code: less is compiled
-#: in a second.
-WORTH = 1_000_000
 #: Kernels that a message names, and letters of each.
 _MOST_NAMED = 3
 _LONGEST_NAME = 80
@@ -55,8 +54,14 @@ def check(image: ImageSubject) -> Iterator[Finding]:
         for binary in image.inventory.binaries
         if devices and binary.elf.code_groups
     }
-    for holder in code_holders(image) if groups else ():
-        gaps = [gap for file in holder.files for gap in _gaps(file, groups, devices)]
+    for index, holder in enumerate(code_holders(image) if groups else ()):
+        # Where most objects lack it, that is said of the holder (BM402, BM403).
+        some = [
+            device
+            for device in devices
+            if not coverage(image, device.arch).holders[index].served.is_of_most
+        ]
+        gaps = [gap for file in holder.files for gap in _gaps(file, groups, some)]
         gaps.sort(key=lambda gap: (gap.is_late, -gap.objects, gap.file.path))
         if gaps:
             yield _finding(image, holder, gaps)
@@ -73,8 +78,6 @@ def _gaps(
         for group in groups_of.get(file.path, ())
         if set(group.architectures) <= set(file.architectures)
     ]
-    # Where code was linked, the objects that it was linked from have what can still be compiled.
-    portable = [arch for group in groups if group.is_relocatable for arch in group.architectures]
     compared = [
         group
         for group in groups
@@ -82,8 +85,10 @@ def _gaps(
     ]
     by_gap: dict[tuple[tuple[CodeGroup, ...], bool], list[RequiredDevice]] = {}
     for device in devices:
-        late = [arch for arch in portable if grade(device.arch, [arch]) == "jit"]
-        grades = {group: grade(device.arch, (*group.architectures, *late)) for group in compared}
+        grades = {
+            group: grade(device.arch, (*group.architectures, *portable(group, groups)))
+            for group in compared
+        }
         for lacks, is_late in (("none", False), ("jit", True)):
             lacking = tuple(group for group, served in grades.items() if served == lacks)
             better = READY if is_late else (*READY, "jit")

@@ -88,8 +88,8 @@ def test_all_files_of_a_distribution_are_one_finding_about_the_worst() -> None:
 
 
 def test_objects_with_portable_code_alone_are_a_note_from_a_megabyte_on() -> None:
-    most = group(249, "sm_80", "sm_90", "compute_90")
-    late = group(1149, "sm_80", "compute_90", kernels=["Cast"])
+    most = group(1149, "sm_80", "sm_90", "compute_90")
+    late = group(249, "sm_80", "compute_90", kernels=["Cast"])
     where = machines("sm_90")
     one = only(found(where, library("a.so", most, late)), "BM404")
     assert one.severity == "note"
