@@ -69,6 +69,19 @@ def newest_driver(backend: str, catalogue: Catalogue) -> str | None:
     return max(drivers, key=_numbers, default=None)
 
 
+def has_tables(backend: str, catalogue: Catalogue) -> bool:
+    """Whether anything says which runtimes of a backend run on which driver."""
+    return any(
+        of_backend(table, backend)
+        for table in (
+            catalogue.toolkit_drivers,
+            catalogue.driver_pairs,
+            catalogue.driver_floors,
+            catalogue.driver_releases,
+        )
+    )
+
+
 def is_beyond(driver: VersionRange, backend: str, catalogue: Catalogue) -> bool:
     """Whether a driver is of a newer branch than every row of the tables."""
     newest = newest_driver(backend, catalogue)

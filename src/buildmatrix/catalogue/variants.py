@@ -61,6 +61,8 @@ class Fit:
 
     state: State
     reason: str = ""
+    #: Whether it is unknown because the catalogue does not have it.
+    is_strange: bool = False
 
 
 def promises(properties: Sequence[str], catalogue: Catalogue) -> tuple[Promise, ...]:
@@ -110,11 +112,12 @@ def fit(promise: Promise, target: Target, node: NodeClass | None, catalogue: Cat
     """Whether the machines of `node` support a property; without one, those of `target`."""
     if promise.owned is None:
         name = f"{promise.namespace} :: {promise.feature}"
-        return Fit("unknown", f"the catalogue does not know {name}")
+        return Fit("unknown", f"the catalogue does not know {name}", is_strange=True)
     if promise.is_foreign(target.backend, catalogue):
         return Fit("no", f"{promise} is for the backend {promise.owned.backend}")
     if promise.meaning is None:
-        return Fit("unknown", f"the catalogue does not know the value of {promise}")
+        reason = f"the catalogue does not know the value of {promise}"
+        return Fit("unknown", reason, is_strange=True)
     match promise.means:
         case "device-code":
             return _device_code(promise, promise.meaning, target, node, catalogue)

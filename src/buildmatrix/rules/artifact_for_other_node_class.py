@@ -16,9 +16,11 @@ from buildmatrix.catalogue.products import architectures
 from buildmatrix.elf.isa import level_number
 from buildmatrix.phrases import listing
 from buildmatrix.rules.artifacts import Artifact, artifacts
-from buildmatrix.rules.findings import chain_to_file, finding
-from buildmatrix.rules.model import SEVERITY_RANK, Finding, Fix, Severity
-from buildmatrix.rules.subject import ImageSubject
+from buildmatrix.rules.findings import chain_to_file, finding, split_owner
+from buildmatrix.rules.model import SEVERITY_RANK, Finding, FitReason, Fix, NodeState, Severity
+from buildmatrix.rules.node_reasons import Said
+from buildmatrix.rules.subject import ImageSubject, once
+from buildmatrix.spec.model import NodeClass
 
 #: Architectures that a message lists.
 _MOST_NAMED = 8
@@ -45,6 +47,8 @@ class _Reason:
     severity: Severity
     #: Whether it only says which node classes leave it open.
     is_open: bool = False
+    #: What a node class is by a reason that is the same for all of them.
+    state: NodeState = "ok"
 
 
 def check(image: ImageSubject) -> Iterator[Finding]:
@@ -62,17 +66,72 @@ def unfit_caches(image: ImageSubject) -> frozenset[str]:
     )
 
 
-def _judged(image: ImageSubject) -> Iterator[tuple[Artifact, list[_Reason]]]:
-    machines = [
-        _Machines(node.name, architectures(node, image.catalogue), level_number(node.cpu))
-        for node in image.target.node_classes
-    ]
+@once
+def _judged(image: ImageSubject) -> tuple[tuple[Artifact, list[_Reason]], ...]:
+    machines = [_machines(image, node) for node in image.target.node_classes]
+    judged = []
     for artifact in artifacts(image):
         reasons = [*_versions(image, artifact)]
         if artifact.owner is None:
             reasons += _devices(image, artifact, machines)
         if reasons:
-            yield artifact, reasons
+            judged.append((artifact, reasons))
+    return tuple(judged)
+
+
+def _machines(image: ImageSubject, node: NodeClass) -> _Machines:
+    return _Machines(node.name, architectures(node, image.catalogue), level_number(node.cpu))
+
+
+def worth(image: ImageSubject, node: NodeClass) -> Iterator[Said]:
+    """What the artifacts of an image are worth on one node class, for the grid.
+
+    Of several that do the same the one that fits counts: an image may bring an engine for each
+    class.
+    """
+    machines = _machines(image, node)
+    every = artifacts(image)
+    has_finding = {artifact.path for artifact, _ in _judged(image)}
+    served = {item.title for item in every if _state(item, machines) == "ok"}
+    for artifact in every:
+        rule = "BM606" if artifact.path in has_finding else ""
+        name = split_owner(artifact.owner)[0]
+        about = f"{artifact.path} ({artifact.title})"
+        for reason in _versions(image, artifact):
+            yield reason.state, FitReason(rule, f"{about} {reason.text}", distribution=name)
+        state = _state(artifact, machines) if artifact.owner is None else "ok"
+        if state != "ok":
+            text = f"{about} {_worth(artifact, machines, state)}"
+            is_spare = state == "refused" and artifact.title in served
+            yield "ok" if is_spare else state, FitReason(rule, text)
+
+
+def _worth(artifact: Artifact, machines: _Machines, state: NodeState) -> str:
+    archs = listing(artifact.architectures, _MOST_NAMED)
+    by = ", as its name says" if artifact.is_by_name else ""
+    if not archs:
+        return f"may not run: {artifact.note or 'its format does not say on what it does'}"
+    if not machines.architectures and (artifact.level is None or machines.level is None):
+        return f"is for {archs}{by}, and {machines.name} does not say what it has"
+    if state == "jit":
+        return f"is for {archs}{by}, and is compiled again"
+    return f"is for {archs}{by}, and {'may not' if state == 'undecided' else 'does not'} run"
+
+
+def _state(artifact: Artifact, machines: _Machines) -> NodeState:
+    """What one artifact does on one kind of machine, whatever others do in its place."""
+    if artifact.level is not None:
+        if machines.level is None or artifact.level <= machines.level:
+            return "undecided" if machines.level is None else "ok"
+        is_compiled_again = artifact.library is not None and not artifact.library.refused
+        return "jit" if is_compiled_again else "refused"
+    if not artifact.architectures or not machines.architectures:
+        return "undecided"
+    if _fits(artifact, machines):
+        return "ok"
+    if artifact.is_cache:
+        return "jit"
+    return "undecided" if artifact.is_by_name else "refused"
 
 
 def _finding(image: ImageSubject, artifact: Artifact, reasons: Sequence[_Reason]) -> Finding:
@@ -203,6 +262,7 @@ def _versions(image: ImageSubject, artifact: Artifact) -> Iterator[_Reason]:
             else "compiles it again, or refuses it"
         ),
         "warning" if may_load or not entry.refused else "error",
+        state="undecided" if may_load else "refused" if entry.refused else "jit",
     )
 
 

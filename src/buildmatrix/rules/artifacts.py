@@ -15,7 +15,7 @@ from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.names import matches_any
 from buildmatrix.elf.isa import level_number
 from buildmatrix.inventory.model import Artefact, Inventory
-from buildmatrix.rules.subject import ImageSubject
+from buildmatrix.rules.subject import ImageSubject, once
 
 #: Objects for one architecture, of which a program picks what fits.
 _OBJECTS = frozenset({"cubin", "hsaco", "zebin"})
@@ -71,7 +71,8 @@ def is_artifact(artefact: Artefact, inventory: Inventory) -> bool:
     )
 
 
-def artifacts(image: ImageSubject) -> Iterator[Artifact]:
+@once
+def artifacts(image: ImageSubject) -> tuple[Artifact, ...]:
     """All of an image that are not another backend's, by path; of what is installed, networks."""
     evidence: dict[str, list[Evidence]] = {}
     for item in image.evidence:
@@ -84,10 +85,16 @@ def artifacts(image: ImageSubject) -> Iterator[Artifact]:
             continue
         if is_artifact(artefact, image.inventory) or artefact.kind in _NETWORKS:
             groups.setdefault(_place(artefact), []).append(artefact)
-    for _, group in sorted(groups.items()):
-        held = [item for artefact in group for item in evidence.get(artefact.path, [])]
-        yield _artifact(image, group, held)
-    yield from _caches(image)
+    ordered = [group for _, group in sorted(groups.items())]
+    return (
+        *(
+            _artifact(
+                image, group, [item for part in group for item in evidence.get(part.path, [])]
+            )
+            for group in ordered
+        ),
+        *_caches(image),
+    )
 
 
 def _place(artefact: Artefact) -> str:

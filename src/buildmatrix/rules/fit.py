@@ -1,7 +1,8 @@
 """The grid of targets and node classes: what an image does on each class that its target runs on.
 
-It is made of the reasons that BM701 to BM705 make their findings of, of what the device code of the
-image is worth on the devices, and of what is not known.
+It is made of the reasons that BM701 to BM705 and BM710 make their findings of, of what device code,
+artifacts, wheel variants and files for some processors are worth there, and of what the
+specification does not say.
 """
 
 from __future__ import annotations
@@ -12,17 +13,21 @@ from dataclasses import replace
 from buildmatrix.catalogue import drivers
 from buildmatrix.catalogue.products import architectures
 from buildmatrix.rules import (
+    artifact_for_other_node_class,
     driver_too_old,
     forward_compatibility_package,
+    host_instruction_level,
     kernel_driver,
     minor_version_compatibility,
+    undecided_on_node_class,
     unmet_requirement,
+    variant_against_bytes,
 )
 from buildmatrix.rules.coverage import code_holders, coverage
 from buildmatrix.rules.findings import split_owner
 from buildmatrix.rules.model import NODE_STATES, Finding, FitReason, NodeFit, NodeState
 from buildmatrix.rules.node_drivers import node_driver
-from buildmatrix.rules.node_reasons import Reason
+from buildmatrix.rules.node_reasons import Reason, Said
 from buildmatrix.rules.runtime_versions import runtimes
 from buildmatrix.rules.subject import ImageSubject
 from buildmatrix.spec.model import NodeClass
@@ -34,9 +39,14 @@ _RULES: tuple[Callable[[ImageSubject, NodeClass], Iterator[Reason]], ...] = (
     forward_compatibility_package.reasons,
     kernel_driver.reasons,
     unmet_requirement.reasons,
+    undecided_on_node_class.reasons,
 )
-#: What makes a class what it is, and why.
-_Said = tuple[NodeState, FitReason]
+#: Rules of which a node class is only a part.
+_PARTLY: tuple[Callable[[ImageSubject, NodeClass], Iterator[Said]], ...] = (
+    artifact_for_other_node_class.worth,
+    variant_against_bytes.worth,
+    host_instruction_level.worth,
+)
 
 
 def fits(image: ImageSubject, findings: Collection[Finding]) -> tuple[NodeFit, ...]:
@@ -72,7 +82,7 @@ def accepted(cells: Iterable[NodeFit], findings: Collection[Finding]) -> tuple[N
 
 
 def _fit(image: ImageSubject, node: NodeClass, findings: Collection[Finding]) -> NodeFit:
-    said: list[_Said] = [
+    said: list[Said] = [
         (
             reason.state,
             FitReason(reason.rule, reason.text, distribution=split_owner(reason.owner)[0]),
@@ -80,6 +90,7 @@ def _fit(image: ImageSubject, node: NodeClass, findings: Collection[Finding]) ->
         for rule in _RULES
         for reason in rule(image, node)
     ]
+    said += (item for rule in _PARTLY for item in rule(image, node))
     said += _driver(image, node)
     said += _devices(image, node, findings)
     said.sort(key=lambda item: -NODE_STATES.index(item[0]))
@@ -87,23 +98,12 @@ def _fit(image: ImageSubject, node: NodeClass, findings: Collection[Finding]) ->
     return NodeFit(node.name, state, tuple(dict.fromkeys(reason for _, reason in said)))
 
 
-def _driver(image: ImageSubject, node: NodeClass) -> Iterator[_Said]:
-    """What is not known of the driver, and what cures it."""
+def _driver(image: ImageSubject, node: NodeClass) -> Iterator[Said]:
+    """What the specification does not say of the driver, and what cures it."""
     catalogue, backend = image.catalogue, image.backend
-    has_tables = bool(
-        drivers.of_backend(catalogue.toolkit_drivers, backend)
-        or drivers.of_backend(catalogue.driver_pairs, backend)
-        or drivers.of_backend(catalogue.driver_floors, backend)
-        or drivers.of_backend(catalogue.driver_releases, backend)
-    )
-    present = runtimes(image)
-    if not has_tables or not present:
+    if not drivers.has_tables(backend, catalogue) or not runtimes(image):
         return
     driver = version_range(node.driver)
-    known = [runtime for runtime in present if runtime.version is not None]
-    if not known:
-        yield "undecided", FitReason("", f"the version of {present[0].name} is not known")
-        return
     if driver.lowest is None:
         has = f"driver {node.driver}, which has no lowest version" if node.driver else "no driver"
         yield "undecided", FitReason("", f"{node.name} names {has}")
@@ -115,17 +115,12 @@ def _driver(image: ImageSubject, node: NodeClass) -> Iterator[_Said]:
     fit = node_driver(image, node)
     if fit is None:
         return
-    if fit.verdict == "unknown" and fit.runtime is not None:
-        text = f"no table has the toolkit of {fit.runtime.name} ({fit.runtime.version})"
-        yield "undecided", FitReason("", text)
     if fit.is_cured and fit.verdict in ("line", "refused") and fit.compat is not None:
         text = f"{fit.name}; the forward-compatibility package {fit.compat.path} stands in for it"
         yield "compat-package", FitReason("", text)
 
 
-def _devices(
-    image: ImageSubject, node: NodeClass, findings: Collection[Finding]
-) -> Iterator[_Said]:
+def _devices(image: ImageSubject, node: NodeClass, findings: Collection[Finding]) -> Iterator[Said]:
     """What the device code is worth on the devices."""
     archs = architectures(node, image.catalogue)
     if not archs:

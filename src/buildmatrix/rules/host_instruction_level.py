@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import groupby
 
 from buildmatrix.elf.isa import level_number
 from buildmatrix.inventory.model import Binary
 from buildmatrix.phrases import listing
 from buildmatrix.rules.findings import chain_to_file, finding, split_owner
-from buildmatrix.rules.model import SEVERITY_RANK, Finding, Fix, Severity
+from buildmatrix.rules.model import SEVERITY_RANK, Finding, FitReason, Fix, NodeState, Severity
+from buildmatrix.rules.node_reasons import Said
 from buildmatrix.rules.shipped import holder
-from buildmatrix.rules.subject import ImageSubject
+from buildmatrix.rules.subject import ImageSubject, once
 from buildmatrix.spec.model import NodeClass
 
 #: Below such a folder, ld.so looks for what its processor can run, and nowhere else.
 _DISPATCHED = "glibc-hwcaps/"
+#: What a cell of the grid is by a file that the processor refuses: what nothing loads for sure may
+#: never be loaded.
+_STATES: dict[Severity, NodeState] = {"error": "refused", "warning": "undecided", "note": "ok"}
 
 
 def check(image: ImageSubject) -> Iterator[Finding]:
@@ -29,14 +32,37 @@ def check(image: ImageSubject) -> Iterator[Finding]:
         for node in image.target.node_classes
         if (level := level_number(node.cpu)) is not None
     ]
-    refused = [
-        (binary, nodes)
-        for binary in image.inventory.loadable
-        if (nodes := [node for node, level in classes if _is_refused(binary, level)])
-    ]
-    refused.sort(key=lambda item: (item[0].owner or "", item[0].path))
-    for owner, group in groupby(refused, key=lambda item: item[0].owner):
-        yield _finding(image, owner, list(group))
+    refused: dict[str | None, dict[str, Binary]] = {}
+    for level in {level for _, level in classes}:
+        for owner, binaries in _refused(image, level):
+            refused.setdefault(owner, {}).update((binary.path, binary) for binary in binaries)
+    for owner, by_path in sorted(refused.items(), key=lambda item: item[0] or ""):
+        binaries = [binary for _, binary in sorted(by_path.items())]
+        nodes = [
+            node
+            for node, level in classes
+            if any(_is_refused(binary, level) for binary in binaries)
+        ]
+        yield _finding(image, owner, binaries, nodes)
+
+
+def worth(image: ImageSubject, node: NodeClass) -> Iterator[Said]:
+    """What the processors of a node class make of the files, for the grid."""
+    level = level_number(node.cpu)
+    for owner, binaries in _refused(image, level) if level is not None else ():
+        first, severity = _worst(image, binaries)
+        text = f"{_about(owner, binaries)}, and {node.name} has {node.cpu}{_use(image, first)}"
+        yield _STATES[severity], FitReason("BM709", text, distribution=split_owner(owner)[0])
+
+
+@once
+def _refused(image: ImageSubject, level: int) -> tuple[tuple[str | None, list[Binary]], ...]:
+    """The files that processors of a level would load, and cannot, by their owners."""
+    refused: dict[str | None, list[Binary]] = {}
+    for binary in image.inventory.loadable:
+        if _is_refused(binary, level):
+            refused.setdefault(binary.owner, []).append(binary)
+    return tuple(sorted(refused.items(), key=lambda item: item[0] or ""))
 
 
 def _is_refused(binary: Binary, level: int) -> bool:
@@ -50,19 +76,16 @@ def _is_refused(binary: Binary, level: int) -> bool:
 
 
 def _finding(
-    image: ImageSubject, owner: str | None, refused: list[tuple[Binary, list[NodeClass]]]
+    image: ImageSubject, owner: str | None, refused: list[Binary], classes: list[NodeClass]
 ) -> Finding:
-    judged = [(binary, _severity(image, binary)) for binary, _ in refused]
-    first, severity = max(judged, key=lambda item: SEVERITY_RANK[item[1]])
-    nodes = {node.name: node.cpu for _, nodes in refused for node in nodes}
-    need = max((binary.elf.isa_needed or "" for binary, _ in refused), key=_number)
+    first, severity = _worst(image, refused)
+    nodes = {node.name: node.cpu for node in classes}
     name, _ = split_owner(owner)
-    files = listing(sorted(_base(binary) for binary, _ in refused))
     machines = listing(f"{node} has {cpu}" for node, cpu in nodes.items())
     return finding(
         "BM709",
         image,
-        f"{holder(owner)} has {files}, which needs {need}, and {machines}: ld.so of glibc 2.33 and "
+        f"{_about(owner, refused)}, and {machines}: ld.so of glibc 2.33 and "
         f"newer refuses to load it there{_use(image, first)}",
         severity=severity,
         owner=owner,
@@ -75,6 +98,18 @@ def _finding(
             f"{listing(nodes)}",
         ),
     )
+
+
+def _about(owner: str | None, refused: list[Binary]) -> str:
+    files = listing(sorted(_base(binary) for binary in refused))
+    need = max((binary.elf.isa_needed or "" for binary in refused), key=_number)
+    return f"{holder(owner)} has {files}, which needs {need}"
+
+
+def _worst(image: ImageSubject, refused: list[Binary]) -> tuple[Binary, Severity]:
+    """The file that matters most, and how bad it is."""
+    judged = ((binary, _severity(image, binary)) for binary in refused)
+    return max(judged, key=lambda item: SEVERITY_RANK[item[1]])
 
 
 def _severity(image: ImageSubject, binary: Binary) -> Severity:

@@ -283,6 +283,11 @@ class NodeFit:
     #: The worst first; none where nothing is to be said.
     reasons: tuple[FitReason, ...] = ()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it is not known, and nobody accepted that."""
+        return self.state == "undecided" and not self.reasons[0].waived
+
 
 @dataclass(frozen=True, slots=True)
 class TargetResult:

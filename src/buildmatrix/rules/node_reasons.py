@@ -12,10 +12,19 @@ from itertools import groupby
 
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.rules.findings import chain_to_file, finding
-from buildmatrix.rules.model import SEVERITY_RANK, Finding, Fix, NodeState, Severity
+from buildmatrix.rules.model import (
+    SEVERITY_RANK,
+    Finding,
+    FitReason,
+    Fix,
+    NodeState,
+    Severity,
+)
 from buildmatrix.rules.subject import ImageSubject
 from buildmatrix.spec.model import NodeClass
 
+#: What makes a cell of the grid what it is, and why.
+Said = tuple[NodeState, FitReason]
 #: Node classes that a message says everything about.
 _MOST_NAMED = 4
 

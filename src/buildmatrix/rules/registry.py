@@ -20,8 +20,9 @@ Scope = Literal["lock", "wheels", "files", "image", "advisories", "run"]
 #: `file`: what a file holds, which could not be read;
 #: `wheel`: what a distribution holds, as it has no wheel;
 #: `license`: what the license of a distribution is;
+#: `node`: what an image does on a node class;
 #: `advisories`: what is known against a distribution.
-Unknown = Literal["", "file", "wheel", "license", "advisories"]
+Unknown = Literal["", "file", "wheel", "license", "node", "advisories"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class Rule:
     severity: Severity
     summary: str
     scope: Scope
-    #: A file, a wheel or a license leaves a run undecided, unless the finding is a note or waived.
+    #: All but advisories leave a run undecided, unless the finding is a note or waived.
     unknown: Unknown = ""
     #: Kinds of fixes that cure several findings at once, which are then read as one.
     shared_fixes: tuple[str, ...] = ()
@@ -48,7 +49,7 @@ class Rule:
     @property
     def is_open(self) -> bool:
         """Whether it says what nobody knows of something that was to be judged."""
-        return self.unknown in ("file", "wheel", "license")
+        return self.unknown in ("file", "wheel", "license", "node")
 
     @property
     def module(self) -> str:
@@ -218,6 +219,14 @@ RULES: tuple[Rule, ...] = (
         "error",
         "a file needs instructions that a node class lacks",
         "files",
+    ),
+    Rule(
+        "BM710",
+        "undecided-on-node-class",
+        "warning",
+        "nobody knows if it runs on a node class",
+        "image",
+        unknown="node",
     ),
     Rule(
         "BM801",

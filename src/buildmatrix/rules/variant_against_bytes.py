@@ -7,14 +7,15 @@ from fnmatch import fnmatchcase
 
 from buildmatrix.catalogue.architectures import READY, grade
 from buildmatrix.catalogue.names import demangle
-from buildmatrix.catalogue.variants import RUNNING, Promise, fit, promises, version_of
+from buildmatrix.catalogue.variants import RUNNING, Fit, Promise, fit, promises, version_of
 from buildmatrix.elf.isa import level_number
 from buildmatrix.inventory.model import Binary, Distribution
 from buildmatrix.phrases import listing
 from buildmatrix.rules.belonging import title
 from buildmatrix.rules.coverage import code_holders
 from buildmatrix.rules.findings import chain_to_file, finding
-from buildmatrix.rules.model import Finding, Fix
+from buildmatrix.rules.model import Finding, FitReason, Fix
+from buildmatrix.rules.node_reasons import Said
 from buildmatrix.rules.subject import ImageSubject
 from buildmatrix.spec.model import NodeClass
 
@@ -32,7 +33,7 @@ def check(image: ImageSubject) -> Iterator[Finding]:
             continue
         promised = promises(item.variant.properties, image.catalogue)
         problem = _foreign(image, promised) or _false(image, item, promised)
-        fault = "; ".join(problem) or "; ".join(_unfit(image, promised))
+        fault = "; ".join(problem) or "; ".join(_unfit(image, item))
         if fault:
             yield _finding(image, item, fault)
 
@@ -148,28 +149,54 @@ def _binaries(image: ImageSubject, owner: str) -> Iterator[Binary]:
     return (binary for binary in image.inventory.loadable if binary.owner == owner)
 
 
-def _unfit(image: ImageSubject, promised: Sequence[Promise]) -> Iterator[str]:
+def worth(image: ImageSubject, node: NodeClass) -> Iterator[Said]:
+    """Which variants a node class does not support, for the grid.
+
+    What is false is no reason: other rules judge the bytes. What is strange is BM710's.
+    """
+    for item in image.inventory.distributions:
+        for lacking in unsupported(image, item, node):
+            text = f"{_about(item)}: {lacking.reason}"
+            if lacking.state == "no":
+                yield "refused", FitReason("BM708", text, distribution=item.name)
+            elif not lacking.is_strange:
+                yield "undecided", FitReason("", text)
+
+
+def unsupported(image: ImageSubject, item: Distribution, node: NodeClass | None) -> Iterator[Fit]:
+    """For each feature of a variant of which no value is supported: why, or why nobody knows."""
+    features: dict[tuple[str, str], list[Fit]] = {}
+    for asked in promises(item.variant.properties if item.variant else (), image.catalogue):
+        result = fit(asked, image.target, node, image.catalogue)
+        features.setdefault((asked.namespace, asked.feature), []).append(result)
+    for fits in features.values():
+        first = {result.state: result for result in reversed(fits)}
+        if "yes" not in first:
+            yield first.get("unknown") or first["no"]
+
+
+def _unfit(image: ImageSubject, item: Distribution) -> Iterator[str]:
     """What machines of the target do not support: of each feature one value is enough."""
-    features: dict[tuple[str, str], list[Promise]] = {}
-    for item in promised:
-        features.setdefault((item.namespace, item.feature), []).append(item)
     nodes: Sequence[NodeClass | None] = image.target.node_classes or (None,)
     for node in nodes:
-        for items in features.values():
-            fits = [fit(item, image.target, node, image.catalogue) for item in items]
-            if all(result.state == "no" for result in fits):
-                where = f"node class {node.name}" if node is not None else "the target"
-                yield f"{where} does not support it: {fits[0].reason}"
-                break
+        refused = (each for each in unsupported(image, item, node) if each.state == "no")
+        lacking = next(refused, None)
+        if lacking is not None:
+            where = f"node class {node.name}" if node is not None else "the target"
+            yield f"{where} does not support it: {lacking.reason}"
+
+
+def _about(item: Distribution) -> str:
+    label = item.variant.label if item.variant is not None else ""
+    return f"{item.name} {item.version} is the variant {label}"
 
 
 def _finding(image: ImageSubject, item: Distribution, fault: str) -> Finding:
-    label = item.variant.label if item.variant is not None else ""
     owner = f"{item.name}=={item.version}"
     return finding(
         "BM708",
         image,
-        f"{item.name} {item.version} is the variant {label}: {fault}",
+        f"{_about(item)}: {fault}",
         owner=owner,
         path=item.path,
         chain=chain_to_file(image, owner, item.path),

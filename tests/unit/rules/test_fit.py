@@ -43,7 +43,7 @@ CODE = file("acme/lib.so", elf(device_code=sass("sm_90", "compute_90")), "acme 1
         ((cudart(), CODE), "<600", ("sm_90",), "undecided", {""}),
         ((cudart(), CODE), "570.26", (), "undecided", {""}),
         ((cudart(), CODE), "999.1", ("sm_90",), "ok", {""}),
-        ((cudart("13.9.1"), CODE), "999.1", ("sm_90",), "undecided", {""}),
+        ((cudart("13.9.1"), CODE), "999.1", ("sm_90",), "undecided", {"", "BM710"}),
         # Made for an H100, and so by its architecture alone.
         ((cudart(), CODE, compat()), "550.54.14", ("sm_90",), "compat-package", {""}),
         ((cudart(), ADA, compat()), "550.54.14", ("sm_89",), "undecided", {"BM703"}),

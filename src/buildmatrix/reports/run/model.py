@@ -178,9 +178,9 @@ def exit_code(report: Report, fail_on: FailOn = "error", strict: bool = False) -
 
     What is undecided (a gate that could not run, a file that could not be read and a distribution
     without a wheel, where no waiver covers them) gives 3, and with `strict` it counts as a finding:
-    1; then a verdict that rests on a part of a wheel does too, and so does a source build that was
-    asked for. What no advisory service could check is a warning, and with `strict` it is undecided:
-    3.
+    1; then a verdict that rests on a part of a wheel does too, and so do a source build that was
+    asked for and a node class of which the specification says too little. What no advisory service
+    could check is a warning, and with `strict` it is undecided: 3.
     """
     codes = [EXIT_FINDINGS] if any(fails(finding, fail_on) for finding in report.findings) else []
     for target in report.targets:
@@ -194,6 +194,9 @@ def exit_code(report: Report, fail_on: FailOn = "error", strict: bool = False) -
         ):
             codes.append(EXIT_FINDINGS)
     if strict and any(verdict.is_open for verdict in report.distributions):
+        codes.append(EXIT_FINDINGS)
+    cells = (cell for target in report.targets for cell in target.nodes or ())
+    if strict and any(cell.is_open for cell in cells):
         codes.append(EXIT_FINDINGS)
     if is_undecided(report):
         codes.append(EXIT_FINDINGS if strict else UndecidedError.exit_code)
