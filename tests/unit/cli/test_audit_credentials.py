@@ -11,10 +11,11 @@ from audit_index import Locked
 from index import IndexServer
 
 from buildmatrix import cli
+from buildmatrix.reports.formats import RUN, names
 
 USER, PASSWORD = "ci-robot", "hunter2/Sesame"
 ENCODED = "hunter2%2FSesame"
-FORMATS = ("table", "json", "concise", "sarif", "junit", "markdown", "html", "cyclonedx")
+FORMATS = names(RUN)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import pytest
 from buildmatrix.cli import main
 from buildmatrix.inventory import collect as collecting
 from buildmatrix.inventory.collect import collect
+from buildmatrix.reports.formats import RUN, names
 from buildmatrix.trees.directory import DirectoryTree
 
 DIGITS = "9" * 5000
@@ -73,7 +74,7 @@ def check(text: str) -> None:
     "arguments",
     [
         *(["scan", "--backend", "cpu", "--format", name] for name in
-          ("table", "json", "concise", "sarif", "junit", "markdown", "html", "cyclonedx")),
+          names(RUN)),
         *(["why", "libcuda.so.1", "--format", name] for name in
           ("text", "json", "dot", "mermaid", "svg")),
         *(["why", "*", "--all", "--format", name] for name in ("text", "json", "mermaid")),

@@ -8,12 +8,12 @@ place of the file. Accepted findings are left out.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from os.path import normpath, relpath
 from pathlib import PurePath
 
 from buildmatrix.phrases import count
 from buildmatrix.reports.run.groups import FindingGroup, by_text, groups, named
 from buildmatrix.reports.run.model import Report, requirement_line, unread
+from buildmatrix.reports.run.places import path_from
 from buildmatrix.rules.model import Severity
 
 
@@ -40,7 +40,7 @@ def _lines(report: Report, root: PurePath | None, here: PurePath | None) -> Iter
     for group in groups(report.findings, ids):
         if group.first.waived is None:
             line = requirement_line(group.first)
-            place = f"{_path(line[0], root, here)}:{line[1]}" if line else report.subject
+            place = f"{path_from(here, line[0], root)}:{line[1]}" if line else report.subject
             yield _line(place, group.first.severity, _text(report, group, ids), group.first.rule)
     for item in unread(report):
         yield _line(report.subject, "warning", f"not read: {item.path}: {item.why}", "unread")
@@ -62,9 +62,3 @@ def _text(report: Report, group: FindingGroup, ids: list[str]) -> str:
     if not cures:
         return message
     return f"{message}; {cures[0]}" + (f"; {len(cures) - 1} more" if len(cures) > 1 else "")
-
-
-def _path(name: str, root: PurePath | None, here: PurePath | None) -> str:
-    """A path in the report, as seen from `here`."""
-    path = normpath((root or PurePath()) / name)
-    return relpath(path, here) if here is not None and PurePath(path).is_absolute() else path

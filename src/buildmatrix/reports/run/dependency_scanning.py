@@ -1,0 +1,137 @@
+"""Known vulnerabilities for GitLab's `artifacts:reports:dependency_scanning`.
+
+Version 15.2.1 of GitLab's schema of security reports
+(https://gitlab.com/gitlab-org/security-products/security-report-schemas, read in GitLab's own copy,
+2026-11-22). Findings without an advisory are no vulnerabilities: GitLab shows them as code quality.
+Advisory services do not say here how severe one is, so the severity is `Unknown`. What was not
+checked is a message of the scan.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import PurePath
+
+from buildmatrix.phrases import listing
+from buildmatrix.reports.json_form import TOOL, Json, dumps
+from buildmatrix.reports.run.groups import by_text
+from buildmatrix.reports.run.model import Report, is_not_checked, is_undecided, unread
+from buildmatrix.reports.run.places import file_and_line, path_from
+from buildmatrix.rules.model import Finding
+from buildmatrix.vulnerabilities.model import Advisory
+
+_VERSION = "15.2.1"
+_SCHEMA = (
+    "https://gitlab.com/gitlab-org/security-products/security-report-schemas/-/raw/"
+    f"v{_VERSION}/dist/dependency-scanning-report-format.json"
+)
+#: Where an advisory is described, by the beginning of its name.
+_PAGES = {
+    "CVE": "https://nvd.nist.gov/vuln/detail/",
+    "GHSA": "https://github.com/advisories/",
+    "PYSEC": "https://osv.dev/vulnerability/",
+}
+#: Characters that GitLab takes of a solution, and of a description.
+_SOLUTION, _DESCRIPTION = 7000, 1 << 20
+
+
+def render(
+    report: Report,
+    *,
+    root: PurePath | None = None,
+    top: PurePath | None = None,
+    time: datetime | None = None,
+) -> str:
+    """The report as one document.
+
+    Args:
+        report: what to render.
+        root: the folder that the paths in it start from; absolute.
+        top: the root of the repository, which paths in the document start from; absolute.
+        time: when the scan ended.
+    """
+    moment = (time or datetime.fromtimestamp(0, UTC)).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    program: Json = {
+        "id": TOOL,
+        "name": TOOL,
+        "version": report.tool.version,
+        "vendor": {"name": TOOL},
+    }
+    scan: Json = {
+        "analyzer": program,
+        "scanner": program,
+        "type": "dependency_scanning",
+        "start_time": moment,
+        "end_time": moment,
+        "status": "failure" if is_undecided(report) else "success",
+        "messages": [{"level": "warn", "value": text} for text in _messages(report)],
+    }
+    found = {
+        str(item["id"]): item
+        for finding in report.findings
+        if finding.waived is None
+        for item in _vulnerabilities(finding, root, top)
+    }
+    return dumps(
+        {
+            "version": _VERSION,
+            "schema": _SCHEMA,
+            "scan": scan,
+            "vulnerabilities": list(found.values()),
+        }
+    )
+
+
+def _messages(report: Report) -> Iterator[str]:
+    for target in report.targets:
+        if target.error is not None:
+            yield f"{target.id}: {target.error}"
+    unchecked = by_text(
+        (item.target, item.message) for item in report.findings if is_not_checked(item)
+    )
+    for shared in unchecked:
+        yield f"{listing(shared.targets)}: {shared.text}"
+    for item in unread(report):
+        yield f"{item.path} was not read: {item.why}"
+
+
+def _vulnerabilities(
+    finding: Finding, root: PurePath | None, top: PurePath | None
+) -> Iterator[dict[str, Json]]:
+    file = path_from(top, file_and_line(finding)[0], root)
+    for advisory in finding.advisories:
+        about = (advisory.identity, finding.distribution, finding.version, file)
+        item: dict[str, Json] = {
+            # The same for each run: GitLab follows a vulnerability by it.
+            "id": str(uuid.uuid5(uuid.NAMESPACE_URL, f"{TOOL}:{'/'.join(map(str, about))}")),
+            "name": f"{advisory.identity} in {finding.distribution}"[:255],
+            "description": (advisory.description or finding.message)[:_DESCRIPTION],
+            "severity": "Unknown",
+            "identifiers": _identifiers(advisory),
+            "location": {
+                "file": file,
+                "dependency": {
+                    "package": {"name": finding.distribution or ""},
+                    "version": finding.version or "",
+                },
+            },
+        }
+        if finding.fix is not None and finding.fix.is_offered:
+            item["solution"] = finding.fix.text[:_SOLUTION]
+        elif advisory.fixed:
+            item["solution"] = f"Take {listing(advisory.fixed)}"
+        yield item
+
+
+def _identifiers(advisory: Advisory) -> list[Json]:
+    """The names of an advisory; GitLab takes the first for the identity."""
+    names = (advisory.identity, *sorted(advisory.names - {advisory.identity}))
+    return [_identifier(name) for name in names]
+
+
+def _identifier(name: str) -> Json:
+    kind = name.partition("-")[0]
+    known = {"url": f"{_PAGES[kind]}{name}"} if kind in _PAGES else {}
+    return {"type": kind.lower() or "other", "name": name, "value": name, **known}
