@@ -18,10 +18,10 @@ from buildmatrix.spec.keys_settings import (
     BackendTable,
     DefaultsTable,
     OverrideTable,
-    TargetSettings,
+    VariantTable,
     WhenTable,
 )
-from buildmatrix.spec.model import DEFAULT_OUTPUT
+from buildmatrix.spec.model import DEFAULT_OUTPUT, DEFAULT_TOOLS
 from buildmatrix.spec.shapes import Json, SourceText, many, named, text, whole
 from buildmatrix.spec.tables import Table, group, key, maybe, row
 
@@ -34,7 +34,8 @@ class ProjectTable(Table):
     version: SourceText = key(text(kinds.VERSION), "Version of the project; `{version}` elsewhere.")
     image: SourceText | None = maybe(
         text(kinds.REPOSITORY, template=True),
-        "Name of the images without a tag. Default: the project's name.",
+        "Name of the images without a tag.",
+        default="{project}",
     )
     source: SourceText | None = maybe(
         text(kinds.SOURCE),
@@ -48,14 +49,14 @@ class IncludeTable(Table):
 
     backend: SourceText = key(text(kinds.BACKEND), "The backend.")
     runtime: SourceText | None = maybe(
-        text(kinds.RUNTIME), "The runtime; may be left out where there is one."
+        text(kinds.RUNTIME), "The runtime.", otherwise="the only one"
     )
     python: SourceText = key(text(kinds.PYTHON), "The Python version; need not be in the axis.")
     variant: SourceText | None = maybe(
-        text(kinds.VARIANT), "The variant; may be left out where there is one."
+        text(kinds.VARIANT), "The variant.", otherwise="the only one"
     )
     platform: SourceText | None = maybe(
-        text(kinds.PLATFORM), "The platform; may be left out where there is one."
+        text(kinds.PLATFORM), "The platform.", otherwise="the only one"
     )
     reason: SourceText = key(text(kinds.TEXT), "Why it is there.")
 
@@ -77,7 +78,7 @@ class ExcludeTable(Table):
 class SubsetTable(Table):
     """`[subset.NAME]`: some of the targets, for `--subset NAME`."""
 
-    select: tuple[SourceText, ...] = group(GLOBS, "Patterns for identifiers. Default: all.")
+    select: tuple[SourceText, ...] = group(GLOBS, "Patterns for identifiers.", otherwise="all")
     latest: SourceText | None = maybe(
         text(kinds.LATEST),
         "`runtime`: of what is selected, only the latest runtime of each backend.",
@@ -90,7 +91,8 @@ class TagsTable(Table):
 
     templates: tuple[SourceText, ...] | None = maybe(
         many(text(kinds.TAG, template=True), at_least=1),
-        "Tags of every target. Default: `{version}-{id}`.",
+        "Tags of every target.",
+        default=["{version}-{id}"],
     )
     alias: dict[str, SourceText] = group(
         named(kinds.TAG_TEMPLATE, text(kinds.IDENTIFIER_GLOB)),
@@ -102,9 +104,13 @@ class TagsTable(Table):
 class ToolsTable(Table):
     """`[tools]`: images of helper stages."""
 
-    uv: SourceText | None = maybe(text(kinds.IMAGE), "Image that holds the `uv` binary.")
+    uv: SourceText | None = maybe(
+        text(kinds.IMAGE), "Image that holds the `uv` binary.", default=DEFAULT_TOOLS["uv"]
+    )
     scanner: SourceText | None = maybe(
-        text(kinds.IMAGE), "Image with a Python 3 that reads the finished root file system."
+        text(kinds.IMAGE),
+        "Image with a Python 3 that reads the finished root file system.",
+        default=DEFAULT_TOOLS["scanner"],
     )
 
 
@@ -123,7 +129,7 @@ class GenerateTable(Table):
     """`[generate]`."""
 
     output: SourceText | None = maybe(
-        text(kinds.PATH), f"Folder for generated files. Default: `{DEFAULT_OUTPUT}`."
+        text(kinds.PATH), "Folder for generated files.", default=DEFAULT_OUTPUT
     )
 
 
@@ -131,15 +137,15 @@ class GenerateTable(Table):
 class SpecFile(Table):
     """The whole file."""
 
-    schema: int | None = maybe(whole(1, 1, "1"), "Version of this format.")
+    schema: int | None = maybe(whole(1, 1, "1"), "Version of this format.", default=1)
     project: ProjectTable = key(row(ProjectTable), "What is built.")
     defaults: DefaultsTable = group(row(DefaultsTable), "Settings and axes of all targets.")
     backend: dict[str, BackendTable] = key(
         named(kinds.BACKEND, row(BackendTable)),
         "One table per backend: its runtimes, and its own settings and axes.",
     )
-    variant: dict[str, TargetSettings] = group(
-        named(kinds.VARIANT, row(TargetSettings)), "One table per variant with settings."
+    variant: dict[str, VariantTable] = group(
+        named(kinds.VARIANT, row(VariantTable)), "One table per variant with settings."
     )
     include: tuple[IncludeTable, ...] = group(
         many(row(IncludeTable)), "Points that the axes do not give."
@@ -172,13 +178,14 @@ class SpecFile(Table):
 
 
 def schema() -> Json:
-    """JSON schema of the file for editors, draft 2020-12.
+    """JSON schema of the file for editors, draft 7: what SchemaStore asks for, and taplo completes.
 
     A file that it refuses is refused by the loader too; the loader also checks what a schema cannot
     say.
     """
     return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "$id": "https://json.schemastore.org/buildmatrix.json",
         "title": "buildmatrix.toml",
         "description": "The matrix of images that buildmatrix builds and checks.",
         **row(SpecFile).schema(),

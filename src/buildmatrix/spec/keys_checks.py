@@ -21,10 +21,10 @@ class SmokeTable(Table):
         text(kinds.LEVEL),
         "`import` needs no device, `device` needs one, `batch` does real work on it.",
     )
-    select: tuple[SourceText, ...] = group(GLOBS, "Patterns for identifiers. Default: all.")
+    select: tuple[SourceText, ...] = group(GLOBS, "Patterns for identifiers.", otherwise="all")
     command: Command = key(COMMAND, "The command; a string is split without a shell.")
     timeout: SourceText | None = maybe(
-        text(kinds.DURATION), "Time after which it has failed. Default: `120s`."
+        text(kinds.DURATION), "Time after which it has failed.", default="120s"
     )
 
 
@@ -34,7 +34,7 @@ class NodeClassTable(Table):
 
     backend: SourceText = key(text(kinds.BACKEND), "The backend of its devices.")
     driver: SourceText | None = maybe(
-        text(kinds.DRIVER), "Version of the driver, or a range. Default: any."
+        text(kinds.DRIVER), "Version of the driver, or a range.", otherwise="any"
     )
     archs: tuple[SourceText, ...] = group(many(text(kinds.ARCH)), "GPU architectures.")
     products: tuple[SourceText, ...] = group(
@@ -79,7 +79,7 @@ class NodeClassTable(Table):
         named(kinds.LABEL, text(kinds.VALUE)), "Kubernetes labels of the nodes."
     )
     runs: tuple[SourceText, ...] = group(
-        GLOBS, "Patterns for the targets that run there. Default: all of its backend."
+        GLOBS, "Patterns for the targets that run there.", otherwise="all of its backend"
     )
 
 
@@ -88,7 +88,7 @@ class WaiverTable(Table):
     """`[[waive]]`: a finding that somebody accepted."""
 
     rule: SourceText = key(text(kinds.RULE), "Code of the rule.")
-    select: tuple[SourceText, ...] = group(GLOBS, "Patterns for identifiers. Default: all.")
+    select: tuple[SourceText, ...] = group(GLOBS, "Patterns for identifiers.", otherwise="all")
     distribution: SourceText | None = maybe(
         text(kinds.DISTRIBUTION_GLOB), "Pattern for distribution names."
     )

@@ -25,14 +25,14 @@ class VulnerabilitiesTable(Table):
     """`[policy.vulnerabilities]`."""
 
     service: SourceText | None = maybe(
-        text(kinds.SERVICE), "Who is asked: `pypi` (the default) or `osv`."
+        text(kinds.SERVICE), "Who is asked: `pypi` or `osv`.", default="pypi"
     )
     url: SourceText | None = maybe(
         text(kinds.SOURCE),
         "An OSV service of your own, `https://osv.example.com/v1/query`; with `osv` only.",
     )
     severity: SourceText | None = maybe(
-        text(kinds.SEVERITY), "Severity of a known vulnerability. Default: `error`."
+        text(kinds.SEVERITY), "Severity of a known vulnerability.", default="error"
     )
     ignore: tuple[IgnoreTable, ...] = group(
         many(row(IgnoreTable, '{ id = "CVE-2024-22195", reason = "...", expires = 2027-01-31 }')),
@@ -75,7 +75,8 @@ class PolicyTable(Table):
     )
     bloat_threshold: SourceText | None = maybe(
         text(kinds.SIZE),
-        "Foreign bytes up to which a distribution is not called bloat. Default: `5MB`.",
+        "Foreign bytes up to which a distribution is not called bloat.",
+        default="5MB",
     )
     vulnerabilities: VulnerabilitiesTable = group(
         row(VulnerabilitiesTable), "Who is asked for advisories, and which do not count."

@@ -8,6 +8,7 @@ override; `layers` puts those together.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from buildmatrix.spec import kinds
 from buildmatrix.spec.shapes import SourceText, either, many, named, pair, text, whole
@@ -47,11 +48,14 @@ class BaseTable(Table):
     """One choice of base images."""
 
     when: WhenTable | None = maybe(
-        row(WhenTable, '{ python = ">=3.12" }'), "Which targets this choice is for. Default: all."
+        row(WhenTable, '{ python = ">=3.12" }'),
+        "Which targets this choice is for.",
+        otherwise="all",
     )
     build: SourceText | None = maybe(
         text(kinds.IMAGE, template=True),
-        "Image of the build stage. Default: that of the final stage.",
+        "Image of the build stage.",
+        otherwise="that of the final stage",
     )
     final: SourceText = key(text(kinds.IMAGE, template=True), "Image of the final stage.")
 
@@ -63,9 +67,9 @@ _BASE_EXAMPLE = '{ build = "ubuntu:22.04", final = "debian:12-slim" }'
 class UserTable(Table):
     """`user = { ... }`."""
 
-    name: SourceText | None = maybe(text(kinds.USER), "Name of the user. Default: `app`.")
+    name: SourceText | None = maybe(text(kinds.USER), "Name of the user.", default="app")
     uid: int | None = maybe(
-        whole(1, 2**31 - 1, "10001"), "Number of the user; 0 (root) is not allowed."
+        whole(1, 2**31 - 1, "10001"), "Number of the user; 0 (root) is not allowed.", default=10001
     )
     groups: tuple[SourceText, ...] = group(
         many(text(kinds.GROUP)), "Further groups, such as `video` for /dev/dri."
@@ -156,12 +160,13 @@ class TargetSettings(Table):
     )
     template: SourceText | None = maybe(
         text(kinds.PATH, template=True),
-        "Template of the Dockerfile: a built-in name, or the path of a file. "
-        "Default: `{backend}.Dockerfile.j2`, or the generic one where there is none.",
+        "Template of the Dockerfile: a built-in name, or the path of a file.",
+        otherwise="`{backend}.Dockerfile.j2`, or the generic one where there is none",
     )
     lock: SourceText | None = maybe(
         text(kinds.LOCK_PATH, template=True),
-        "Path of a target's lock. Default: `locks/pylock.{id}.toml`.",
+        "Path of a target's lock.",
+        default="locks/pylock.{id}.toml",
     )
     runner: SourceText | None = maybe(
         text(kinds.RUNNER, template=True),
@@ -178,17 +183,21 @@ class DefaultsTable(TargetSettings):
     )
     variant: tuple[SourceText, ...] | None = maybe(
         many(text(kinds.VARIANT), single=True, at_least=1),
-        "Variants: an axis. Default: one that is called `default`.",
+        "Variants: an axis.",
+        default=["default"],
     )
     platforms: tuple[SourceText, ...] | None = maybe(
         many(text(kinds.PLATFORM), single=True, at_least=1),
-        "Platforms: an axis. Default: `linux/amd64`.",
+        "Platforms: an axis.",
+        default=["linux/amd64"],
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendTable(DefaultsTable):
     """`[backend.NAME]`: settings and axes of one backend; its axes replace the defaults'."""
+
+    inherited: ClassVar[str] = "what `[defaults]` says"
 
     runtime: SourceText | tuple[SourceText, ...] | dict[str, dict[str, SourceText]] = key(
         either(
@@ -207,8 +216,17 @@ class BackendTable(DefaultsTable):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VariantTable(TargetSettings):
+    """`[variant.NAME]`: settings of one variant."""
+
+    inherited: ClassVar[str] = "what the backend says"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OverrideTable(TargetSettings):
     """`[[override]]`: settings for some targets, in the order of the file."""
+
+    inherited: ClassVar[str] = "what these targets have without this table"
 
     select: tuple[SourceText, ...] = key(GLOBS, "Patterns for identifiers.")
     inherit: dict[str, SourceText] = group(

@@ -198,7 +198,7 @@ _DIGEST = r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}"
 _DISTRIBUTION = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
 # Components of a path. Left out: separators of other languages, quotes, `$` and wildcards, which
 # COPY expands, and a leading `-`, which a command would read as an option.
-_PATH_CHARACTERS = r"[^/\\\"'`$*?\[\]{}<>|;&!#\s]"
+_PATH_CHARACTERS = r"""[^/\\"'`$*?\[\]{}<>|;&!#\s]"""
 _PATH_WORD = rf"(?!-){_PATH_CHARACTERS}+(?: +{_PATH_CHARACTERS}+)*"
 _NAME = r"[a-z0-9][a-z0-9._-]*"
 _NAME_RULE = "lower-case letters, digits, `.`, `_` and `-`"

@@ -99,7 +99,7 @@ class Shape(Generic[T_co]):
     read: Callable[[object, SpecNode], T_co]
     #: What takes the place of a value that is missing or wrong.
     stand_in: Callable[[Position], T_co]
-    #: The same as JSON schema, draft 2020-12.
+    #: The same as JSON schema, draft 7.
     schema: Callable[[], Json]
     #: Whether it is a list or a table that a more special one can add to.
     extensible: bool = False
@@ -234,7 +234,7 @@ def pair(first: Shape[First], second: Shape[Second]) -> Shape[tuple[First, Secon
 
     def schema() -> Json:
         elements = [first.schema(), second.schema()]
-        return {"type": "array", "prefixItems": elements, "minItems": 2, "maxItems": 2}
+        return {"type": "array", "items": elements, "minItems": 2, "maxItems": 2}
 
     return Shape(noun, example, read, stand_in, schema)
 

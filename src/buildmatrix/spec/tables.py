@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import ClassVar, Literal, TypeVar
 
 from buildmatrix.spec.hints import did_you_mean
 from buildmatrix.spec.kinds import quoted
@@ -17,6 +19,7 @@ Merge = Literal["add", "merge", "replace"]
 #: Whether a key must be there; if not, whether the value is then None or the shape's stand-in (an
 #: empty list or table).
 Absent = Literal["wrong", "none", "empty"]
+Default = str | int | list[str] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +28,9 @@ class Table:
 
     #: Where the table begins.
     at: Position
+    #: Where a value comes from that this table does not have, if another table may: its words for
+    #: editors. Then the defaults of keys are not those of this table.
+    inherited: ClassVar[str] = ""
 
 
 TableT = TypeVar("TableT", bound=Table)
@@ -42,6 +48,10 @@ class Key:
     absent: Absent
     #: What a more special layer of settings does to the value of a more general one.
     merge: Merge
+    #: What stands for the value where the file says nothing: as TOML would have it; None where it
+    #: is no value of the file. `otherwise` says then what it is.
+    default: Default
+    otherwise: str
 
 
 def key(shape: Shape[T], doc: str) -> T:
@@ -49,18 +59,45 @@ def key(shape: Shape[T], doc: str) -> T:
     return _declared(shape, doc, "wrong")
 
 
-def maybe(shape: Shape[T], doc: str, *, merge: Merge = "replace") -> T | None:
-    """Declare a key whose value is None where the file says nothing."""
-    return _declared(shape, doc, "none", merge)
+def maybe(
+    shape: Shape[T],
+    doc: str,
+    *,
+    default: Default = None,
+    otherwise: str = "none",
+    merge: Merge = "replace",
+) -> T | None:
+    """Declare a key whose value is None where the file says nothing.
+
+    `default` is what then takes its place, and `otherwise` says it where it is no such value.
+    """
+    return _declared(shape, doc, "none", merge, default, otherwise)
 
 
-def group(shape: Shape[T], doc: str) -> T:
-    """Declare a list or a table that is empty where the file says nothing."""
-    return _declared(shape, doc, "empty")
+def group(shape: Shape[T], doc: str, *, otherwise: str = "none") -> T:
+    """Declare a list or a table that is empty where the file says nothing.
+
+    `otherwise` says what that means.
+    """
+    return _declared(shape, doc, "empty", otherwise=otherwise)
 
 
-def _declared(shape: Shape[T], doc: str, absent: Absent, merge: Merge = "replace") -> T:
-    metadata = {"shape": shape, "doc": doc, "absent": absent, "merge": merge}
+def _declared(
+    shape: Shape[T],
+    doc: str,
+    absent: Absent,
+    merge: Merge = "replace",
+    default: Default = None,
+    otherwise: str = "",
+) -> T:
+    metadata = {
+        "shape": shape,
+        "doc": doc,
+        "absent": absent,
+        "merge": merge,
+        "default": default,
+        "otherwise": otherwise,
+    }
     # What a class body is given for a field is a value of the field's type to type checkers.
     field: T = dataclasses.field(metadata=metadata)
     return field
@@ -108,15 +145,46 @@ def row(table: type[TableT], example: str = "{ ... }") -> Shape[TableT]:
         schema: Json = {
             "type": "object",
             "additionalProperties": False,
-            "properties": {
-                key.name: {"description": key.doc, **key.shape.schema()} for key in keys
-            },
+            "properties": {key.name: _schema(key, table.inherited) for key in keys},
         }
         if required := [key.name for key in keys if key.absent == "wrong"]:
             schema["required"] = required
         return schema
 
     return Shape("a table", example, read, stand_in, schema)
+
+
+def _schema(key: Key, inherited: str) -> Json:
+    """The schema of one key, with all that an editor shows of it."""
+    doc, schema = key.doc, key.shape.schema()
+    if key.absent == "none" and inherited:
+        doc += f" Default: {inherited}."
+    elif key.default is not None:
+        doc += f" Default: `{_written(key.default)}`."
+        schema["default"] = key.default
+    elif key.absent != "wrong" and not (key.otherwise == "none" and _is_table(schema)):
+        doc += f" Default: {key.otherwise}."
+    # Editors show the text of the alternative that is written.
+    for alternative in _alternatives(schema):
+        alternative["description"] = doc
+    return {"description": doc, **schema}
+
+
+def _alternatives(schema: Json) -> Iterator[Json]:
+    listed = schema.get("anyOf")
+    for alternative in listed if isinstance(listed, list) else ():
+        yield alternative
+        yield from _alternatives(alternative)
+
+
+def _is_table(schema: Json) -> bool:
+    """Whether its own keys say what holds where it is not there."""
+    return schema.get("type") == "object" and "properties" in schema
+
+
+def _written(value: Default) -> str:
+    """As people write it in a sentence: without quotes where it is one string."""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _without(key: Key, at: Position) -> object:

@@ -100,8 +100,8 @@ def test_the_github_matrix_is_one_line_with_one_job_per_target(load, small):
 
 
 def test_the_schema_is_a_valid_schema_that_accepts_the_example(small):
-    jsonschema.Draft202012Validator.check_schema(schema())
-    validator = jsonschema.Draft202012Validator(schema())
+    jsonschema.Draft7Validator.check_schema(schema())
+    validator = jsonschema.Draft7Validator(schema())
     for text in (small, WHOLE):
         assert list(validator.iter_errors(tomli.loads(text))) == []
 
@@ -120,7 +120,7 @@ def test_the_schema_is_a_valid_schema_that_accepts_the_example(small):
 )
 def test_what_the_schema_refuses_the_loader_refuses_too(refuse, small, change):
     text = small.replace(*change)
-    assert not jsonschema.Draft202012Validator(schema()).is_valid(tomli.loads(text))
+    assert not jsonschema.Draft7Validator(schema()).is_valid(tomli.loads(text))
     assert refuse(text)
 
 
