@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from buildmatrix.catalogue.model import Evidence
+from buildmatrix.catalogue.model import Evidence, EvidenceKind
 from buildmatrix.elf.regions import DEVICE_SECTIONS
 from buildmatrix.inventory.model import Binary, Inventory
 
 #: Kinds of evidence that stand for bytes of a file.
-HELD = ("bundled", "tool", "device-code", "static")
+HELD: tuple[EvidenceKind, ...] = ("bundled", "tool", "device-code", "static")
 
 #: What device code that its compiler left uncompressed packs to in a wheel or a layer: 0.13 to 0.42
 #: in the wheels of the corpus. What is compressed already packs to 0.7 to 0.98, and counts whole.

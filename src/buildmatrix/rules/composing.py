@@ -15,6 +15,7 @@ from buildmatrix.rules.composition import (
     LayerBytes,
     VendorBytes,
 )
+from buildmatrix.rules.containing import Contents, askers
 from buildmatrix.rules.model import Verdict
 from buildmatrix.rules.subject import ImageSubject
 
@@ -47,12 +48,15 @@ def compose(
             held.setdefault(seen.distribution or "", []).append(seen)
     files = _files(image)
     links = _links(image)
+    inside = Contents(image)
+    required_by = askers(image)
     parts: list[DistributionBytes] = []
     layers = Counter[int]()
     origins = image.inventory.origins
     places = {f"{item.name}=={item.version}": item.path for item in image.inventory.distributions}
     for owner, size in sizes.items():
-        if not size and not owner:
+        libraries = inside.libraries(owner)
+        if not size and not owner and not libraries:
             continue
         name, _, version = owner.partition("==")
         part = _Part(image, owner, size, judged.get(owner), held.get(owner, ()))
@@ -69,7 +73,9 @@ def compose(
                 part.vendors(),
                 tuple(part.files(files.get(owner, {}), whole)),
                 tuple(sorted(links.get(owner, ()))),
-                _askers(image, name),
+                required_by.get(name, ()),
+                libraries,
+                inside.sbom(owner),
             )
         )
         if part.is_wholly_wasted and places.get(owner) in origins:
@@ -201,14 +207,6 @@ def _files(image: ImageSubject) -> Mapping[str, Mapping[str, int]]:
     for item in outside:
         files.setdefault(item.owner or "", {})[item.path] = item.size
     return files
-
-
-def _askers(image: ImageSubject, name: str) -> tuple[str, ...]:
-    """Distributions that require one, as the lock says."""
-    package = image.packages.get(name)
-    if package is None:
-        return ()
-    return tuple(sorted(asker for asker in set(package.via) if asker in image.packages))
 
 
 def _links(image: ImageSubject) -> Mapping[str, set[str]]:

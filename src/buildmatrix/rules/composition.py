@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from buildmatrix.rules.contents import NativeComponent, SbomComponent
+
 
 @dataclass(frozen=True, slots=True)
 class VendorBytes:
@@ -46,8 +48,12 @@ class DistributionBytes:
     files: tuple[FileBytes, ...] = ()
     #: Names of the distributions whose libraries its own link.
     links: tuple[str, ...] = ()
-    #: Names of the distributions that require it, where a lock says so.
+    #: Names of the distributions that require it, as the lock says, else their metadata.
     required_by: tuple[str, ...] = ()
+    #: What in it belongs to vendors of accelerators, by path.
+    libraries: tuple[NativeComponent, ...] = ()
+    #: What its own SBOMs name.
+    sbom: tuple[SbomComponent, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,31 +2,56 @@
 
 Each distribution is a component, named by its package URL. What buildmatrix says of it stands in
 properties: `buildmatrix:verdict` is the worst verdict, `buildmatrix:verdict:<backend>` that of one
-backend. Known vulnerabilities point at the components that they affect.
+backend. Inside of it lie the vendors' libraries and device code that its bytes show, with what
+proves them, and what its own SBOMs name (PEP 770); what one of the two lacks is said. Known
+vulnerabilities point at the components that they affect.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 import uuid
 import warnings
-from collections.abc import Iterable
+from decimal import Decimal
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from buildmatrix.reports.json_form import TOOL
+from buildmatrix.catalogue.model import Confidence
+from buildmatrix.catalogue.names import demangle
+from buildmatrix.reports.json_form import TOOL, Json
 from buildmatrix.reports.json_form import render as as_json
+from buildmatrix.reports.run import bill
+from buildmatrix.reports.run.bill import (
+    BillItem,
+    edges,
+    items,
+    knows_graph,
+    loose,
+    reference,
+    roots,
+    vulnerabilities,
+)
 from buildmatrix.reports.run.model import Report
-from buildmatrix.rules.model import VERDICT_RANK, Finding, Verdict
+from buildmatrix.rules.contents import NativeComponent, SbomComponent
+from buildmatrix.rules.model import VERDICT_RANK
 from buildmatrix.text import printable
-from buildmatrix.vulnerabilities.model import Advisory
 
 if TYPE_CHECKING:
     from cyclonedx.model import Property
     from cyclonedx.model.component import Component
     from cyclonedx.model.vulnerability import Vulnerability
+    from packageurl import PackageURL
 
 _SOURCES = {"CVE": "NVD", "GHSA": "GitHub", "PYSEC": "PyPI"}
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_MANGLED = re.compile(r"[-.]([0-9a-f]{8})(?:-[0-9a-f]{8})*\.so\b")
+_CONFIDENCE: dict[Confidence, Decimal] = {
+    "high": Decimal("0.9"),
+    "medium": Decimal("0.6"),
+    "low": Decimal("0.3"),
+}
 #: Serial numbers are UUIDs of the report's content: the same report gives the same document.
 _NAMESPACE = uuid.UUID("5f7d5a8e-6a0e-5b0c-9a43-6b7f1e6d2c11")
 
@@ -41,8 +66,11 @@ def render(report: Report) -> str:
     tool = Component(type=ComponentType.APPLICATION, name=TOOL, version=report.tool.version)
     bom = Bom(
         serial_number=_serial_number(report),
-        components=_components(report),
-        vulnerabilities=_vulnerabilities(report.findings),
+        components=[
+            *map(_component, items(report)),
+            *(_native("subject", part) for part in loose(report)),
+        ],
+        vulnerabilities=map(_vulnerability, vulnerabilities(report)),
         metadata=BomMetaData(
             tools=ToolRepository(components=[tool]),
             component=Component(
@@ -54,12 +82,14 @@ def render(report: Report) -> str:
         ),
     )
     with warnings.catch_warnings():
-        # It misses a graph of dependencies, which a report does not hold.
+        # It misses a graph of dependencies, which is added below where the report has one.
         warnings.simplefilter("ignore", UserWarning)
         document = json.loads(JsonV1Dot6(bom).output_as_string())
-    # What the library says of its own: that nothing depends on anything, which nobody knows here,
-    # and the time, which would make two renderings of one report differ.
+    # What the library says of its own: that nothing depends on anything, which nobody knows of what
+    # lies in a distribution, and the time, which would make two renderings of one report differ.
     document.pop("dependencies", None)
+    if knows_graph(report):
+        document["dependencies"] = _dependencies(report)
     document["metadata"].pop("timestamp", None)
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
@@ -69,58 +99,150 @@ def _serial_number(report: Report) -> uuid.UUID:
     return uuid.uuid5(_NAMESPACE, hashlib.sha256(content).hexdigest())
 
 
-def _components(report: Report) -> list[Component]:
-    by_name: dict[tuple[str, str], list[Verdict]] = {}
-    for verdict in report.distributions:
-        by_name.setdefault((verdict.name, verdict.version), []).append(verdict)
-    for finding in report.findings:
-        if finding.advisories and finding.distribution and finding.version:
-            by_name.setdefault((finding.distribution, finding.version), [])
-    return [_component(*key, verdicts) for key, verdicts in sorted(by_name.items())]
-
-
-def _component(name: str, version: str, verdicts: Iterable[Verdict]) -> Component:
+def _component(item: BillItem) -> Component:
     from cyclonedx.model import HashAlgorithm, HashType
     from cyclonedx.model.component import Component, ComponentType
-    from packageurl import PackageURL
 
-    verdicts = list(verdicts)
     properties: dict[str, str] = {}
-    if verdicts:
-        ordered = sorted(verdicts, key=lambda verdict: VERDICT_RANK[verdict.verdict])
+    if item.verdicts:
+        ordered = sorted(item.verdicts, key=lambda verdict: VERDICT_RANK[verdict.verdict])
         worst = ordered[-1]
         properties["verdict"] = worst.verdict
         properties["reason"] = worst.reason
-        properties["foreign-bytes"] = str(max(verdict.foreign_bytes for verdict in verdicts))
-        if any(verdict.foreign_at_least for verdict in verdicts):
+        properties["foreign-bytes"] = str(max(verdict.foreign_bytes for verdict in ordered))
+        if any(verdict.foreign_at_least for verdict in ordered):
             properties["foreign-bytes-are"] = "at least"
         properties |= {f"verdict:{verdict.backend}": verdict.verdict for verdict in ordered}
+    lacking = [part.purl for part in item.sbom if part.seen is False]
+    unnamed = [part.path for part in item.libraries if part.in_sbom is False]
+    if lacking:
+        properties["sbom:not-seen"] = " ".join(lacking)
+    if unnamed:
+        properties["sbom:not-named"] = " ".join(unnamed)
     return Component(
         type=ComponentType.LIBRARY,
-        name=printable(name),
-        version=printable(version),
-        bom_ref=_reference(name, version),
-        # A package URL drops slashes around a name, and has none without a name.
-        purl=PackageURL("pypi", None, printable(name), printable(version))
-        if name.strip("/")
-        else None,
+        name=printable(item.name),
+        version=_version(item.version),
+        bom_ref=item.reference,
+        purl=_purl(item.purl),
         hashes=[
             HashType(alg=HashAlgorithm.SHA_256, content=digest)
-            for digest in sorted({verdict.sha256 for verdict in verdicts if verdict.sha256})
+            for digest in item.hashes
+            if _SHA256.fullmatch(digest)
         ],
+        properties=_properties(properties),
+        components=[
+            *(_native(item.reference, part) for part in item.libraries),
+            *(_of_sbom(item.reference, part) for part in item.sbom),
+        ],
+    )
+
+
+def _native(owner: str, part: NativeComponent) -> Component:
+    """What belongs to a vendor inside of a distribution, with what proves it."""
+    from cyclonedx.model.component import Component, ComponentType
+    from cyclonedx.model.component_evidence import (
+        AnalysisTechnique,
+        ComponentEvidence,
+        Identity,
+        IdentityField,
+        Method,
+        Occurrence,
+    )
+    from cyclonedx.model.contact import OrganizationalEntity
+
+    name = PurePosixPath(part.path).name or part.path
+    if "bundled" in part.kinds:
+        kind = ComponentType.LIBRARY
+        name = part.soname or demangle(name)
+    else:
+        kind = ComponentType.APPLICATION if "tool" in part.kinds else ComponentType.FILE
+    confidence = _CONFIDENCE[part.confidence]
+    methods = [
+        Method(
+            technique=AnalysisTechnique.FILENAME
+            if seen in ("bundled", "tool")
+            else AnalysisTechnique.BINARY_ANALYSIS,
+            confidence=confidence,
+            value=seen,
+        )
+        for seen in part.kinds
+    ]
+    properties = {
+        "role": part.role,
+        "seen": " ".join(part.kinds),
+        "soname": part.soname,
+        "size": str(part.size) if part.size else "",
+        "device-code": " ".join(part.architectures),
+        "details": "; ".join(part.details),
+        "sbom:named": {True: "yes", False: "no", None: ""}[part.in_sbom],
+    }
+    original = _MANGLED.search(part.path)
+    if original is not None:
+        # auditwheel puts the start of the original file's sha256 into its name.
+        properties["original-sha256-begins"] = original[1]
+    return Component(
+        type=kind,
+        name=printable(name),
+        version=_version(part.version) or None,
+        bom_ref=printable(f"{owner}/{part.path}#{part.vendor}"),
+        supplier=OrganizationalEntity(name=printable(part.vendor)),
+        properties=_properties({key: value for key, value in properties.items() if value}),
+        evidence=ComponentEvidence(
+            identity=[Identity(field=IdentityField.NAME, confidence=confidence, methods=methods)],
+            occurrences=[Occurrence(location=printable(part.path))],
+        ),
+    )
+
+
+def _of_sbom(owner: str, part: SbomComponent) -> Component:
+    """A component that an SBOM of the distribution names (PEP 770)."""
+    from cyclonedx.model.component import Component, ComponentType
+
+    parsed = _purl(part.purl)
+    seen = {True: "a library has a name like it", False: "no library has a name like it"}
+    properties = {"sbom": "named by the distribution's SBOM"}
+    if part.seen is not None:
+        properties["sbom:seen"] = seen[part.seen]
+    return Component(
+        type=ComponentType.LIBRARY,
+        name=printable(parsed.name if parsed is not None else part.purl),
+        version=_version(parsed.version or "") or None if parsed is not None else None,
+        bom_ref=printable(f"{owner}#{part.purl}"),
+        purl=parsed,
         properties=_properties(properties),
     )
 
 
-def _vulnerabilities(findings: Iterable[Finding]) -> list[Vulnerability]:
-    by_identity: dict[str, tuple[Advisory, list[Finding]]] = {}
-    for finding in findings:
-        for advisory in finding.advisories:
-            by_identity.setdefault(advisory.identity, (advisory, []))[1].append(finding)
-    return [_vulnerability(*by_identity[name]) for name in sorted(by_identity)]
+def _purl(text: str | None) -> PackageURL | None:
+    from packageurl import PackageURL
+
+    if text is None or not text.isprintable():
+        return None
+    try:
+        return PackageURL.from_string(text)
+    except ValueError:
+        return None
 
 
-def _vulnerability(advisory: Advisory, findings: Iterable[Finding]) -> Vulnerability:
+def _version(text: str) -> str:
+    """A version as the schema takes it: at most 1,024 characters."""
+    return printable(text)[:1024]
+
+
+def _dependencies(report: Report) -> Json:
+    """The graph of distributions; what lies inside of them is not known to depend on anything."""
+    required = edges(report)
+    refs = {item.key: item.reference for item in items(report)}
+    entries: list[tuple[str, list[str]]] = [("subject", [refs[key] for key in roots(report)])]
+    entries += [(refs[key], [refs[need] for need in required.get(key, ())]) for key in refs]
+    return [
+        {"ref": ref, "dependsOn": list[Json](dict.fromkeys(needs))} if needs else {"ref": ref}
+        for ref, needs in entries
+    ]
+
+
+def _vulnerability(one: bill.Vulnerability) -> Vulnerability:
     from cyclonedx.model.impact_analysis import ImpactAnalysisResponse
     from cyclonedx.model.vulnerability import (
         BomTarget,
@@ -130,12 +252,7 @@ def _vulnerability(advisory: Advisory, findings: Iterable[Finding]) -> Vulnerabi
         VulnerabilitySource,
     )
 
-    findings = list(findings)
-    reasons = sorted({finding.waived for finding in findings if finding.waived is not None})
-    is_accepted = len(reasons) > 0 and all(finding.waived is not None for finding in findings)
-    fixes = sorted(
-        {finding.fix.text for finding in findings if finding.fix and finding.fix.is_offered}
-    )
+    advisory = one.advisory
     return Vulnerability(
         bom_ref=f"vulnerability:{advisory.identity}",
         id=printable(advisory.id),
@@ -147,31 +264,18 @@ def _vulnerability(advisory: Advisory, findings: Iterable[Finding]) -> Vulnerabi
             for alias in advisory.aliases
         ],
         description=printable(advisory.description) or None,
-        recommendation="; ".join(map(printable, fixes)) or None,
-        affects=[
-            BomTarget(ref=reference)
-            for reference in sorted(
-                {
-                    _reference(finding.distribution or "", finding.version or "")
-                    for finding in findings
-                }
-            )
-        ],
+        recommendation=one.advice or None,
+        affects=[BomTarget(ref=ref) for ref in sorted({reference(*key) for key in one.products})],
         analysis=VulnerabilityAnalysis(
-            responses=[ImpactAnalysisResponse.WILL_NOT_FIX],
-            detail="; ".join(map(printable, reasons)),
+            responses=[ImpactAnalysisResponse.WILL_NOT_FIX], detail=one.accepted
         )
-        if is_accepted
+        if one.accepted
         else None,
     )
 
 
 def _source(name: str) -> str:
     return _SOURCES.get(name.partition("-")[0], "OSV")
-
-
-def _reference(name: str, version: str) -> str:
-    return printable(f"pypi:{name}@{version}")
 
 
 def _properties(values: dict[str, str]) -> list[Property]:

@@ -1,0 +1,191 @@
+"""What all bills of materials say of a report, before each says it in its own words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from buildmatrix.reports.run.model import Report
+from buildmatrix.rules.composition import DistributionBytes
+from buildmatrix.rules.contents import NativeComponent, SbomComponent
+from buildmatrix.rules.model import Finding, Verdict
+from buildmatrix.rules.registry import rule_of
+from buildmatrix.text import printable
+from buildmatrix.vulnerabilities.model import Advisory
+
+#: Name and version of a distribution.
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class BillItem:
+    """One distribution, of all targets of a report."""
+
+    name: str
+    version: str
+    verdicts: tuple[Verdict, ...]
+    #: What it holds, each file and each component once.
+    libraries: tuple[NativeComponent, ...]
+    sbom: tuple[SbomComponent, ...]
+    #: sha256 of its wheels in hex, sorted.
+    hashes: tuple[str, ...]
+    #: The requirement lines that name it.
+    lines: tuple[str, ...]
+
+    @property
+    def key(self) -> Key:
+        """What tells it from the others."""
+        return self.name, self.version
+
+    @property
+    def reference(self) -> str:
+        """Its name within a document."""
+        return reference(self.name, self.version)
+
+    @property
+    def purl(self) -> str | None:
+        """Its package URL; None for a name that has none."""
+        return purl(self.name, self.version)
+
+
+@dataclass(frozen=True, slots=True)
+class Vulnerability:
+    """One advisory, and all findings about it."""
+
+    advisory: Advisory
+    findings: tuple[Finding, ...]
+
+    @property
+    def products(self) -> tuple[Key, ...]:
+        """The distributions that it is about."""
+        pairs = {(finding.distribution or "", finding.version or "") for finding in self.findings}
+        return tuple(sorted(pairs))
+
+    @property
+    def accepted(self) -> str:
+        """Why all of them are accepted; empty where one is not."""
+        reasons = {finding.waived for finding in self.findings}
+        if None in reasons:
+            return ""
+        return "; ".join(sorted(printable(reason) for reason in reasons if reason)) or "accepted"
+
+    @property
+    def advice(self) -> str:
+        """What makes them go away; empty where nobody knows."""
+        fixes = {
+            finding.fix.text for finding in self.findings if finding.fix and finding.fix.is_offered
+        }
+        return "; ".join(map(printable, sorted(fixes)))
+
+
+def reference(name: str, version: str) -> str:
+    """The name of a distribution within a document."""
+    return printable(f"pypi:{name}@{version}")
+
+
+def purl(name: str, version: str) -> str | None:
+    """The package URL of a distribution (purl-spec: PyPI); None for a name that has none."""
+    plain = printable(name).strip("/")
+    if not plain:
+        return None
+    at = f"@{quote(printable(version), safe='.-_~:')}" if version else ""
+    return f"pkg:pypi/{quote(plain.lower().replace('_', '-'), safe='.-_~')}{at}"
+
+
+def items(report: Report) -> tuple[BillItem, ...]:
+    """The distributions of a report, sorted by name and version."""
+    verdicts: dict[Key, list[Verdict]] = {}
+    held: dict[Key, list[DistributionBytes]] = {}
+    for verdict in report.distributions:
+        verdicts.setdefault((verdict.name, verdict.version), []).append(verdict)
+    for entry in _entries(report):
+        if entry.name:
+            held.setdefault((entry.name, entry.version), []).append(entry)
+    keys = {*verdicts, *held}
+    for finding in report.findings:
+        is_alone = finding.advisories or rule_of(finding.rule).unknown == "wheel"
+        if is_alone and finding.distribution and finding.version:
+            # It may have no verdict: what stopped at the lock, and what has no wheel.
+            keys.add((finding.distribution, finding.version))
+    return tuple(_item(key, verdicts.get(key, ()), held.get(key, ())) for key in sorted(keys))
+
+
+def loose(report: Report) -> tuple[NativeComponent, ...]:
+    """The native components that belong to no distribution."""
+    return _libraries(entry for entry in _entries(report) if not entry.name)
+
+
+def knows_graph(report: Report) -> bool:
+    """Whether the report says who requires what."""
+    return any(target.composition is not None for target in report.targets)
+
+
+def edges(report: Report) -> Mapping[Key, tuple[Key, ...]]:
+    """Who requires what: distribution → distributions, sorted."""
+    required: dict[Key, set[Key]] = {}
+    for target in report.targets:
+        if target.composition is None:
+            continue
+        entries = [entry for entry in target.composition.distributions if entry.name]
+        versions: dict[str, list[str]] = {}
+        for entry in entries:
+            versions.setdefault(entry.name, []).append(entry.version)
+        for entry in entries:
+            for asker in entry.required_by:
+                for version in versions.get(asker, ()):
+                    required.setdefault((asker, version), set()).add((entry.name, entry.version))
+    return {key: tuple(sorted(needs - {key})) for key, needs in sorted(required.items())}
+
+
+def roots(report: Report) -> tuple[Key, ...]:
+    """What a requirement line names, or nothing requires, sorted."""
+    return tuple(
+        sorted(
+            {
+                (entry.name, entry.version)
+                for entry in _entries(report)
+                if entry.name and (entry.asker == _label(entry) or not entry.required_by)
+            }
+        )
+    )
+
+
+def vulnerabilities(report: Report) -> tuple[Vulnerability, ...]:
+    """Each advisory of the findings once, sorted by the name that changes least."""
+    by_identity: dict[str, tuple[Advisory, list[Finding]]] = {}
+    for finding in report.findings:
+        for advisory in finding.advisories:
+            by_identity.setdefault(advisory.identity, (advisory, []))[1].append(finding)
+    return tuple(
+        Vulnerability(advisory, tuple(findings))
+        for _, (advisory, findings) in sorted(by_identity.items())
+    )
+
+
+def _entries(report: Report) -> Iterator[DistributionBytes]:
+    for target in report.targets:
+        if target.composition is not None:
+            yield from target.composition.distributions
+
+
+def _item(key: Key, verdicts: Iterable[Verdict], entries: Iterable[DistributionBytes]) -> BillItem:
+    verdicts, entries = tuple(verdicts), tuple(entries)
+    return BillItem(
+        *key,
+        verdicts,
+        _libraries(entries),
+        tuple({part.purl: part for entry in entries for part in entry.sbom}.values()),
+        tuple(sorted({verdict.sha256 for verdict in verdicts if verdict.sha256})),
+        tuple(sorted({entry.line for entry in entries if entry.asker == _label(entry)})),
+    )
+
+
+def _label(entry: DistributionBytes) -> str:
+    """How the chain to it names it: its first link where a requirement line does."""
+    return f"{entry.name} {entry.version}".rstrip()
+
+
+def _libraries(entries: Iterable[DistributionBytes]) -> tuple[NativeComponent, ...]:
+    single = {(part.path, part.vendor): part for entry in entries for part in entry.libraries}
+    return tuple(single[key] for key in sorted(single))

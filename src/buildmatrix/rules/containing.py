@@ -1,0 +1,152 @@
+"""Facts and evidence of a target → what lies inside of its distributions, and who requires them.
+
+Names in SBOMs are those of packages (`xz-libs`), and names of files those of libraries
+(`liblzma.so.5`): only what one of them holds of the other is compared, and what differs may still
+be the same. So this is said in documents, and is no finding.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from posixpath import basename
+from urllib.parse import unquote
+
+from buildmatrix.catalogue.model import Evidence
+from buildmatrix.catalogue.names import demangle
+from buildmatrix.inventory.model import Binary, ClosedFile, Distribution
+from buildmatrix.locks.platform import marker_environment
+from buildmatrix.locks.requires import metadata_of, requirements
+from buildmatrix.rules.carried import HELD
+from buildmatrix.rules.contents import NativeComponent, SbomComponent
+from buildmatrix.rules.subject import ImageSubject
+
+#: Of package URLs: packages of systems, which hold libraries of the host.
+_OF_SYSTEMS = frozenset({"alpm", "apk", "brew", "conan", "conda", "deb", "generic", "rpm", "vcpkg"})
+_PURL = re.compile(r"pkg:(?P<type>[^/]+)/+(?P<path>[^@?#]*)")
+_VERSION = re.compile(r"\.so\.(\d+(?:\.\d+)*)$", re.ASCII)
+#: Lines of evidence of one file that are kept.
+_MOST_DETAILS = 8
+
+
+class Contents:
+    """What lies inside of the distributions of a target, by their owners (`name==version`)."""
+
+    def __init__(self, image: ImageSubject) -> None:
+        """Sort the evidence by the files that hold it."""
+        self._binaries = {binary.path: binary for binary in image.inventory.binaries}
+        self._distributions = {
+            f"{distribution.name}=={distribution.version}": distribution
+            for distribution in image.inventory.distributions
+        }
+        self._held: dict[str, dict[tuple[str, str], list[Evidence]]] = {}
+        for item in image.evidence:
+            if item.kind in HELD and item.weight != "neutral" and item.path:
+                files = self._held.setdefault(item.distribution or "", {})
+                files.setdefault((item.path, item.vendor), []).append(item)
+        self._stems = _stems(image)
+
+    def libraries(self, owner: str) -> tuple[NativeComponent, ...]:
+        """What belongs to vendors, by path; of the empty owner what belongs to no distribution."""
+        files = self._held.get(owner, {})
+        return _libraries(files, self._binaries, self._distributions.get(owner))
+
+    def sbom(self, owner: str) -> tuple[SbomComponent, ...]:
+        """What the SBOMs of a distribution name."""
+        distribution = self._distributions.get(owner)
+        if distribution is None:
+            return ()
+        return tuple(_sbom(distribution, self._stems.get(owner, frozenset())))
+
+
+def _libraries(
+    files: Mapping[tuple[str, str], list[Evidence]],
+    binaries: Mapping[str, Binary],
+    distribution: Distribution | None,
+) -> tuple[NativeComponent, ...]:
+    names = (
+        {_plain(_name(purl)) for purl in distribution.components} - {""}
+        if distribution is not None and distribution.components
+        else None
+    )
+    libraries = []
+    for (path, vendor), items in sorted(files.items()):
+        binary = binaries.get(path)
+        soname = binary.elf.soname or "" if binary is not None else ""
+        versions = [match[1] for name in (path, soname) if (match := _VERSION.search(name))]
+        best = min(items, key=lambda item: ("high", "medium", "low").index(item.confidence))
+        libraries.append(
+            NativeComponent(
+                path,
+                vendor,
+                best.role,
+                tuple(kind for kind in HELD if any(item.kind == kind for item in items)),
+                best.confidence,
+                binary.size if binary is not None else max(item.size for item in items),
+                soname,
+                max(versions, key=len, default=""),
+                tuple(dict.fromkeys(item.detail for item in items))[:_MOST_DETAILS],
+                tuple(dict.fromkeys(name for item in items for name in item.architectures)),
+                None if names is None else _is_like(_stem(path), names),
+            )
+        )
+    return tuple(libraries)
+
+
+def _sbom(distribution: Distribution, stems: frozenset[str]) -> Iterator[SbomComponent]:
+    for purl in distribution.components:
+        match = _PURL.match(purl)
+        kind = match["type"] if match is not None else ""
+        name = _plain(_name(purl))
+        if kind == "pypi" and name == _plain(distribution.name):
+            continue  # Itself.
+        seen = _is_like(name, stems) if name and kind in _OF_SYSTEMS else None
+        yield SbomComponent(purl, seen)
+
+
+def _stems(image: ImageSubject) -> Mapping[str, frozenset[str]]:
+    """Owner → plain names of its libraries, as far as they are known by name."""
+    inventory = image.inventory
+    stems: dict[str, set[str]] = {}
+    files: tuple[Binary | ClosedFile, ...] = (*inventory.binaries, *inventory.closed)
+    for file in files:
+        stems.setdefault(file.owner or "", set()).add(_stem(file.path))
+    return {owner: frozenset(names - {""}) for owner, names in stems.items()}
+
+
+def _stem(path: str) -> str:
+    return _plain(demangle(basename(path)).partition(".so")[0])
+
+
+def _name(purl: str) -> str:
+    match = _PURL.match(purl)
+    return unquote(match["path"].rstrip("/").rpartition("/")[2]) if match is not None else ""
+
+
+def _plain(name: str) -> str:
+    """What names of packages and of libraries have in common: `lib` and versions differ."""
+    letters = re.sub(r"[^a-z0-9]", "", name.lower().removeprefix("lib"))
+    return re.sub(r"(?<=[a-z])\d+$", "", letters)
+
+
+def _is_like(name: str, others: frozenset[str] | set[str]) -> bool:
+    if len(name) < 3:
+        return name in others
+    return any(len(other) > 2 and (name in other or other in name) for other in others)
+
+
+def askers(image: ImageSubject) -> Mapping[str, tuple[str, ...]]:
+    """Name → names of the distributions that require it: by the lock, else by their metadata."""
+    if image.packages:
+        return {
+            name: tuple(sorted(image.packages.keys() & set(package.via)))
+            for name, package in image.packages.items()
+        }
+    lines = metadata_of(image.inventory.distributions)
+    environment = marker_environment(image.target)
+    by_name: dict[str, set[str]] = {}
+    for name, requires in lines.items():
+        for need in requirements(requires, lines, environment):
+            if need.extra is None and need.name != name:
+                by_name.setdefault(need.name, set()).add(name)
+    return {name: tuple(sorted(names)) for name, names in by_name.items()}
