@@ -11,10 +11,12 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from test_report_formats import finding, report
+from test_report_formats import finding, report, result
 
 from buildmatrix.reports.run import cyclonedx
 from buildmatrix.reports.run.model import Report
+from buildmatrix.rules.composition import Composition, DistributionBytes
+from buildmatrix.rules.contents import NativeComponent, SbomComponent
 from buildmatrix.rules.model import Verdict
 from buildmatrix.vulnerabilities.model import Advisory
 
@@ -48,6 +50,109 @@ def test_each_distribution_is_a_component_with_its_purl_and_verdict() -> None:
     properties = {item["name"]: item["value"] for item in one["properties"]}
     assert properties["buildmatrix:verdict"] == "bloat"
     assert properties["buildmatrix:foreign-bytes"] == "48000000"
+
+
+CUDART = NativeComponent(
+    "demo.libs/libcudart-9335f6a2.so.12.8.57",
+    "nvidia",
+    "runtime",
+    ("bundled",),
+    "high",
+    700_000,
+    "libcudart-9335f6a2.so.12",
+    "12.8.57",
+    in_sbom=False,
+)
+KERNELS = NativeComponent(
+    "demo/kernels.so",
+    "nvidia",
+    "kernel",
+    ("device-code", "static"),
+    "medium",
+    details=(".nv_fatbin: sm_80",),
+    architectures=("sm_80",),
+)
+SBOM = (
+    SbomComponent("pkg:rpm/almalinux/libgomp@8.5.0-26.el8", False),
+    SbomComponent("pkg:cargo/serde@1.0.1", None),
+)
+
+
+def part(name: str, *required_by: str, **more) -> DistributionBytes:
+    more = {"asker": "" if required_by else f"{name} 1.0", "line": "base.in:1"} | more
+    return DistributionBytes(
+        name, "1.0", size=1, wasted=0, vendors=(), required_by=required_by, **more
+    )
+
+
+def with_parts(*parts: DistributionBytes) -> Report:
+    target = replace(result(), composition=Composition(parts))
+    return replace(report(targets=(target,)), distributions=())
+
+
+def properties_of(component: dict) -> dict[str, str]:
+    return {item["name"]: item["value"] for item in component.get("properties", ())}
+
+
+def test_native_components_lie_in_their_distribution_with_what_proves_them() -> None:
+    document = parsed(with_parts(part("demo", libraries=(CUDART, KERNELS), sbom=SBOM)))
+    (demo,) = document["components"]
+    inside = {one["name"]: one for one in demo["components"]}
+    assert set(inside) == {"libcudart-9335f6a2.so.12", "kernels.so", "libgomp", "serde"}
+    library = inside["libcudart-9335f6a2.so.12"]
+    assert (library["type"], library["version"]) == ("library", "12.8.57")
+    assert library["supplier"] == {"name": "nvidia"}
+    assert library["evidence"]["occurrences"] == [{"location": CUDART.path}]
+    (identity,) = library["evidence"]["identity"]
+    assert identity["methods"] == [{"technique": "filename", "confidence": 0.9, "value": "bundled"}]
+    assert properties_of(library)["buildmatrix:original-sha256-begins"] == "9335f6a2"
+    kernels = inside["kernels.so"]
+    assert kernels["type"] == "file"
+    assert properties_of(kernels)["buildmatrix:device-code"] == "sm_80"
+    assert {one["technique"] for one in kernels["evidence"]["identity"][0]["methods"]} == {
+        "binary-analysis"
+    }
+
+
+def test_what_sbom_and_bytes_lack_of_one_another_is_said() -> None:
+    (demo,) = parsed(with_parts(part("demo", libraries=(CUDART, KERNELS), sbom=SBOM)))["components"]
+    said = properties_of(demo)
+    assert said["buildmatrix:sbom:not-named"] == CUDART.path
+    assert said["buildmatrix:sbom:not-seen"] == "pkg:rpm/almalinux/libgomp@8.5.0-26.el8"
+    inside = {one["name"]: one for one in demo["components"]}
+    assert inside["libgomp"]["purl"] == "pkg:rpm/almalinux/libgomp@8.5.0-26.el8"
+    seen = "buildmatrix:sbom:seen"
+    assert properties_of(inside["libgomp"])[seen] == "no library has a name like it"
+    assert seen not in properties_of(inside["serde"])
+
+
+def test_the_graph_is_that_of_distributions_alone() -> None:
+    one = with_parts(part("demo", libraries=(CUDART,)), part("numpy", "demo"), part("six", "numpy"))
+    assert parsed(one)["dependencies"] == [
+        {"ref": "subject", "dependsOn": ["pypi:demo@1.0"]},
+        {"ref": "pypi:demo@1.0", "dependsOn": ["pypi:numpy@1.0"]},
+        {"ref": "pypi:numpy@1.0", "dependsOn": ["pypi:six@1.0"]},
+        {"ref": "pypi:six@1.0"},
+    ]
+    assert "dependencies" not in parsed(report()), "it says nothing of who requires what"
+
+
+def test_libraries_that_belong_to_no_distribution_stand_for_themselves() -> None:
+    (one,) = parsed(with_parts(part("", libraries=(CUDART,), line="", asker="")))["components"]
+    assert one["name"] == "libcudart-9335f6a2.so.12"
+
+
+@given(st.text(alphabet=st.characters(codec=None), max_size=40))
+@example("\x1b::error::\u202e\ufffe\x00 [](" + "a" * 10_000)
+@settings(max_examples=40, deadline=None)
+def test_any_text_in_native_components_fits_the_schema(text: str) -> None:
+    warnings.simplefilter("ignore", UserWarning)
+    library = NativeComponent(
+        text, text, text, ("bundled", "tool"), "low", 1, text, text, (text,), (text,), False
+    )
+    sbom = (SbomComponent(text, None), SbomComponent(f"pkg:{text}/{text}@{text}", False))
+    parts = [part(text, text, libraries=(library,), sbom=sbom), part("b", text, sbom=sbom)]
+    parsed(with_parts(*parts, part("", libraries=(library,))))
 
 
 def test_a_distribution_of_two_backends_is_one_component_with_both_verdicts() -> None:
