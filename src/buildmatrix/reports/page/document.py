@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,12 @@ _STYLE, _SCRIPT = "page/style.css", "page/script.js"
 
 
 def render(
-    template: str, *, styles: Sequence[str] = (), scripts: Sequence[str] = (), **values: object
+    template: str,
+    *,
+    styles: Sequence[str] = (),
+    scripts: Sequence[str] = (),
+    filters: Mapping[str, Callable[..., object]] | None = None,
+    **values: object,
 ) -> str:
     """A page from a template that extends `page/base.html.j2`; the same values give the same bytes.
 
@@ -31,6 +36,7 @@ def render(
         template: its path below `buildmatrix/reports`, such as `run/page/report.html.j2`.
         styles: style sheets that it has beside the shared one, by such paths.
         scripts: its scripts beside the shared one. Nothing in them may need another page's.
+        filters: what its templates write behind a bar, beside `size`, `count` and `rich`.
         values: what the template names. Texts among them are escaped, and shown on one line.
 
     A template writes no `style` and no `on...` attributes: the policy would stop them.
@@ -49,6 +55,7 @@ def render(
     environment.filters["size"] = size
     environment.filters["count"] = count
     environment.filters["rich"] = rich
+    environment.filters.update(filters or {})
     style = "".join(map(_file, (_STYLE, *styles)))
     script = "".join(map(_file, (_SCRIPT, *scripts)))
     return environment.get_template(template).render(

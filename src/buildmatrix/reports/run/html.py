@@ -24,7 +24,9 @@ from buildmatrix.reports.run.model import (
 )
 from buildmatrix.reports.run.nodes import STYLES, columns, notes, rule_codes
 from buildmatrix.reports.run.summary import unsettled
+from buildmatrix.reports.run.treemap import Treemap, percent, treemap
 from buildmatrix.rules.baseline import is_from_baseline
+from buildmatrix.rules.composition import Composition
 from buildmatrix.rules.model import Finding, GateState, TargetResult
 from buildmatrix.vulnerabilities.model import Advisory
 
@@ -71,6 +73,7 @@ def render(report: Report) -> str:
         "run/page/report.html.j2",
         styles=["run/page/report.css"],
         scripts=["run/page/report.js"],
+        filters={"percent": percent},
         report=report,
         outcome=_outcome(report),
         gates=ran,
@@ -82,6 +85,7 @@ def render(report: Report) -> str:
         at_least=any(bar.at_least for bar in shown_bars.values()),
         installed=sum(bar.size for bar in shown_bars.values()),
         vendors=_vendors(report),
+        treemaps=_treemaps(report),
         causes=causes(report, finding_groups)[:_CAUSES],
         open=len(unsettled(report)),
         kinds=_KINDS,
@@ -150,6 +154,16 @@ def _vendors(report: Report) -> Sequence[tuple[str, str]]:
     for vendor in sorted(sizes, key=lambda vendor: (vendor != "", -sizes[vendor], vendor)):
         names.setdefault(vendor_class(vendor), []).append(vendor_name(vendor))
     return [(style, ", ".join(of_style)) for style, of_style in names.items()]
+
+
+def _treemaps(report: Report) -> Sequence[Treemap]:
+    """A picture for each composition; what wastes most first."""
+    same: dict[Composition, list[str]] = {}
+    for target in report.targets:
+        if target.composition is not None and target.composition.distributions:
+            same.setdefault(target.composition, []).append(target.id)
+    maps = [treemap(targets, composition) for composition, targets in same.items()]
+    return sorted(maps, key=lambda item: -item.wasted)
 
 
 def _sections(report: Report, finding_groups: Iterable[FindingGroup]) -> list[_TargetsSection]:

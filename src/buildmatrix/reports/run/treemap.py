@@ -1,0 +1,204 @@
+"""Bytes of a target by requirement line, distribution and file, as areas.
+
+Widths are in percent of the picture, heights in pixels: text keeps its size, however wide a screen
+is. Areas are laid out for a screen of `_WIDTH` pixels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from buildmatrix.phrases import count, size
+from buildmatrix.reports.page.shapes import Area, squarified
+from buildmatrix.reports.page.vendors import vendor_class, vendor_name
+from buildmatrix.rules.composition import Composition, DistributionBytes
+
+_WIDTH, _HEIGHT = 1200.0, 460.0
+#: Of a group's title.
+_TITLE = 22.0
+_GAP = 2.0
+#: The least share of all bytes that a distribution and a file have to have to be drawn alone.
+_LEAST, _LEAST_FILE = 0.004, 0.008
+#: Pixels that a text needs.
+_LABEL_WIDTH, _LABEL_HEIGHT, _TWO_LINES = 44.0, 17.0, 34.0
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A file, or the rest of a distribution."""
+
+    area: Area
+    style: str
+    #: Width of the part that is of no use, from the left.
+    wasted: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A distribution, or the small ones together."""
+
+    area: Area
+    leaves: tuple[Leaf, ...]
+    #: Lines that fit into it.
+    label: tuple[str, ...]
+    #: Whether the label needs a wide screen.
+    is_narrow: bool
+    text: str
+    #: Row of the table that says the same; None for several.
+    row: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What one requirement line brings; the only one has no title."""
+
+    area: Area
+    title: str
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One distribution in the table beside the picture."""
+
+    part: DistributionBytes
+    name: str
+    vendors: str
+
+
+@dataclass(frozen=True, slots=True)
+class Treemap:
+    """One target, or several whose bytes are the same."""
+
+    targets: tuple[str, ...]
+    height: int
+    blocks: tuple[Block, ...]
+    rows: tuple[Row, ...]
+    size: int
+    wasted: int
+
+
+def treemap(targets: Sequence[str], composition: Composition) -> Treemap:
+    """The picture of targets that have one composition."""
+    parts = [part for part in composition.distributions if part.size > 0]
+    places = {id(part): place for place, part in enumerate(parts)}
+    whole = sum(part.size for part in parts)
+    lines: dict[str, list[DistributionBytes]] = {}
+    for part in parts:
+        lines.setdefault(part.line, []).append(part)
+    ordered = sorted(lines.items(), key=lambda item: (-_size(item[1]), item[0]))
+    areas = squarified([_size(of_line) for _, of_line in ordered], Area(0, 0, _WIDTH, _HEIGHT))
+    return Treemap(
+        tuple(targets),
+        round(_HEIGHT),
+        tuple(
+            _block(
+                area,
+                _title(line, of_line) if len(ordered) > 1 or line else "",
+                of_line,
+                whole,
+                places,
+            )
+            for (line, of_line), area in zip(ordered, areas, strict=True)
+        ),
+        tuple(Row(part, part_name(part), vendors_text(part)) for part in parts),
+        whole,
+        sum(min(part.wasted, part.size) for part in parts),
+    )
+
+
+def part_name(part: DistributionBytes) -> str:
+    """A distribution with its version, or what belongs to none."""
+    return f"{part.name} {part.version}".rstrip() if part.name else "of no distribution"
+
+
+def vendors_text(part: DistributionBytes) -> str:
+    """`NVIDIA 1.2 GB, no vendor 562.4 MB`."""
+    return ", ".join(f"{vendor_name(share.vendor)} {size(share.size)}" for share in part.vendors)
+
+
+def _size(parts: Sequence[DistributionBytes]) -> int:
+    return sum(part.size for part in parts)
+
+
+def _title(line: str, parts: Sequence[DistributionBytes]) -> str:
+    if not line:
+        return f"by no requirement line, {size(_size(parts))}"
+    askers = dict.fromkeys(part.asker for part in parts if part.asker)
+    return f"{line} {', '.join(askers)}, {size(_size(parts))}"
+
+
+def _block(
+    area: Area,
+    title: str,
+    parts: Sequence[DistributionBytes],
+    whole: int,
+    places: dict[int, int],
+) -> Block:
+    has_title = bool(title) and area.height > 3 * _TITLE and area.width > 2 * _LABEL_WIDTH
+    inner = area.inside(_GAP, _TITLE if has_title else _GAP, _GAP, _GAP)
+    drawn = [part for part in parts if part.size >= _LEAST * whole]
+    rest = parts[len(drawn) :]
+    if len(rest) == 1:
+        drawn, rest = list(parts), []
+    sizes = [part.size for part in drawn]
+    # The small ones together may be more than some of the others: they keep their place, the last.
+    areas = squarified([*sizes, *([_size(rest)] if rest else [])], inner)
+    cells = [
+        _cell(part, cell, whole, places[id(part)]) for part, cell in zip(drawn, areas, strict=False)
+    ]
+    if rest:
+        text = f"{count(len(rest), 'small distribution')}: {size(_size(rest))}"
+        style = "none"
+        wasted = sum(min(part.wasted, part.size) for part in rest) / max(1, _size(rest))
+        leaf = Leaf(areas[-1], style, areas[-1].width * wasted)
+        cells.append(_labeled(areas[-1], (leaf,), f"{len(rest)} more", size(_size(rest)), text))
+    return Block(area, title if has_title else "", tuple(cells))
+
+
+def _cell(part: DistributionBytes, area: Area, whole: int, row: int) -> Cell:
+    leaves = tuple(_leaves(part, area, whole))
+    wasted = f", of these {size(part.wasted)} of no use" if part.wasted > 0 else ""
+    text = f"{part_name(part)}: {size(part.size)}{wasted}; {vendors_text(part)}"
+    return _labeled(area, leaves, part.name or "no distribution", size(part.size), text, row)
+
+
+def _labeled(
+    area: Area,
+    leaves: tuple[Leaf, ...],
+    name: str,
+    size_text: str,
+    text: str,
+    row: int | None = None,
+) -> Cell:
+    label: tuple[str, ...] = ()
+    if area.width >= _LABEL_WIDTH and area.height >= _LABEL_HEIGHT:
+        label = (name, size_text) if area.height >= _TWO_LINES else (name,)
+    return Cell(area, leaves, label, area.width < _WIDTH / 5, text, row)
+
+
+def _leaves(part: DistributionBytes, area: Area, whole: int) -> Iterator[Leaf]:
+    """The largest files, and the rest; all together are the distribution."""
+    files = [file for file in part.files if file.size >= _LEAST_FILE * whole]
+    rest = part.size - sum(file.size for file in files)
+    if rest < 0:
+        files, rest = [], part.size
+    unused = max(0, part.wasted - sum(file.wasted for file in files))
+    main = part.vendors[0].vendor if part.vendors else ""
+    nobody = any(not share.vendor for share in part.vendors)
+    pieces = [(file.size, file.vendor, file.wasted) for file in files]
+    if rest:
+        # Large files of a vendor were drawn: what is left belongs to none, where anything does.
+        pieces.append((rest, "" if files and nobody else main, min(unused, rest)))
+    pieces.sort(reverse=True)
+    for (bytes_, vendor, wasted), leaf in zip(
+        pieces, squarified([piece[0] for piece in pieces], area), strict=True
+    ):
+        share = min(max(0, wasted), bytes_) / bytes_
+        yield Leaf(leaf, vendor_class(vendor), leaf.width * share)
+
+
+def percent(value: float) -> str:
+    """A width or a horizontal place as an attribute of SVG."""
+    return f"{100 * value / _WIDTH:.2f}%"
