@@ -44,13 +44,13 @@ def test_bars_are_in_proportion_to_the_largest_target_and_their_parts_add_up() -
         assert sum(segment.width for segment in bar.segments) == pytest.approx(length)
         assert sum(segment.size for segment in bar.segments) == bar.size
         assert sum(part.size for part in bar.segments if part.is_wasted) == bar.wasted
-    assert drawn["b"].text == "no vendor: 400 B; NVIDIA, of no use: 600 B"
+    assert drawn["b"].text == "no vendor: 400 B; NVIDIA, wasted: 600 B"
 
 
 def test_reports_of_earlier_versions_have_bars_without_vendors() -> None:
     audited = replace(result("a"), size=None, audit=AuditTotals(10, 40, 5, 30))
     drawn = bars((audited, replace(result("b"), size=20), replace(result("c"), size=None)))
-    assert drawn["a"].text == "no vendor: 10 B; no vendor, of no use: 30 B"
+    assert drawn["a"].text == "no vendor: 10 B; no vendor, wasted: 30 B"
     assert drawn["b"].segments[0].width == 50
     assert "c" not in drawn
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 from itertools import combinations, pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buildmatrix.reports.page.shapes import Area, lengths, squarified
 
-SIZES = st.lists(st.integers(1, 10**12), min_size=1, max_size=40).map(
+SIZES = st.lists(st.integers(1, 10**12), min_size=1, max_size=24).map(
     lambda sizes: sorted(sizes, reverse=True)
 )
 
 
+@settings(max_examples=60, deadline=None)
 @given(SIZES)
 def test_areas_are_in_proportion_to_bytes_and_fill_the_whole(sizes: list[int]) -> None:
     whole = Area(3.0, 5.0, 100.0, 60.0)

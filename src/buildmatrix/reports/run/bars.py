@@ -21,7 +21,7 @@ class Segment:
     size: int
     x: float
     width: float
-    #: `NVIDIA, of no use: 5.9 GB`
+    #: `NVIDIA, wasted: 5.9 GB`
     text: str
 
 
@@ -94,7 +94,7 @@ def _bar(shares: Sequence[VendorBytes], most: int, target: TargetResult) -> Bar:
                 bytes_,
                 x,
                 width,
-                f"{vendor_name(vendor)}{', of no use' if is_wasted else ''}: {size(bytes_)}",
+                f"{vendor_name(vendor)}{', wasted' if is_wasted else ''}: {size(bytes_)}",
             )
             for (vendor, bytes_, is_wasted), (x, width) in zip(parts, places, strict=True)
         ),

@@ -82,11 +82,14 @@ def _title(group: FindingGroup, others: Sequence[str]) -> str:
 
 
 def _places(group: FindingGroup) -> Iterator[tuple[str, str]]:
-    """Targets and distributions that findings are about."""
+    """Targets and distributions whose bytes findings are about."""
     for finding in group.findings:
         for target in (finding.target, *finding.also):
-            for name in finding.distributions or ("",):
+            for name in finding.distributions:
                 yield target, name
+            # What the image's environment says is about no bytes.
+            if not finding.distribution and any(item.size for item in finding.evidence):
+                yield target, ""
 
 
 def _wasted(report: Report) -> Mapping[tuple[str, str], int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.phrases import count
@@ -12,7 +12,10 @@ from buildmatrix.reports.page.vendors import vendor_class, vendor_name
 from buildmatrix.reports.run.bars import bars, vendor_bytes
 from buildmatrix.reports.run.causes import causes
 from buildmatrix.reports.run.cures import cures, headline
+from buildmatrix.reports.run.device_code import architecture_grids
 from buildmatrix.reports.run.groups import FindingGroup, groups, named, whereabouts
+from buildmatrix.reports.run.layer_strip import LayerStrip, strip
+from buildmatrix.reports.run.link_graph import LinkGraph, link_graph
 from buildmatrix.reports.run.model import (
     Report,
     Step,
@@ -23,10 +26,11 @@ from buildmatrix.reports.run.model import (
     targets_in,
 )
 from buildmatrix.reports.run.nodes import STYLES, columns, notes, rule_codes
+from buildmatrix.reports.run.revision_words import COLUMNS, Alike, alike, gone, row, summary
 from buildmatrix.reports.run.summary import unsettled
 from buildmatrix.reports.run.treemap import Treemap, percent, treemap
 from buildmatrix.rules.baseline import is_from_baseline
-from buildmatrix.rules.composition import Composition
+from buildmatrix.rules.composition import Composition, LayerBytes
 from buildmatrix.rules.model import Finding, GateState, TargetResult
 from buildmatrix.vulnerabilities.model import Advisory
 
@@ -86,6 +90,10 @@ def render(report: Report) -> str:
         installed=sum(bar.size for bar in shown_bars.values()),
         vendors=_vendors(report),
         treemaps=_treemaps(report),
+        strips=_strips(report),
+        grids=architecture_grids(report.distributions),
+        graphs=_graphs(report),
+        revision=_revision(report),
         causes=causes(report, finding_groups)[:_CAUSES],
         open=len(unsettled(report)),
         kinds=_KINDS,
@@ -161,9 +169,55 @@ def _treemaps(report: Report) -> Sequence[Treemap]:
     same: dict[Composition, list[str]] = {}
     for target in report.targets:
         if target.composition is not None and target.composition.distributions:
-            same.setdefault(target.composition, []).append(target.id)
+            key = replace(target.composition, layers=())
+            same.setdefault(key, []).append(target.id)
     maps = [treemap(targets, composition) for composition, targets in same.items()]
     return sorted(maps, key=lambda item: -item.wasted)
+
+
+def _strips(report: Report) -> Sequence[LayerStrip]:
+    same: dict[tuple[LayerBytes, ...], list[str]] = {}
+    for target in report.targets:
+        if target.composition is not None and target.composition.layers:
+            same.setdefault(target.composition.layers, []).append(target.id)
+    return [strip(targets, layers) for layers, targets in same.items()]
+
+
+def _graphs(report: Report) -> Sequence[LinkGraph]:
+    """A graph for each set of arrows: backends differ in what is wasted, and not in who links."""
+    same: dict[object, tuple[Composition, list[str]]] = {}
+    for target in report.targets:
+        if target.composition is not None:
+            key = tuple(
+                (part.name, part.version, part.links, part.required_by)
+                for part in target.composition.distributions
+            )
+            same.setdefault(key, (target.composition, []))[1].append(target.id)
+    made = [link_graph(targets, composition) for composition, targets in same.values()]
+    return [graph for graph in made if graph is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Revision:
+    """What a change brings (`audit --diff`), in words."""
+
+    summary: str
+    columns: Sequence[str]
+    rows: Sequence[tuple[str, Sequence[str]]]
+    alike: Sequence[Alike]
+    gone: Sequence[FindingGroup]
+
+
+def _revision(report: Report) -> _Revision | None:
+    if report.diff is None:
+        return None
+    return _Revision(
+        summary(report.diff),
+        COLUMNS,
+        [(target.id, row(target)) for target in report.diff.targets],
+        alike(report.diff),
+        gone(report.diff),
+    )
 
 
 def _sections(report: Report, finding_groups: Iterable[FindingGroup]) -> list[_TargetsSection]:

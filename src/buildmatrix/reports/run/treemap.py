@@ -21,7 +21,7 @@ _GAP = 2.0
 #: The least share of all bytes that a distribution and a file have to have to be drawn alone.
 _LEAST, _LEAST_FILE = 0.004, 0.008
 #: Pixels that a text needs.
-_LABEL_WIDTH, _LABEL_HEIGHT, _TWO_LINES = 44.0, 17.0, 34.0
+_LABEL_WIDTH, _LABEL_HEIGHT, _TWO_LINES, _CHARACTER = 44.0, 17.0, 34.0, 7.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,10 @@ class Leaf:
 
     area: Area
     style: str
-    #: Width of the part that is of no use, from the left.
+    #: Width of the part that is wasted, from the left.
     wasted: float
+    #: Path and size of a file; empty for the rest.
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +161,7 @@ def _block(
 
 def _cell(part: DistributionBytes, area: Area, whole: int, row: int) -> Cell:
     leaves = tuple(_leaves(part, area, whole))
-    wasted = f", of these {size(part.wasted)} of no use" if part.wasted > 0 else ""
+    wasted = f", of these {size(part.wasted)} wasted" if part.wasted > 0 else ""
     text = f"{part_name(part)}: {size(part.size)}{wasted}; {vendors_text(part)}"
     return _labeled(area, leaves, part.name or "no distribution", size(part.size), text, row)
 
@@ -173,8 +175,9 @@ def _labeled(
     row: int | None = None,
 ) -> Cell:
     label: tuple[str, ...] = ()
+    has_size = area.height >= _TWO_LINES and area.width >= _CHARACTER * len(size_text) + 12
     if area.width >= _LABEL_WIDTH and area.height >= _LABEL_HEIGHT:
-        label = (name, size_text) if area.height >= _TWO_LINES else (name,)
+        label = (name, size_text) if has_size else (name,)
     return Cell(area, leaves, label, area.width < _WIDTH / 5, text, row)
 
 
@@ -184,19 +187,25 @@ def _leaves(part: DistributionBytes, area: Area, whole: int) -> Iterator[Leaf]:
     rest = part.size - sum(file.size for file in files)
     if rest < 0:
         files, rest = [], part.size
-    unused = max(0, part.wasted - sum(file.wasted for file in files))
-    main = part.vendors[0].vendor if part.vendors else ""
-    nobody = any(not share.vendor for share in part.vendors)
-    pieces = [(file.size, file.vendor, file.wasted) for file in files]
+    pieces = [
+        (file.size, file.vendor, file.wasted, f"{file.path}: {size(file.size)}") for file in files
+    ]
+    for by in sorted(part.vendors, key=lambda share: not share.vendor):
+        held = [file for file in files if file.vendor == by.vendor]
+        # What a file holds of other vendors was drawn as its own.
+        bytes_ = min(rest, max(0, by.size - sum(file.size for file in held)))
+        unused = max(0, by.wasted - sum(file.wasted for file in held))
+        if bytes_:
+            pieces.append((bytes_, by.vendor, min(unused, bytes_), ""))
+            rest -= bytes_
     if rest:
-        # Large files of a vendor were drawn: what is left belongs to none, where anything does.
-        pieces.append((rest, "" if files and nobody else main, min(unused, rest)))
+        pieces.append((rest, "", 0, ""))
     pieces.sort(reverse=True)
-    for (bytes_, vendor, wasted), leaf in zip(
+    for (bytes_, vendor, wasted, text), leaf in zip(
         pieces, squarified([piece[0] for piece in pieces], area), strict=True
     ):
         share = min(max(0, wasted), bytes_) / bytes_
-        yield Leaf(leaf, vendor_class(vendor), leaf.width * share)
+        yield Leaf(leaf, vendor_class(vendor), leaf.width * share, text)
 
 
 def percent(value: float) -> str:

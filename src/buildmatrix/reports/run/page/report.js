@@ -54,3 +54,19 @@
   show();
   form.hidden = false;
 }
+// Graphs: a picture without the script is scrolled.
+for (const bar of document.querySelectorAll(".zoom")) {
+  const frame = bar.nextElementSibling;
+  const picture = frame.querySelector("svg");
+  const [, , width, height] = picture.getAttribute("viewBox").split(" ").map(Number);
+  let scale = 1;
+  bar.addEventListener("click", (event) => {
+    const zoom = event.target.dataset.zoom;
+    if (!zoom) return;
+    scale = zoom === "fit" ? frame.clientWidth / width : scale * Number(zoom);
+    scale = Math.min(4, Math.max(0.1, scale));
+    picture.setAttribute("width", width * scale);
+    picture.setAttribute("height", height * scale);
+  });
+  bar.hidden = false;
+}
