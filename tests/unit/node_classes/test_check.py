@@ -238,6 +238,42 @@ def test_a_host_has_no_labels_and_is_of_a_class_all_the_same(tmp_path):
     assert (said(held), exit_code(held)) == ([("undecided", "driver", "570", "", ("desk",))], 3)
 
 
+@pytest.mark.parametrize(
+    ("present", "expected"),
+    [
+        (["nvidia.com/gpu"], []),
+        (["example.com/gpu", "nvidia.com/gpu"], []),
+        ([], [("drift", "cdi", "nvidia.com/gpu=0, nvidia.com/gpu=1", "", ("desk",))]),
+        (
+            ["example.com/gpu"],
+            [
+                (
+                    "drift",
+                    "cdi",
+                    "nvidia.com/gpu=0, nvidia.com/gpu=1",
+                    "example.com/gpu=all",
+                    ("desk",),
+                )
+            ],
+        ),
+    ],
+)
+def test_a_host_says_which_kinds_of_cdi_devices_it_has(tmp_path, present, expected):
+    classes = H100 + 'cdi = ["nvidia.com/gpu=0", "nvidia.com/gpu=1"]\n'
+    held = compared(tmp_path, classes, diagnosis(cdi=present))
+    assert (said(held), held.classes[0].not_compared) == (expected, ())
+
+
+def test_what_no_machine_can_say_is_named_and_is_no_drift(tmp_path):
+    classes = H100 + 'cdi = ["nvidia.com/gpu=all"]\ninterconnect = "nvlink"\n'
+    held = compared(tmp_path, classes, listed(h100("n")))
+    assert (exit_code(held), held.classes[0].not_compared) == (0, ("interconnect", "cdi"))
+    text = table(held, width=200, color=False)
+    assert "not compared, since these machines do not say it: interconnect, cdi\n" in text
+    # Of a class without machines nothing was compared.
+    assert compared(tmp_path, classes, listed()).classes[0].not_compared == ()
+
+
 def test_a_driver_that_is_no_version_is_open(tmp_path):
     held = compared(tmp_path, H100 + 'driver = ">=550"\n', listed(h100("n", driver="custom")))
     assert said(held) == [("undecided", "driver", ">=550", "custom", ("n",))]

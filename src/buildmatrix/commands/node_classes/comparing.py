@@ -54,6 +54,8 @@ class _Differing:
 @dataclass(slots=True)
 class _Found:
     nodes: int = 0
+    #: Whether some of them are nodes of a cluster.
+    in_cluster: bool = False
     differences: dict[_Differing, list[str]] = field(default_factory=dict)
 
 
@@ -75,6 +77,7 @@ def check(spec: Spec, sources: Sequence[str], seen: Seen, catalogue: Catalogue) 
                 continue
             name, differences = choice
             found[name].nodes += 1
+            found[name].in_cluster |= node.labels is not None
             for difference in differences:
                 found[name].differences.setdefault(difference, []).append(node.name)
     backends = {target.backend for target in spec.targets}
@@ -151,7 +154,16 @@ def _class_check(node_class: NodeClass, found: _Found) -> ClassCheck:
         state=state,
         nodes=found.nodes,
         differences=differences,
+        not_compared=tuple(_not_said(node_class, found)),
     )
+
+
+def _not_said(node_class: NodeClass, found: _Found) -> Iterator[str]:
+    """What a class says and its machines cannot: neither labels nor `doctor` have it."""
+    if node_class.interconnect and found.nodes:
+        yield "interconnect"
+    if node_class.cdi and found.in_cluster:
+        yield "cdi"
 
 
 class _Chooser:
@@ -270,6 +282,13 @@ def _differences(node_class: NodeClass, kind: _Kind, catalogue: Catalogue) -> It
     yield from _differing("cpu", node_class.cpu, machine.cpu, _is_level, needed=False)
     if kind.labels is not None:
         yield from _of_the_cluster(node_class, machine, dict(kind.labels))
+    elif not {_cdi_kind(device) for device in node_class.cdi} <= set(map(_cdi_kind, machine.cdi)):
+        yield _Differing("cdi", ", ".join(node_class.cdi), ", ".join(machine.cdi))
+
+
+def _cdi_kind(device: str) -> str:
+    """`nvidia.com/gpu` for `nvidia.com/gpu=all`: a host lists kinds, and no single devices."""
+    return device.partition("=")[0]
 
 
 def _of_the_cluster(

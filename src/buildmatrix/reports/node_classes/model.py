@@ -38,6 +38,8 @@ class ClassCheck:
     #: How many there are.
     nodes: int
     differences: tuple[NodeDifference, ...] = ()
+    #: Fields of the class that nothing in the files says of these machines.
+    not_compared: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,6 +59,9 @@ def _class(item: ClassCheck, width: int, paint: Painter) -> Iterator[str]:
     yield from rest
     for difference in item.differences:
         yield from wrapped(_difference(difference), width, _INDENT, _INDENT * 2)
+    if item.not_compared:
+        text = f"not compared, since these machines do not say it: {listing(item.not_compared)}"
+        yield from wrapped(text, width, _INDENT, _INDENT * 2)
 
 
 def _difference(item: NodeDifference) -> str:
