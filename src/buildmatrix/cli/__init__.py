@@ -50,6 +50,7 @@ COMMANDS = {
     "scan": "Read what lies in an image or a folder, and judge it.",
     "why": "Show every chain from a requirement to a library.",
     "inspect": "Show what one binary, wheel, image or tree holds.",
+    "explore": "Look through an image, a tree, a lock or a wheel, on the screen.",
     "diff": "Show what changed between two images, wheels, locks or reports.",
     "verify": "Check the signed verdict of an image in a registry.",
     "smoke": "Run the smoke commands of a target that was built.",

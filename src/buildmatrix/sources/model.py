@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from buildmatrix.store.facts import FactCache
 
 #: A command that takes SOURCE.
-Command = Literal["scan", "audit", "why", "inspect", "diff"]
+Command = Literal["scan", "audit", "why", "inspect", "diff", "explore"]
 #: The commands that look at one SOURCE after the other, whatever it is.
-LOOKING = frozenset[Command]({"why", "inspect", "diff"})
+LOOKING = frozenset[Command]({"why", "inspect", "diff", "explore"})
 READING = frozenset[Command]({"scan", *LOOKING})
 RESOLVING = frozenset[Command]({"audit", *LOOKING})
 

@@ -40,13 +40,18 @@ def joined(source: Source, options: ReadingOptions) -> SourceGraph:
 
 def _join(source: Source, options: ReadingOptions) -> tuple[SourceGraph, tuple[Path, ...]]:
     """The graph, and the files that were found to be needed for it."""
+    facts = source.facts(options)
+    return graph_of(facts), (*facts.files, *facts.catalogue)
+
+
+def graph_of(facts: Facts) -> SourceGraph:
+    """The graph of what was read of a source."""
     from buildmatrix.catalogue.leftovers import apart
     from buildmatrix.catalogue.load import load
     from buildmatrix.catalogue.match import evidence
     from buildmatrix.commands.why.join import join
     from buildmatrix.rules.wheels import resolved
 
-    facts = source.facts(options)
     catalogue = load(facts.catalogue)
     parted = apart(facts.inventory, catalogue)
     items = evidence(parted.whole, catalogue)
@@ -62,8 +67,7 @@ def _join(source: Source, options: ReadingOptions) -> tuple[SourceGraph, tuple[P
     unread = facts.inventory.unread
     notes = (*graph.notes, *facts.notes, *_unread(unread))
     graph = replace(graph, notes=notes, places=_places(facts, graph))
-    whole = SourceGraph(facts.label, graph, items, vendors(catalogue), unread)
-    return whole, (*facts.files, *facts.catalogue)
+    return SourceGraph(facts.label, graph, items, vendors(catalogue), unread)
 
 
 def _places(facts: Facts, graph: Graph) -> tuple[str, ...]:

@@ -1,0 +1,453 @@
+"""The screen of `explore`, made with Textual. It shows what was read before, and reads nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import ClassVar
+
+from rich.cells import cell_len
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container
+from textual.events import Resize
+from textual.screen import Screen
+from textual.widgets import Input
+
+from buildmatrix.commands.explore.details import details, question
+from buildmatrix.commands.explore.lines import (
+    BAD,
+    BOLD,
+    HEAD,
+    HERE,
+    PLAIN,
+    WEAK,
+    Bar,
+    Lines,
+    Pages,
+    Piece,
+)
+from buildmatrix.commands.explore.model import VIEWS, Exploration, ViewName
+from buildmatrix.commands.explore.rows import ORDERS, Filters, Listing
+from buildmatrix.commands.explore.table import Table, header
+from buildmatrix.commands.explore.text import HELP, fields, paragraphs
+from buildmatrix.commands.why.joined import why
+from buildmatrix.phrases import count, size
+from buildmatrix.reports.why.model import Answer
+from buildmatrix.reports.why.text import render
+from buildmatrix.text import printable, shown
+
+#: Nodes of one answer that are shown in full, and chains of each with all of them.
+SUBJECTS, CHAINS = 12, 50
+#: Columns from which details stand beside the rows.
+BESIDE = 120
+_TITLES = {name: name.capitalize() for name in VIEWS}
+_EMPTY = {
+    "layers": "This is no image: it has no layers. Tab shows the distributions.",
+    "distributions": "No distribution.",
+    "libraries": "No library.",
+    "vendors": "Nothing of a vendor.",
+}
+_KEYS = (
+    ("Tab", "view"),
+    ("Spc", "open"),
+    ("/", "filter"),
+    ("v", "vendor"),
+    ("x", "waste"),
+    ("s", "sort"),
+    ("w", "why"),
+)
+_LAST_KEYS = (("?", "help"), ("q", "quit"))
+
+Text = Callable[[int], Sequence[Sequence[Piece]]]
+
+
+def _keys(keys: Sequence[tuple[str, str]]) -> list[Piece]:
+    pieces: list[Piece] = []
+    for key, name in keys:
+        pieces += [(f" {key} ", BOLD), (f"{name} ", WEAK)]
+    return pieces
+
+
+class ReadingScreen(Screen[None]):
+    """One page of text over the whole screen."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,left,h,enter,backspace,question_mark", "close", show=False),
+        Binding("a", "all", show=False),
+    ]
+
+    def __init__(self, title: str, text: Text, everything: Text | None = None) -> None:
+        """`everything` is what the key `a` shows instead."""
+        super().__init__()
+        self._title, self._text, self._everything = title, text, everything
+
+    def compose(self) -> ComposeResult:
+        """The title, the text, and the keys."""
+        yield Bar("title", style=HEAD)
+        yield Pages("page")
+        yield Bar("keys")
+
+    def on_mount(self) -> None:
+        """Fill it."""
+        self.query_one("#title", Bar).put([(self._title, BOLD)])
+        keys = [("Esc", "back"), ("↑ ↓ PgUp PgDn", "scroll")]
+        if self._everything is not None:
+            keys.append(("a", "all chains"))
+        self.query_one("#keys", Bar).put(_keys(keys))
+        self.query_one(Pages).focus()
+
+    def on_resize(self, event: Resize) -> None:
+        """Wrap it for the new width."""
+        self.query_one(Pages).show(self._text(event.size.width - 1))
+
+    def action_close(self) -> None:
+        """Go back."""
+        self.dismiss()
+
+    def action_all(self) -> None:
+        """Show everything."""
+        if self._everything is not None:
+            self._text, self._everything = self._everything, None
+            self.query_one(Pages).show(self._text(self.size.width - 1))
+            self.query_one("#keys", Bar).put(_keys([("Esc", "back"), ("↑ ↓ PgUp PgDn", "scroll")]))
+
+
+class ExploreApp(App[None]):
+    """Four views of one SOURCE, with what is known of the row under the cursor."""
+
+    TITLE = "buildmatrix explore"
+    ENABLE_COMMAND_PALETTE = False
+    CSS = """
+    Screen { layout: vertical; }
+    Lines { height: 1fr; background: ansi_default; color: ansi_default; }
+    Bar { height: 1; overflow: hidden; }
+    #body { height: 1fr; layout: vertical; }
+    #table { height: 5fr; overflow-x: hidden; scrollbar-size-vertical: 1; }
+    #details { height: 4fr; overflow-x: hidden; scrollbar-size-vertical: 1; }
+    #page { overflow-x: hidden; scrollbar-size-vertical: 1; padding: 0 1; }
+    #rule { height: 1; }
+    #body.beside { layout: horizontal; }
+    #body.beside #table { width: 3fr; height: 1fr; }
+    #body.beside #rule { display: none; }
+    #body.beside #details { width: 2fr; height: 1fr; border-left: solid ansi_default; }
+    #body.beside #details { padding: 0 1; }
+    #prompt { display: none; height: 1; border: none; padding: 0; background: ansi_default; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+c", "quit", show=False, priority=True),
+        Binding("q", "quit", show=False),
+        Binding("tab", "view(1)", show=False, priority=True),
+        Binding("shift+tab", "view(-1)", show=False, priority=True),
+        *(
+            Binding(str(number), f"show_view('{name}')", show=False)
+            for number, name in enumerate(VIEWS, 1)
+        ),
+        Binding("space", "fold", show=False),
+        Binding("right,l", "open(True)", show=False),
+        Binding("left,h", "open(False)", show=False),
+        Binding("ctrl+@,ctrl+space", "toggle_all", show=False),
+        Binding("enter", "enter", show=False),
+        Binding("J", "details(3)", show=False),
+        Binding("K", "details(-3)", show=False),
+        Binding("w", "why", show=False),
+        Binding("W", "ask('why')", show=False, priority=True),
+        Binding("ctrl+f,slash", "ask('filter')", show=False, priority=True),
+        Binding("escape", "end_filter", show=False),
+        Binding("v", "vendor", show=False),
+        Binding("x", "wasted", show=False),
+        Binding("s", "sort", show=False),
+        Binding("ctrl+a", "hide('added')", show=False),
+        Binding("ctrl+r", "hide('removed')", show=False),
+        Binding("m", "hide('modified')", show=False),
+        Binding("exclamation_mark", "unread", show=False),
+        Binding("question_mark", "help", show=False),
+    ]
+
+    def __init__(self, exploration: Exploration) -> None:
+        # With NO_COLOR the filters are chosen here, before there is a theme.
+        super().__init__(ansi_color=True)
+        self.theme = "ansi-dark"
+        self._exploration = exploration
+        views = exploration.views
+        self._listings = {name: Listing(views[name], is_ordered=name == "layers") for name in VIEWS}
+        self.view: ViewName = "layers" if views["layers"] else "distributions"
+        self.filters = Filters()
+        self._asks = "filter"
+
+    def compose(self) -> ComposeResult:
+        """Title, views, columns, rows, details, keys."""
+        yield Bar("title")
+        yield Bar("views")
+        yield Bar("columns")
+        with Container(id="body"):
+            yield Table()
+            yield Bar("rule")
+            yield Lines("details")
+        yield Input(id="prompt", compact=True, select_on_focus=False)
+        yield Bar("keys")
+
+    def on_mount(self) -> None:
+        """Show the first view."""
+        self._table.focus()
+        self.query_one("#keys", Bar).put(_keys(_KEYS), _keys(_LAST_KEYS))
+        self._title()
+        self._fill()
+
+    def on_resize(self, event: Resize) -> None:
+        """Put the details beside the rows where there is room, else below them."""
+        self.query_one("#body").set_class(event.size.width >= BESIDE, "beside")
+        self.call_after_refresh(self._redraw)
+
+    @property
+    def _table(self) -> Table:
+        return self.query_one(Table)
+
+    @property
+    def _listing(self) -> Listing:
+        return self._listings[self.view]
+
+    # What is to be seen
+
+    def _title(self) -> None:
+        exploration = self._exploration
+        right: list[Piece] = [(size(exploration.size), BOLD)]
+        if exploration.backend is not None:
+            right.append((f" for {exploration.backend}", PLAIN))
+            if exploration.wasted:
+                right.append((f", {size(exploration.wasted)} wasted", BAD))
+        else:
+            right.append((" for no backend (--backend)", WEAK))
+        unread = len(exploration.inventory.unread)
+        if unread:
+            right.append((f", {count(unread, 'file')} not read (!)", BAD))
+        left = [(f" {exploration.label} ", BOLD)]
+        self.query_one("#title", Bar).put(left, [*right, (" ", PLAIN)])
+
+    def _fill(self) -> None:
+        rows = self._listing.rows(self.filters)
+        empty = "Nothing is left of these filters; Esc ends them."
+        if not self._listing.items:
+            empty = _EMPTY[self.view]
+        elif not self.filters.is_searching and not self.filters.hidden:
+            empty = ""
+        whole = sum(item.size for item in self._listing.items)
+        self._table.put(rows, whole, empty)
+        self._redraw()
+
+    def _redraw(self) -> None:
+        pieces: list[Piece] = []
+        for number, name in enumerate(VIEWS, 1):
+            style = HERE if name == self.view else PLAIN
+            pieces += [(f" {number} {_TITLES[name]} ", style), (" ", PLAIN)]
+        self.query_one("#views", Bar).put(pieces, [(f"{self._state()} ", WEAK)])
+        width = self._table.size.width
+        self.query_one("#columns", Bar).put(
+            header(None if self._listing.is_ordered else self._listing.order, width)
+        )
+        self._show_details()
+
+    def _state(self) -> str:
+        filters = self.filters
+        parts = [
+            f"/{printable(filters.text)}" if filters.text else "",
+            filters.vendor,
+            "only wasted" if filters.wasted else "",
+            *(f"{name} hidden" for name in sorted(filters.hidden)),
+        ]
+        return ", ".join(filter(None, parts)) or count(len(self._table.rows), "row")
+
+    def _show_details(self) -> None:
+        pane, row = self.query_one("#details", Lines), self._table.row
+        width = pane.size.width - 1
+        if width <= 0:
+            return
+        name = row.item.name if row is not None else ""
+        room = max(self.size.width - cell_len(name) - 3, 0)
+        self.query_one("#rule", Bar).put([("─ ", WEAK), (name, BOLD), (" " + "─" * room, WEAK)])
+        lines = fields(details(row.item, self._exploration), width) if row is not None else []
+        if pane.styles.layout is not None and self.query_one("#body").has_class("beside"):
+            lines = [[(name, BOLD)], [], *lines]
+        pane.show(lines)
+
+    def on_table_moved(self, _event: Table.Moved) -> None:
+        """Say what is known of the row."""
+        self._show_details()
+
+    # Keys
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Whether keys that come before those of the focused widget mean the list now.
+
+        They do come before, so that the line is open when the next key of a fast typist arrives.
+        """
+        if action in ("ask", "view"):
+            return len(self.screen_stack) == 1 and self.focused is self._table
+        return super().check_action(action, parameters)
+
+    def action_view(self, by: int) -> None:
+        """The next view, or the one before."""
+        self.action_show_view(VIEWS[(VIEWS.index(self.view) + by) % len(VIEWS)])
+
+    def action_show_view(self, name: ViewName) -> None:
+        """Another view, with the same filters."""
+        self.view = name
+        self._table.cursor = 0
+        self._fill()
+
+    def action_fold(self) -> None:
+        """Open or close the row."""
+        row = self._table.row
+        if row is not None and row.item.children:
+            self._listing.toggle(row.item, row.is_open)
+            self._fill()
+
+    def action_open(self, wanted: bool) -> None:
+        """Open the row, or close it; what cannot be closed leads to the row that holds it."""
+        row, table = self._table.row, self._table
+        if row is not None and row.item.children and row.is_open != wanted:
+            self.action_fold()
+        elif row is not None and not wanted and row.depth:
+            above = range(table.cursor - 1, -1, -1)
+            at = next(number for number in above if table.rows[number].depth < row.depth)
+            table.action_move(at - table.cursor)
+
+    def action_toggle_all(self) -> None:
+        """Close all rows, or open all."""
+        self._listing.toggle_all()
+        self._fill()
+
+    def action_enter(self) -> None:
+        """Open a group; show all that is known of a file."""
+        row = self._table.row
+        if row is None:
+            return
+        if row.item.children:
+            self.action_fold()
+            return
+        about = details(row.item, self._exploration)
+        self.push_screen(ReadingScreen(row.item.name, lambda width: fields(about, width)))
+
+    def action_details(self, by: int) -> None:
+        """Scroll what is known of the row."""
+        self.query_one("#details", Lines).scroll_relative(y=by, animate=False)
+
+    def action_vendor(self) -> None:
+        """The rows of one vendor; of the next one; of all again."""
+        choices = ["", *self._exploration.vendors]
+        self.filters.vendor = choices[(choices.index(self.filters.vendor) + 1) % len(choices)]
+        self._fill()
+
+    def action_wasted(self) -> None:
+        """Only what is wasted, or everything."""
+        self.filters.wasted = not self.filters.wasted
+        self._fill()
+
+    def action_sort(self) -> None:
+        """The next order."""
+        listing = self._listing
+        if listing.is_ordered:
+            listing.is_ordered, listing.order = False, "size"
+        else:
+            listing.order = ORDERS[(ORDERS.index(listing.order) + 1) % len(ORDERS)]
+        self._fill()
+
+    def action_hide(self, name: str) -> None:
+        """Hide a sort of rows of layers, or show it again."""
+        if self.view == "layers":
+            self.filters.hidden ^= {name}
+            self._fill()
+
+    # Questions
+
+    def action_ask(self, what: str) -> None:
+        """Open the line for a filter, or for what `why` is asked."""
+        self._asks = what
+        prompt = self.query_one(Input)
+        prompt.value = self.filters.text if what == "filter" else ""
+        prompt.placeholder = (
+            "filter: part of a name or a folder; Enter keeps it, Esc ends it"
+            if what == "filter"
+            else "why: a library, a distribution, a path, a vendor or a backend"
+        )
+        prompt.display = True
+        self.screen.set_focus(prompt)
+        prompt.cursor_position = len(prompt.value)
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Filter while somebody types."""
+        if self._asks == "filter" and event.value != self.filters.text:
+            self.filters.text = event.value
+            self._fill()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Keep the filter, or answer the question."""
+        self._close_prompt()
+        if self._asks == "filter":
+            self.filters.text = event.value
+            self._fill()
+        elif event.value.strip():
+            self._answer(event.value)
+
+    def action_end_filter(self) -> None:
+        """Close the line; without one, end the filters."""
+        if self.query_one(Input).display:
+            self._close_prompt()
+            if self._asks == "filter":
+                self.filters.text = ""
+        else:
+            self.filters = Filters()
+        self._fill()
+
+    def _close_prompt(self) -> None:
+        self.query_one(Input).display = False
+        self.screen.set_focus(self._table)
+
+    def action_why(self) -> None:
+        """Show why the row is there."""
+        row = self._table.row
+        text = question(row.item, self._exploration) if row is not None else None
+        if text is None:
+            self.bell()
+            return
+        self._answer(text)
+
+    def _answer(self, text: str) -> None:
+        source = self._exploration.source
+
+        @cache
+        def answer(every: bool) -> Answer:
+            return why(source, text, every=every, subjects=SUBJECTS, most=CHAINS)
+
+        def chains(every: bool) -> Text:
+            def lines(width: int) -> Sequence[Sequence[Piece]]:
+                rendered = render(answer(every), width=width, color=False)
+                return paragraphs("\n".join(map(printable, rendered.splitlines())), width)
+
+            return lines
+
+        title = f"why {printable(shown(text))}"
+        self.push_screen(ReadingScreen(title, chains(False), chains(True)))
+
+    def action_unread(self) -> None:
+        """Show what could not be read, and what is not known."""
+        unread = [
+            f"  {item.path or 'the source'}: {item.why}"
+            for item in self._exploration.inventory.unread
+        ]
+        notes = [f"  {note}" for note in self._exploration.source.graph.notes]
+        text = "\n".join(
+            printable(shown(line))
+            for line in (
+                "Not read",
+                *(unread or ["  nothing: everything was read"]),
+                "",
+                "Not known",
+                *(notes or ["  nothing"]),
+            )
+        )
+        self.push_screen(ReadingScreen("not read", lambda width: paragraphs(text, width)))
+
+    def action_help(self) -> None:
+        """Show the keys."""
+        self.push_screen(ReadingScreen("keys", lambda width: paragraphs(HELP, width)))

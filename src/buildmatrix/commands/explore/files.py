@@ -1,0 +1,193 @@
+"""Files of an inventory as rows: whose they are, who holds them, and what of them is wasted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from buildmatrix.catalogue.leftovers import Leftover, Parted
+from buildmatrix.catalogue.load import Catalogue
+from buildmatrix.catalogue.model import Evidence
+from buildmatrix.commands.explore.model import FileFact, Item, ItemKind
+from buildmatrix.inventory.model import Distribution, Inventory
+from buildmatrix.rules.belonging import is_foreign
+from buildmatrix.rules.carried import HELD, total
+from buildmatrix.rules.model import Verdict, keep_worst
+from buildmatrix.text import printable, shown
+
+#: Folders that name what nothing installed, from the root.
+_DEPTH = 2
+_SITES = ("site-packages", "dist-packages")
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who has a file: a distribution, a package of the system, a leftover, or just its folder."""
+
+    kind: ItemKind
+    #: `name==version`, or a path.
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """All files that have a row, and who holds them."""
+
+    #: By path.
+    facts: Mapping[str, FileFact]
+    rows: Mapping[str, Item]
+    holders: Mapping[str, Holder]
+    evidence: Mapping[str, tuple[Evidence, ...]]
+    distributions: tuple[Distribution, ...]
+    #: By `name==version`.
+    verdicts: Mapping[str, Verdict]
+    leftovers: tuple[Leftover, ...]
+    #: Bytes of the files that each holder has, and vendors of what `name==version` declares.
+    sizes: Mapping[Holder, int]
+    declared: Mapping[str, tuple[str, ...]]
+    #: Distributions (`name==version`) that belong to another backend with all their bytes.
+    useless: frozenset[str]
+    #: Backends that are foreign here.
+    foreign: frozenset[str]
+
+
+def item(
+    kind: ItemKind,
+    name: str,
+    size: int,
+    *,
+    wasted: int = 0,
+    vendors: Iterable[str] = (),
+    note: str = "",
+    children: Iterable[Item] = (),
+    key: str = "",
+    search: str = "",
+) -> Item:
+    """A row whose texts come from a stranger, made fit to be shown.
+
+    `search` is what filters look into, where that is more than `name` and `note`.
+    """
+    name, note = printable(shown(name)), printable(shown(note))
+    search = (search or f"{name} {note}").casefold()
+    return Item(kind, name, size, wasted, tuple(vendors), note, tuple(children), key, search)
+
+
+def files_of(
+    parted: Parted,
+    evidence: Sequence[Evidence],
+    verdicts: Sequence[Verdict],
+    backend: str | None,
+    catalogue: Catalogue,
+) -> Files:
+    """The files of an inventory, judged for `backend`; without one nothing is wasted."""
+    inventory = parted.whole
+    facts = {fact.path: fact for fact in _facts(inventory)}
+    by_path: dict[str, list[Evidence]] = {}
+    for entry in evidence:
+        by_path.setdefault(entry.path, []).append(entry)
+    worst: dict[str, Verdict] = {}
+    for verdict in verdicts:
+        keep_worst(worst, verdict.owner, verdict)
+    sizes = {f"{each.name}=={each.version}": each.size for each in parted.installed.distributions}
+    useless = frozenset(
+        owner
+        for owner, verdict in worst.items()
+        if verdict.foreign_bytes and verdict.foreign_bytes >= sizes.get(owner, 0)
+    )
+    holders = {path: _holder(fact, parted, inventory) for path, fact in facts.items()}
+    rows = {
+        path: _row(fact, holders[path], by_path.get(path, ()), useless, backend, catalogue)
+        for path, fact in facts.items()
+    }
+    held: dict[Holder, int] = {}
+    for path, holder in holders.items():
+        held[holder] = held.get(holder, 0) + facts[path].size
+    declared: dict[str, tuple[str, ...]] = {}
+    for entry in evidence:
+        if entry.kind == "declared" and entry.distribution is not None:
+            vendors = declared.get(entry.distribution, ())
+            if entry.vendor not in vendors:
+                declared[entry.distribution] = (*vendors, entry.vendor)
+    foreign = frozenset(
+        entry.backend
+        for entry in evidence
+        if backend is not None and is_foreign(entry, backend, catalogue)
+    )
+    return Files(
+        facts,
+        rows,
+        holders,
+        {path: tuple(items) for path, items in by_path.items()},
+        parted.installed.distributions,
+        worst,
+        parted.leftovers,
+        held,
+        declared,
+        useless,
+        foreign,
+    )
+
+
+def _facts(inventory: Inventory) -> Iterator[FileFact]:
+    """Closed files first: what was opened replaces what is known by its name alone."""
+    yield from (file for file in inventory.closed if not file.path.endswith(".py"))
+    opened = {binary.container for binary in inventory.binaries}
+    opened.update(artefact.container for artefact in inventory.artefacts)
+    # The bytes of an archive stand in the files that it holds, where some of these have rows.
+    yield from (file for file in inventory.containers if file.path not in opened)
+    yield from inventory.artefacts
+    yield from inventory.binaries
+
+
+def _holder(fact: FileFact, parted: Parted, inventory: Inventory) -> Holder:
+    if fact.owner is not None:
+        return Holder("distribution", fact.owner)
+    for leftover in parted.leftovers:
+        if fact.path.startswith(f"{leftover.path}/"):
+            return Holder("leftover", leftover.path)
+    package = inventory.packaged.get(fact.path)
+    if package is not None:
+        return Holder("package", package)
+    return Holder("folder", "/".join(fact.path.split("/")[:-1][:_DEPTH]))
+
+
+def _row(
+    fact: FileFact,
+    holder: Holder,
+    evidence: Sequence[Evidence],
+    useless: frozenset[str],
+    backend: str | None,
+    catalogue: Catalogue,
+) -> Item:
+    held = [entry for entry in evidence if entry.kind in HELD]
+    wasted = 0
+    if holder.kind == "leftover" or (holder.kind == "distribution" and holder.key in useless):
+        wasted = fact.size if backend is not None else 0
+    elif backend is not None:
+        wasted = total(
+            entry
+            for entry in held
+            if entry.weight == "strong" and is_foreign(entry, backend, catalogue)
+        )
+    folder, _, name = fact.path.rpartition("/")
+    ordered = sorted(held, key=lambda entry: -entry.size)
+    vendors = dict.fromkeys(entry.vendor for entry in ordered)
+    return item(
+        "file",
+        name,
+        fact.size,
+        wasted=min(wasted, fact.size),
+        vendors=vendors,
+        note=short(folder),
+        key=fact.path,
+        search=printable(fact.path),
+    )
+
+
+def short(folder: str) -> str:
+    """`folder` from the folder of packages on, which all of them have in common."""
+    for site in _SITES:
+        before, found, behind = f"/{folder}/".rpartition(f"/{site}/")
+        if found and before:
+            return f"…/{behind.rstrip('/')}" if behind else f"…/{site}"
+    return folder

@@ -1,0 +1,112 @@
+"""Facts of a SOURCE → what `explore` shows, judged for a backend where one is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+from buildmatrix.catalogue.leftovers import apart
+from buildmatrix.catalogue.load import load
+from buildmatrix.commands.explore.files import files_of
+from buildmatrix.commands.explore.model import Exploration
+from buildmatrix.commands.explore.views import all_views
+from buildmatrix.commands.scan import scan
+from buildmatrix.commands.why.joined import graph_of
+from buildmatrix.errors import UsageError
+from buildmatrix.judge import Judge
+from buildmatrix.rules.model import Finding, Verdict
+from buildmatrix.rules.wheels import wheels
+from buildmatrix.sources.model import Facts
+from buildmatrix.spec.bare import bare_spec, bare_target
+from buildmatrix.spec.model import Spec, Target
+from buildmatrix.text import printable, shown
+
+Judged = tuple[tuple[Finding, ...], tuple[Verdict, ...]]
+
+
+def explored(
+    facts: Facts,
+    *,
+    backend: str | None = None,
+    runtime: str = "any",
+    today: date,
+    declared: tuple[Spec, Target] | None = None,
+    of_wheels: bool = False,
+    data_files: Sequence[Path] = (),
+) -> Exploration:
+    """Everything that the screen shows of a source.
+
+    `backend` None means the one that the source says it is for; where nothing says it, nothing
+    counts as foreign. `declared` is a target of a specification, as which it is judged instead.
+    `of_wheels`: the facts are those of wheels that a lock names, and no image's. Raises
+    `UsageError` for a backend that the catalogue does not know.
+    """
+    if declared is None and facts.target is not None and backend is None:
+        declared = facts.target[1], facts.target[0]
+    chosen = declared[1].backend if declared is not None else backend or facts.backend
+    files = tuple(data_files) or facts.catalogue
+    findings: tuple[Finding, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+    if chosen is not None and of_wheels and facts.lock is not None:
+        findings, verdicts = _of_wheels(facts, chosen, runtime, today, declared, files)
+    elif chosen is not None:
+        report = scan(facts, chosen, runtime, "never", today, (), (), files, declared)
+        findings, verdicts = report.findings, report.distributions
+    catalogue = load(facts.catalogue or files)
+    parted = apart(facts.inventory, catalogue)
+    source = graph_of(facts)
+    known = files_of(parted, source.evidence, verdicts, chosen, catalogue)
+    views = all_views(parted, known, source.graph)
+    return Exploration(
+        label=printable(shown(facts.label)),
+        backend=chosen,
+        size=sum(item.size for item in views["layers"]) or facts.inventory.stats.bytes_total,
+        wasted=sum(item.wasted for item in views["layers"] or views["distributions"]),
+        views=views,
+        vendors=tuple(
+            dict.fromkeys(vendor for item in views["vendors"] for vendor in item.vendors)
+        ),
+        inventory=facts.inventory,
+        source=source,
+        files=known.facts,
+        evidence=known.evidence,
+        distributions={f"{item.name}=={item.version}": item for item in known.distributions},
+        verdicts=known.verdicts,
+        findings=findings,
+    )
+
+
+def _of_wheels(
+    facts: Facts,
+    backend: str,
+    runtime: str,
+    today: date,
+    declared: tuple[Spec, Target] | None,
+    data_files: tuple[Path, ...],
+) -> Judged:
+    """What an audit says of the same wheels, as far as they were read."""
+    if declared is not None:
+        spec, target = declared
+    else:
+        target = bare_target(facts.label, backend, runtime)
+        paths = tuple(str(path.absolute()) for path in data_files)
+        spec = replace(bare_spec(target), catalogue=paths)
+    judge = Judge(spec, "never", today)
+    if backend not in judge.backends:
+        known = ", ".join(sorted(judge.backends))
+        raise UsageError(f"there is no backend {backend!r}; the catalogue knows {known}")
+    assert facts.lock is not None
+    items = judge.evidence(facts.inventory)
+    return judge.wheels(
+        wheels(
+            target,
+            facts.inventory,
+            items,
+            facts.lock,
+            judge.catalogue,
+            judge.policy,
+            downloads={},
+        )
+    )

@@ -1,0 +1,179 @@
+"""The real program in a real terminal (a pty, read by pyte), on a real tree."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyte
+import pytest
+from elf_images import Image
+
+from buildmatrix import cli
+
+COLUMNS, LINES = 80, 24
+#: Seconds until a screen has to be there: of a busy machine, and far more than it takes.
+PATIENCE = 60
+
+
+class Terminal:
+    """A terminal with the program in it."""
+
+    def __init__(self, descriptor: int, process: subprocess.Popen[bytes]) -> None:
+        self._descriptor = descriptor
+        self.process = process
+        self._screen = pyte.Screen(COLUMNS, LINES)
+        self._stream = pyte.ByteStream(self._screen)
+        self.raw = b""
+
+    @property
+    def text(self) -> str:
+        return "\n".join(line.rstrip() for line in self._screen.display)
+
+    def press(self, keys: str) -> None:
+        os.write(self._descriptor, keys.encode())
+
+    def until(self, text: str) -> None:
+        """Read until `text` is on the screen."""
+        end = time.monotonic() + PATIENCE
+        while text not in self.text:
+            assert time.monotonic() < end, f"{text!r} is not on the screen:\n{self.text}"
+            if not self.read(0.2) and self.process.poll() is not None:
+                raise AssertionError(f"ended with {self.process.returncode}:\n{self.text}")
+
+    def read(self, seconds: float) -> bool:
+        ready, _, _ = select.select([self._descriptor], [], [], seconds)
+        try:
+            data = os.read(self._descriptor, 65536) if ready else b""
+        except OSError:
+            return False
+        self.raw += data
+        self._stream.feed(data)
+        return bool(data)
+
+    def ended(self) -> int:
+        """Read the rest, and wait for the end."""
+        end = time.monotonic() + PATIENCE
+        while self.process.poll() is None and time.monotonic() < end:
+            self.read(0.1)
+        while self.read(0):
+            pass
+        return self.process.wait(1)
+
+
+@contextmanager
+def terminal(folder: Path, *arguments: str, **environment: str) -> Iterator[Terminal]:
+    descriptor, child = pty.openpty()
+    fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
+    variables = {**os.environ, "TERM": "xterm-256color", **environment}
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLORTERM", "TEXTUAL_DRIVER"):
+        if name not in environment:
+            variables.pop(name, None)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "buildmatrix", "explore", *arguments],
+        stdin=child, stdout=child, stderr=child, cwd=folder, env=variables, start_new_session=True,
+    )  # fmt: skip
+    os.close(child)
+    try:
+        yield Terminal(descriptor, process)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        os.close(descriptor)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    site = tmp_path / "tree/usr/lib/python3/site-packages"
+    folder = site / "gradients"
+    folder.mkdir(parents=True)
+    (folder / "libgradients.so").write_bytes(Image(needed=("libcudart.so.12",)).build())
+    (folder / "[red]libevil\x1b[2J.so").write_bytes(Image().build())
+    info = site / "gradients-2.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: gradients\nVersion: 2.0\n")
+    (info / "RECORD").write_text(
+        "gradients/libgradients.so,,\ngradients-2.0.dist-info/METADATA,,\n"
+    )
+    return tmp_path
+
+
+def test_a_person_looks_through_a_tree(tree: Path) -> None:
+    with terminal(tree, "tree", "--backend", "cpu", NO_COLOR="1") as screen:
+        screen.until("gradients 2.0")
+        screen.until("dir:tree")
+        screen.until("2 Distributions")
+        screen.press("3")
+        screen.until("[red]libevil\\x1b[2J.so")
+        screen.until("libgradients.so")
+        screen.press("/libgrad\r")
+        screen.until(" /libgrad")
+        screen.press("w")
+        screen.until("why usr/lib/python3/site-packages/gradients/libgradients.so")
+        screen.until("gradients 2.0")
+        screen.press("q")
+        screen.until("? help")
+        screen.press("q")
+        assert screen.ended() == 0
+        # No color at all, and the terminal is given back as it was.
+        assert b"\x1b[31m" not in screen.raw and b"\x1b[38" not in screen.raw
+        assert screen.raw.rindex(b"\x1b[?1049l") > screen.raw.rindex(b"\x1b[?1049h")
+
+
+def test_sixteen_colors_are_enough(tree: Path) -> None:
+    with terminal(tree, "tree", "--backend", "cpu", TERM="xterm-16color") as screen:
+        screen.until("gradients 2.0")
+        screen.press("\x03")
+        assert screen.ended() == 0
+        assert b"\x1b[38;2" not in screen.raw and b"\x1b[38;5" not in screen.raw
+        assert b"\x1b[48;2" not in screen.raw
+
+
+def test_a_signal_gives_the_terminal_back(tree: Path) -> None:
+    with terminal(tree, "tree", "--backend", "cpu") as screen:
+        screen.until("gradients 2.0")
+        screen.process.send_signal(signal.SIGTERM)
+        assert screen.ended() == 130
+        assert screen.raw.rindex(b"\x1b[?1049l") > screen.raw.rindex(b"\x1b[?1049h")
+
+
+def test_what_cannot_be_read_is_said_before_a_screen_opens(tree: Path) -> None:
+    with terminal(tree, "dir:nowhere") as screen:
+        assert screen.ended() == 3
+        assert b"\x1b[?1049h" not in screen.raw and "nowhere" in screen.text
+
+
+def test_without_a_terminal_it_says_so(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tree)
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["explore", "tree"])
+    error = capsys.readouterr().err
+    assert stop.value.code == 2
+    assert error.startswith("buildmatrix: explore needs a terminal;") and error.count("\n") == 1
+
+
+def test_without_the_extra_it_names_it(tree: Path) -> None:
+    # A folder that hides the real one, with what `find_spec` calls "not installed".
+    hiding = tree / "hiding"
+    hiding.mkdir()
+    (hiding / "sitecustomize.py").write_text(
+        "import importlib.util as util\nfind = util.find_spec\n"
+        "util.find_spec = lambda name, *rest: None if name == 'textual' else find(name, *rest)\n"
+    )
+    with terminal(tree, "tree", PYTHONPATH=str(hiding)) as screen:
+        assert screen.ended() == 2
+        assert "pip install 'buildmatrix[explore]'" in "".join(screen.text.splitlines())
