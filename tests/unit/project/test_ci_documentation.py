@@ -1,4 +1,4 @@
-"""Blocks of docs/ci are what their systems take, and name inputs that are there."""
+"""Recipes for CI systems are what their systems take; so is what their pages have to copy."""
 
 from __future__ import annotations
 
@@ -9,44 +9,102 @@ from typing import Any
 
 import pytest
 import yaml
-
-ROOT = Path(__file__).resolve().parents[3]
-
-
-def blocks(page: str) -> list[Any]:
-    text = (ROOT / "docs" / "ci" / page).read_text()
-    return [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)]
+from groovy_parser.parser import parse_groovy_content
+from recipes import CI, ROOT, blocks, gitlab
 
 
-def whole(page: str) -> list[dict[str, Any]]:
+def files(page: str) -> list[dict[str, Any]]:
     """The blocks that are a file, not a part of one."""
-    return [block for block in blocks(page) if isinstance(block, dict)]
+    documents = map(yaml.safe_load, blocks(page))
+    return [document for document in documents if isinstance(document, dict)]
 
 
-@pytest.mark.parametrize(("page", "schema"), [("github.md", "vendor.github-workflows")])
-def test_files_to_copy_are_valid(page: str, schema: str, tmp_path: Path) -> None:
+def check(schema: str, documents: list[dict[Any, Any]], folder: Path) -> None:
     paths = []
-    for number, block in enumerate(whole(page)):
-        path = tmp_path / f"{number}.yml"
+    for number, document in enumerate(documents):
+        path = folder / f"{number}.yml"
         # PyYAML reads `on` as YAML 1.1 does.
-        path.write_text(yaml.safe_dump({{True: "on"}.get(key, key): block[key] for key in block}))
+        named = {{True: "on"}.get(key, key): value for key, value in document.items()}
+        path.write_text(yaml.safe_dump(named))
         paths.append(path)
-    command = ["check-jsonschema", "--builtin-schema", schema, *paths]
+    # Patterns in some of these schemas are no patterns of JavaScript in its strict form.
+    command = ["check-jsonschema", "--regex-variant", "python", "--builtin-schema", schema, *paths]
     done = subprocess.run(command, capture_output=True, text=True)
     assert paths and done.returncode == 0, done.stdout
+
+
+def test_github(tmp_path: Path) -> None:
+    check("vendor.github-workflows", files("github.md"), tmp_path)
+
+
+def test_gitlab(tmp_path: Path) -> None:
+    job, _ = gitlab({"version": "0.1.0", "args": "requirements.in --backend 'cpu' # $HOME"})
+    check("vendor.gitlab-ci", [job, *files("gitlab.md")], tmp_path)
+
+
+def test_azure(tmp_path: Path) -> None:
+    template = yaml.safe_load((CI / "azure" / "audit.yml").read_text())
+    check("vendor.azure-pipelines", [template, *files("azure.md")], tmp_path)
+
+
+def test_jenkins() -> None:
+    step = (CI / "jenkins" / "vars" / "buildmatrix.groovy").read_text()
+    pipeline = (CI / "jenkins" / "Jenkinsfile").read_text()
+    for text in (step, pipeline):
+        assert parse_groovy_content(text).data == "compilation_unit"
+    assert blocks("jenkins.md", "groovy") == [pipeline]
+    with pytest.raises(Exception, match="Unexpected"):
+        parse_groovy_content(pipeline.replace("}", "", 1))
+
+
+def test_tekton() -> None:
+    """What the API server would refuse: names that nobody declares, and what is required."""
+    task = yaml.safe_load((CI / "tekton" / "task.yaml").read_text())
+    pipeline = yaml.safe_load((CI / "tekton" / "pipeline.yaml").read_text())
+    assert blocks("tekton.md") == [(CI / "tekton" / "pipeline.yaml").read_text()]
+    for document, kind in ((task, "Task"), (pipeline, "Pipeline")):
+        assert (document["apiVersion"], document["kind"]) == ("tekton.dev/v1", kind)
+        spec = document["spec"]
+        declared = {
+            *(f"params.{item['name']}" for item in spec["params"]),
+            *(f"workspaces.{item['name']}.path" for item in spec["workspaces"]),
+            *(f"results.{item['name']}.path" for item in spec.get("results", ())),
+        }
+        assert set(re.findall(r"\$\(([\w.-]+)\)", yaml.safe_dump(spec))) <= declared
+    params = {item["name"]: item for item in task["spec"]["params"]}
+    names = {item["name"] for item in pipeline["spec"]["tasks"]}
+    for item in pipeline["spec"]["tasks"]:
+        assert set(item.get("runAfter", ())) <= names
+        if item["taskRef"]["name"] == task["metadata"]["name"]:
+            given = {param["name"] for param in item["params"]}
+            assert given <= set(params)
+            assert {name for name, param in params.items() if "default" not in param} <= given
+            bound = {space["name"] for space in item["workspaces"]}
+            spaces = task["spec"]["workspaces"]
+            assert {space["name"] for space in spaces if not space.get("optional")} <= bound
+
+
+@pytest.mark.parametrize("page", ["gitlab.md"])
+def test_inputs_of_a_page_are_those_of_the_recipe(page: str) -> None:
+    text = (ROOT / "docs" / "ci" / page).read_text()
+    rows = re.findall(r"^\| `([\w-]+)` \| (?:`(.*?)`)? ?\|", text, re.MULTILINE)
+    head, _ = yaml.safe_load_all((CI / "gitlab" / "templates" / "audit.yml").read_text())
+    inputs = head["spec"]["inputs"]
+    assert dict(rows) == {name: value.get("default", "") for name, value in inputs.items()}
 
 
 def test_the_caller_of_the_reusable_workflow_gives_inputs_that_it_has() -> None:
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "matrix.yml").read_text())
     # PyYAML reads `on` as YAML 1.1 does.
     inputs = workflow[True]["workflow_call"]["inputs"]
-    (caller,) = (
-        block
-        for block in blocks("github.md")
-        if isinstance(block, dict) and block["name"] == "images"
-    )
+    (caller,) = (block for block in files("github.md") if block["name"] == "images")
     (job,) = caller["jobs"].values()
     assert job["uses"].startswith("buildmatrix/buildmatrix/.github/workflows/matrix.yml@v")
     assert set(job["with"]) <= set(inputs)
     assert {name for name, value in inputs.items() if value.get("required")} <= set(job["with"])
     assert job["permissions"] == {"contents": "read", "packages": "write", "id-token": "write"}
+
+
+def test_every_page_is_listed() -> None:
+    listed = re.findall(r"\(ci/([\w-]+\.md)\)", (ROOT / "docs" / "ci.md").read_text())
+    assert sorted(listed) == sorted(path.name for path in (ROOT / "docs" / "ci").iterdir())
