@@ -34,7 +34,7 @@ index_options = stacked(
 @click.argument("source")
 @click.argument("library")
 @option("--all", "every", is_flag=True, help="Every chain, not only the shortest.")
-@format_option("format_", names(WHY), "dot, mermaid and svg draw the chains.")
+@format_option("format_", names(WHY), "dot, mermaid, svg and html draw the chains.")
 @option("-o", "--output", type=click.Path(path_type=Path), help="File; - is stdout.")
 @option(
     "--symbols/--no-symbols",

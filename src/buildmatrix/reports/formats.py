@@ -132,6 +132,7 @@ WHY = (
     Format("dot", "drawings.dot:render", MARKUP, (), _CHAINS),
     Format("mermaid", "drawings.mermaid:render", LINES, (), _CHAINS),
     Format("svg", "drawings.svg:render", MARKUP, (), _CHAINS),
+    Format("html", "why.html:render", PAGE),
 )
 #: Of `reports.inspect.model.Inspections`.
 INSPECT = (
@@ -164,6 +165,7 @@ DRAWING = (
     Format("dot", "drawings.dot:render", MARKUP, (), _DRAWN),
     Format("mermaid", "drawings.mermaid:render", LINES, (), _DRAWN),
     Format("svg", "drawings.svg:render", MARKUP, (), _DRAWN),
+    Format("html", "drawings.html:render", PAGE, (), _DRAWN),
 )
 
 #: Every table.

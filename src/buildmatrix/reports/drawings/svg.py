@@ -39,6 +39,11 @@ text { font: 12px ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace; 
 .maybe path { stroke-dasharray: 5 4; }
 .arrow:hover path { stroke: #c92a2a; stroke-width: 3; }
 """
+_MARKER = (
+    '<defs><marker id="head" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" '
+    'markerHeight="7" orient="auto-start-reverse"><path d="M0 0L10 5L0 10z" fill="#868e96"/>'
+    "</marker></defs>"
+)
 #: Pointing at a box shows its arrows: in a crowd nobody can follow them with the eye alone.
 _POINTED = (
     "svg:has(#b{0}:hover) :is(.f{0},.t{0}) path{{stroke:#c92a2a;stroke-width:2.5}}"
@@ -51,7 +56,36 @@ def render(drawing: Drawing) -> str:
     return "\n".join(_document(drawing)) + "\n"
 
 
+def inline(drawing: Drawing) -> str:
+    """The picture for an HTML page, which has a style and a title of its own."""
+    lines, width, height = _picture(drawing)
+    body = "\n".join(lines)
+    return (
+        f'<svg width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}" '
+        f'role="group" aria-label="{_text(drawing.title)}">\n{_MARKER}\n{body}\n</svg>'
+    )
+
+
 def _document(drawing: Drawing) -> Iterator[str]:
+    lines, width, height = _picture(drawing)
+    yield (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
+        f'viewBox="0 0 {width:.0f} {height:.0f}">'
+    )
+    yield f"<title>{_text(drawing.title)}</title>"
+    index = {box.id: number for number, box in enumerate(drawing.boxes)}
+    joined = {index[id] for arrow in drawing.arrows for id in (arrow.source, arrow.target)}
+    pointed = "\n".join(_POINTED.format(number) for number in sorted(joined))
+    yield f"<style>{_CSS}{pointed}</style>"
+    yield _MARKER
+    yield '<rect width="100%" height="100%" fill="#ffffff"/>'
+    yield f'<text class="title" x="{_MARGIN}" y="{_MARGIN}">{_text(drawing.title)}</text>'
+    yield from lines
+    yield "</svg>"
+
+
+def _picture(drawing: Drawing) -> tuple[Sequence[str], float, float]:
+    """Boxes, arrows and what their colors mean; width and height."""
     index = {box.id: number for number, box in enumerate(drawing.boxes)}
     labeled = len(drawing.arrows) <= _LABELED
     placed = place(
@@ -62,33 +96,18 @@ def _document(drawing: Drawing) -> Iterator[str]:
     kinds = sorted({box.kind for box in drawing.boxes})
     width = max(placed.width, _wide(drawing.title), 200.0 * len(kinds)) + 2 * _MARGIN
     height = placed.height + _HEAD + 2 * _MARGIN + 30
-    yield (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
-        f'viewBox="0 0 {width:.0f} {height:.0f}">'
-    )
-    yield f"<title>{_text(drawing.title)}</title>"
-    joined = {index[id] for arrow in drawing.arrows for id in (arrow.source, arrow.target)}
-    pointed = "\n".join(_POINTED.format(number) for number in sorted(joined))
-    yield f"<style>{_CSS}{pointed}</style>"
-    yield (
-        '<defs><marker id="head" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" '
-        'markerHeight="7" orient="auto-start-reverse"><path d="M0 0L10 5L0 10z" fill="#868e96"/>'
-        "</marker></defs>"
-    )
-    yield '<rect width="100%" height="100%" fill="#ffffff"/>'
-    yield f'<text class="title" x="{_MARGIN}" y="{_MARGIN}">{_text(drawing.title)}</text>'
-    yield f'<g transform="translate({_MARGIN} {_HEAD + _MARGIN / 2})">'
+    lines = [f'<g transform="translate({_MARGIN} {_HEAD + _MARGIN / 2})">']
     ends = [f"f{index[arrow.source]} t{index[arrow.target]}" for arrow in drawing.arrows]
     for arrow, two, way in zip(drawing.arrows, ends, placed.ways, strict=True):
-        yield from _arrow(arrow, two, way)
+        lines += _arrow(arrow, two, way)
     if labeled:
         # After all arrows, so that none crosses them out.
-        yield from _labels(drawing.arrows, ends, placed.ways)
+        lines += _labels(drawing.arrows, ends, placed.ways)
     for number, box in enumerate(drawing.boxes):
-        yield from _box(box, placed, number)
-    yield "</g>"
-    yield from _key(kinds, height - _MARGIN)
-    yield "</svg>"
+        lines += _box(box, placed, number)
+    lines.append("</g>")
+    lines += _key(kinds, height - _MARGIN)
+    return lines, width, height
 
 
 def _box(box: Box, placed: Placed, number: int) -> Iterator[str]:
@@ -169,4 +188,4 @@ def _short(text: str, most: int = _LONGEST) -> str:
 
 
 def _text(text: str) -> str:
-    return escape("\n".join(map(printable, text.split("\n"))))
+    return escape("\n".join(map(printable, text.split("\n"))), {'"': "&quot;"})
