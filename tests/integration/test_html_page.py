@@ -1,8 +1,11 @@
-"""The HTML report in a real browser: what a reader sees, and what hostile names cannot do."""
+"""The HTML report of a run in a real browser: what a reader sees, and filters.
+
+What holds for every page is in `test_pages.py`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from browser import Page, opened
@@ -38,7 +41,7 @@ def finding(severity, message: str, *, waived: str | None = None, number: int = 
 
 
 @pytest.fixture(scope="module")
-def page(browser: Browser, tmp_path_factory) -> Iterator[Page]:
+def report_file(tmp_path_factory) -> Path:
     report = assemble(
         EVIL,
         "2026-11-20",
@@ -61,7 +64,12 @@ def page(browser: Browser, tmp_path_factory) -> Iterator[Page]:
     )
     path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_text(html.render(report), encoding="utf-8")
-    with opened(browser, path) as page:
+    return path
+
+
+@pytest.fixture(scope="module")
+def page(browser: Browser, report_file: Path) -> Iterator[Page]:
+    with opened(browser, report_file) as page:
         yield page
 
 
@@ -101,19 +109,50 @@ def test_hostile_names_are_text_and_nothing_else(page: Page) -> None:
     assert page.run("document.images.length") == 0
 
 
-def test_the_page_asks_nobody_for_anything(page: Page) -> None:
-    assert [url for url in page.requests if not url.startswith("file:")] == []
-    assert len(page.requests) == 1
-    assert page.complaints == []
+def shown(page: Page) -> str:
+    return page.run("document.querySelector('.filter .shown').textContent")
 
 
-def test_scripts_that_would_get_in_do_not_run(page: Page) -> None:
-    """The second line of defence: what is not escaped is stopped by the policy."""
-    title = page.run("document.title")
-    page.run(
-        "(() => { const s = document.createElement('script');"
-        " s.textContent = \"document.title = 'owned'\"; document.body.append(s); })()"
-    )
-    page.run("document.body.insertAdjacentHTML('beforeend', '<img src=http://127.0.0.1:9/x>')")
-    assert page.run("document.title") == title
-    assert any("Content Security Policy" in text for text in page.complaints)
+def test_filters_are_in_the_address_and_outlive_a_reload(
+    browser: Browser, report_file: Path
+) -> None:
+    with opened(browser, report_file) as page:
+        assert shown(page).startswith("4 of 4 findings")
+        page.view.get_by_label("Search").fill("a WARNING")
+        page.view.get_by_label("notes").uncheck()
+        assert visible(page) == ["warning"]
+        address = page.view.url
+        page.view.reload()
+        assert page.view.url == address
+        assert visible(page) == ["warning"]
+        assert page.view.get_by_label("Search").input_value() == "a WARNING"
+        assert not page.view.get_by_label("notes").is_checked()
+        page.view.get_by_role("button", name="Show all").click()
+        page.view.wait_for_function("document.querySelectorAll('article[hidden]').length === 0")
+        assert "WARNING" not in page.view.url
+    # Somebody else opens what was sent.
+    with opened(browser, report_file, fragment="#" + address.partition("#")[2]) as page:
+        assert visible(page) == ["warning"]
+
+
+def test_the_back_button_brings_back_what_was_shown(browser: Browser, report_file: Path) -> None:
+    with opened(browser, report_file, fragment="#severity=note") as page:
+        assert visible(page) == ["note"]
+        page.run("location.hash = '#severity=warning,error'")
+        page.view.wait_for_function("document.querySelectorAll('article[hidden]').length === 2")
+        assert visible(page) == ["error", "warning"]
+        page.view.go_back()
+        page.view.wait_for_function("document.querySelectorAll('article[hidden]').length === 3")
+        assert visible(page) == ["note"]
+
+
+@pytest.mark.parametrize(
+    "fragment", ["#q=%3Cimg%3E", "#severity=none&rule=<b>&target=99&x=y", "#="]
+)
+def test_an_address_that_means_nothing_does_no_harm(
+    browser: Browser, report_file: Path, fragment: str
+) -> None:
+    with opened(browser, report_file, fragment=fragment) as page:
+        assert page.complaints == []
+        page.view.get_by_role("button", name="Show all").click()
+        page.view.wait_for_function("document.querySelectorAll('article[hidden]').length === 0")

@@ -49,10 +49,15 @@ class Page:
         """The value of an expression in the page, or of a function of `argument`."""
         return self.view.evaluate(script, argument)
 
-    def violations(self) -> list[str]:
-        """What axe-core finds wrong with the page: rule and element."""
+    def violations(self, *rules: str) -> list[str]:
+        """What axe-core finds wrong with the page by these rules, or by all: rule and element."""
         self.run(AXE_SCRIPT)
-        found = self.run("axe.run({resultTypes: ['violations']}).then((r) => r.violations)")
+        found = self.run(
+            """(rules) => axe.run({
+                resultTypes: ['violations'], ...(rules.length && {runOnly: rules}),
+              }).then((result) => result.violations)""",
+            list(rules),
+        )
         return [
             f"{violation['id']}: {node['html'][:200]}: {node['failureSummary']}"
             for violation in found

@@ -132,7 +132,7 @@ WHY = (
     Format("dot", "drawings.dot:render", MARKUP, (), _CHAINS),
     Format("mermaid", "drawings.mermaid:render", LINES, (), _CHAINS),
     Format("svg", "drawings.svg:render", MARKUP, (), _CHAINS),
-    Format("html", "why.html:render", PAGE),
+    Format("html", "drawings.html:render_answer", PAGE),
 )
 #: Of `reports.inspect.model.Inspections`.
 INSPECT = (

@@ -5,9 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from buildmatrix.reports.drawings import svg
-from buildmatrix.reports.drawings.drawing import Drawing
+from buildmatrix.reports.drawings.drawing import Drawing, of_answer
 from buildmatrix.reports.drawings.style import NAMES
 from buildmatrix.reports.page import document
+from buildmatrix.reports.why import text
+from buildmatrix.reports.why.model import Answer
+from buildmatrix.text import shown
+
+#: Columns of an answer in words.
+_WIDTH = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +39,18 @@ class BoxRow:
     leads_to: tuple[BoxLink, ...]
 
 
-def render(drawing: Drawing, *, answer: str = "") -> str:
-    """The drawing as one document; `answer` is what it is about in words, in several lines."""
+def render(drawing: Drawing) -> str:
+    """The drawing as one document."""
+    return _page(drawing, "")
+
+
+def render_answer(answer: Answer) -> str:
+    """An answer of `why` as one document: in words, as a picture of its chains, and as a table."""
+    words = text.render(answer, width=_WIDTH, color=False)
+    return _page(of_answer(answer), "\n".join(map(shown, words.split("\n"))))
+
+
+def _page(drawing: Drawing, answer: str) -> str:
     from markupsafe import Markup
 
     return document.render(
