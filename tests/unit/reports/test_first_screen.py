@@ -99,7 +99,10 @@ def test_the_verdict_is_that_of_the_targets_and_of_the_findings() -> None:
     assert headline(good, bad) == "Failed: 1 of 2 targets"
     assert headline(bad, replace(bad, id="c")) == "Failed: all 2 targets"
     assert headline(good, open_) == "Undecided: 1 of 2 targets"
-    assert headline(good, BM401="error") == "Failed"
+    assert headline(bad, BM401="error") == "Failed"
+    # With `--fail-on never`.
+    assert headline(good, BM401="error") == "No gate failed, 1 open error"
+    assert headline(good, open_, BM401="error") == "Undecided: 1 of 2 targets, 1 open error"
 
 
 def test_a_gate_that_ran_nowhere_is_named_and_has_no_column() -> None:

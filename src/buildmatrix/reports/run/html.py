@@ -138,14 +138,16 @@ def _outcome(report: Report) -> _Outcome:
     every = len(report.targets)
     offered = cures(report.findings, [target.id for target in report.targets])
     advice = headline(offered, len(left)) if offered else ""
-    if bad or errors:
-        if bad and every > 1:
-            which = f"all {every} targets" if bad == every else f"{bad} of {every} targets"
-            return _Outcome("failed", f"Failed: {which}", advice)
-        return _Outcome("failed", "Failed", advice)
+    still = count(errors, "open error")
+    if bad or (errors and not every):
+        which = f": all {every} targets" if bad == every else f": {bad} of {every} targets"
+        return _Outcome("failed", f"Failed{which if every > 1 else ''}", advice)
     if is_undecided(report):
         which = f": {unknown} of {count(every, 'target')}" if unknown and every > 1 else ""
-        return _Outcome("undecided", f"Undecided{which}", advice)
+        return _Outcome("undecided", f"Undecided{which}{f', {still}' if errors else ''}", advice)
+    if errors:
+        # Gates hold what `--fail-on` let through.
+        return _Outcome("undecided", f"No gate failed, {still}", advice)
     return _Outcome("passed", "Passed" if every < 2 else f"Passed: all {every} targets", advice)
 
 
