@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from buildmatrix.catalogue.model import Evidence
@@ -13,7 +13,7 @@ from buildmatrix.reports.run.bars import bars, vendor_bytes
 from buildmatrix.reports.run.causes import causes
 from buildmatrix.reports.run.cures import cures, headline
 from buildmatrix.reports.run.device_code import architecture_grids
-from buildmatrix.reports.run.groups import FindingGroup, groups, named, whereabouts
+from buildmatrix.reports.run.groups import FindingGroup, enumerated, groups, named, whereabouts
 from buildmatrix.reports.run.layer_strip import LayerStrip, strip
 from buildmatrix.reports.run.link_graph import LinkGraph, link_graph
 from buildmatrix.reports.run.model import (
@@ -44,6 +44,10 @@ _STATES: Mapping[GateState, str] = {
 _KINDS = {"error": "errors", "warning": "warnings", "note": "notes", "accepted": "accepted"}
 #: Causes on the first screen.
 _CAUSES = 3
+#: Targets that are named there.
+_NAMED = 3
+#: Findings from which on a page has fewer elements for each: browsers have to hold all of them.
+_LONG = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +100,7 @@ def render(report: Report) -> str:
         revision=_revision(report),
         causes=causes(report, finding_groups)[:_CAUSES],
         open=len(unsettled(report)),
+        is_long=len(report.findings) > _LONG,
         kinds=_KINDS,
         kind=_kind,
         counts={
@@ -110,6 +115,7 @@ def render(report: Report) -> str:
         rule_codes=rule_codes,
         node_notes=notes(report.targets),
         named=named,
+        briefly=_briefly(report),
         whereabouts=whereabouts(report),
         patches=_patches,
         evidence=_evidence,
@@ -120,6 +126,21 @@ def render(report: Report) -> str:
         finding_vendors=sorted({finding.vendor for finding in report.findings if finding.vendor}),
         vendor_name=vendor_name,
     )
+
+
+def _briefly(report: Report) -> Callable[[Sequence[str]], str]:
+    """A function that names few targets, and says of many on which backends they are."""
+    backends = {target.id: target.backend for target in report.targets}
+
+    def text(targets: Sequence[str]) -> str:
+        if len(targets) <= _NAMED:
+            return named(targets, list(backends)) or "this run"
+        about = dict.fromkeys(backends[id] for id in targets if id in backends)
+        others = [id for id, backend in backends.items() if backend in about and id not in targets]
+        number = count(len(targets), "target") if others else f"all {len(targets)} targets"
+        return f"{number} for {enumerated(list(about))}" if about else number
+
+    return text
 
 
 def _kind(finding: Finding) -> str:
