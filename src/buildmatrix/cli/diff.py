@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from buildmatrix.cli.image_options import former_options, platform_option, tables_option
+from buildmatrix.cli.image_options import platform_option, tables_option
 from buildmatrix.cli.options import CommandSettings, formats_option, option, selection_options
 from buildmatrix.cli.output import check_formats, write_result
 from buildmatrix.cli.surroundings import engine_option
@@ -54,7 +54,6 @@ FORMATS = names(DIFF)
 )
 @option("--waivers", type=click.Path(path_type=Path), help="More [[waive]] tables, in a file.")
 @engine_option
-@former_options
 @click.pass_obj
 def command(
     settings: CommandSettings,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from buildmatrix.cli.options import option, stacked
+from buildmatrix.cli.options import option
 
 platform_option = option(
     "--platform",
@@ -15,13 +15,4 @@ tables_option = option(
     is_flag=True,
     help="Of an image in a registry: believe the tables of contents of its layers (eStargz, "
     "zstd:chunked), and read a few ranges in place of the layers.",
-)
-
-#: What these commands took when an engine's image was read in a container of its own. It has no
-#: effect any more, and fails nobody's CI.
-former_options = stacked(
-    *(
-        option(flag, hidden=True, expose_value=False)
-        for flag in (*("--scanner", "--builder", "--mirror", "--network", "--ca", "--netrc"),)
-    )
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from buildmatrix.cli.image_options import former_options, platform_option, tables_option
+from buildmatrix.cli.image_options import platform_option, tables_option
 from buildmatrix.cli.options import (
     CommandSettings,
     format_option,
@@ -50,7 +50,6 @@ _DRAWN = [name for name in names(DRAWING) if name not in names(INSPECT)]
 @tables_option
 @option("--no-cache", is_flag=True, help="Read everything again, and do not use the cache.")
 @engine_option
-@former_options
 @click.pass_obj
 def command(
     settings: CommandSettings,

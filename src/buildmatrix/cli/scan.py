@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from buildmatrix.cli.image_options import former_options, platform_option, tables_option
+from buildmatrix.cli.image_options import platform_option, tables_option
 from buildmatrix.cli.options import CommandSettings, option
 from buildmatrix.cli.output import check_formats, report_options, write_result
 from buildmatrix.cli.surroundings import engine_option
@@ -34,10 +34,8 @@ cache_option = option(
 @option("--runtime", metavar="VERSION", default="any", help="The backend's version, 12.8 for CUDA.")
 @platform_option
 @tables_option
-@option("--layers", is_flag=True, hidden=True, expose_value=False)
 @cache_option
 @engine_option
-@former_options
 @report_options
 @click.pass_obj
 def command(

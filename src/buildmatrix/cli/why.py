@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from buildmatrix.cli.image_options import former_options, platform_option, tables_option
+from buildmatrix.cli.image_options import platform_option, tables_option
 from buildmatrix.cli.options import (
     CommandSettings,
     format_option,
@@ -53,7 +53,6 @@ index_options = stacked(
 @tables_option
 @option("--no-cache", is_flag=True, help="Read everything again, and do not use the cache.")
 @engine_option
-@former_options
 @click.pass_obj
 def command(
     settings: CommandSettings,
