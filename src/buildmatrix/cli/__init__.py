@@ -12,15 +12,16 @@ import signal
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, suppress
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
 from buildmatrix import __version__
 from buildmatrix.cli import console
+from buildmatrix.cli.completing import VARIABLE
 from buildmatrix.cli.options import (
     GLOBAL_OPTIONS,
     CommandSettings,
@@ -60,6 +61,7 @@ COMMANDS = {
     "rules": "List every rule, or print the page of one.",
     "report": "Render a saved report again, or merge several.",
     "schema": "Print the JSON schema of the specification or of a document.",
+    "completion": "Print the script that completes commands in bash, zsh or fish.",
 }
 
 
@@ -163,6 +165,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler)
+    if VARIABLE in os.environ:
+        _complete()
     try:
         code = group.main(args=arguments, prog_name="buildmatrix", standalone_mode=False)
     except click.exceptions.Exit as stop:
@@ -195,6 +199,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = EXIT_DEFECT
     _let_go()
     sys.exit(code or 0)
+
+
+def _complete() -> NoReturn:
+    """Answer a shell that completes a line. Whatever goes wrong, nothing is printed into it."""
+    with (
+        suppress(Exception, SystemExit, KeyboardInterrupt),
+        Path(os.devnull).open("w") as nowhere,
+        redirect_stderr(nowhere),
+    ):
+        group.main(args=[], prog_name="buildmatrix", standalone_mode=False)
+    _let_go()
+    sys.exit(0)
 
 
 def _show_traceback(error: Exception, arguments: Sequence[str] | None) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from buildmatrix.cli import completing
 from buildmatrix.cli.options import (
     CommandSettings,
     option,
@@ -19,7 +20,7 @@ from buildmatrix.cli.workspace import workspace
 
 
 @click.command("audit", short_help="Show what locked wheels would bring in.")
-@click.argument("sources", nargs=-1, metavar="[SOURCE]...")
+@click.argument("sources", nargs=-1, metavar="[SOURCE]...", shell_complete=completing.sources)
 @selection_options
 @option(
     "--backend",

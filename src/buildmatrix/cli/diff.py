@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from buildmatrix.cli import completing
 from buildmatrix.cli.image_options import platform_option, tables_option
 from buildmatrix.cli.options import CommandSettings, formats_option, option, selection_options
 from buildmatrix.cli.output import check_formats, write_result
@@ -22,7 +23,7 @@ FORMATS = names(DIFF)
 
 
 @click.command("diff", short_help="Show what changed between two images, wheels, locks, reports.")
-@click.argument("sources", nargs=-1, metavar="[BEFORE AFTER]")
+@click.argument("sources", nargs=-1, metavar="[BEFORE AFTER]", shell_complete=completing.sources)
 @option(
     "--targets",
     "across",

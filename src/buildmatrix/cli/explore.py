@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from buildmatrix.cli import completing
 from buildmatrix.cli.image_options import platform_option, tables_option
 from buildmatrix.cli.options import CommandSettings, load_targets, option
 from buildmatrix.cli.surroundings import engine_option
@@ -18,7 +19,7 @@ from buildmatrix.errors import EXIT_OK, UsageError
 
 
 @click.command("explore", short_help="Look through an image, a tree, a lock or a wheel.")
-@click.argument("source")
+@click.argument("source", shell_complete=completing.sources)
 @option("--backend", metavar="NAME", help="The backend to judge for; by default what SOURCE says.")
 @option("--runtime", metavar="VERSION", default="any", help="The backend's version, 12.8 for CUDA.")
 @option("--select", metavar="TARGET", help="A target of the specification: judge it as that.")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from buildmatrix.cli import completing
 from buildmatrix.cli.image_options import platform_option, tables_option
 from buildmatrix.cli.options import (
     CommandSettings,
@@ -32,7 +33,13 @@ _DRAWN = [name for name in names(DRAWING) if name not in names(INSPECT)]
 
 
 @click.command("inspect", short_help="Show what one binary, wheel, image or tree holds.")
-@click.argument("sources", nargs=-1, required=True, metavar="FILE|SOURCE...")
+@click.argument(
+    "sources",
+    nargs=-1,
+    required=True,
+    metavar="FILE|SOURCE...",
+    shell_complete=completing.sources,
+)
 @format_option(
     "format_",
     [*names(INSPECT), *_DRAWN],

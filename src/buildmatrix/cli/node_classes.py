@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from buildmatrix.cli import completing
 from buildmatrix.cli.console import complain, write
 from buildmatrix.cli.options import (
     CommandSettings,
@@ -20,7 +21,9 @@ from buildmatrix.reports.formats import NODE_CLASSES, names
 from buildmatrix.text import JSON
 
 FORMATS = names(NODE_CLASSES)
-_files = click.argument("files", nargs=-1, required=True, metavar="FILE|-...")
+_files = click.argument(
+    "files", nargs=-1, required=True, metavar="FILE|-...", shell_complete=completing.files
+)
 _output = option("-o", "--output", type=click.Path(path_type=Path), help="File; - is stdout.")
 
 

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
+from buildmatrix.cli import completing
 from buildmatrix.reports import formats
 from buildmatrix.spec.model import Spec, Target
 
@@ -34,6 +36,7 @@ def option(*declarations: str, **attributes: Any) -> Callable[[Command], Command
     flag = next(name for name in declarations if name.startswith("--"))
     flag = flag.split("/")[0].removeprefix("--")
     variable = "BUILDMATRIX_" + flag.upper().replace("-", "_")
+    attributes.setdefault("shell_complete", completing.OF_OPTIONS.get(f"--{flag}"))
     return click.option(*declarations, envvar=variable, show_envvar=True, **attributes)
 
 
@@ -43,6 +46,10 @@ class _FormatOption(click.Option):
     def __init__(self, *arguments: Any, known: Sequence[str], **attributes: Any) -> None:
         super().__init__(*arguments, **attributes)
         self.known = frozenset(known)
+
+    def shell_complete(self, _ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """See `click.Parameter.shell_complete`."""
+        return completing.formats(sorted(self.known), incomplete)
 
     def resolve_envvar_value(self, ctx: click.Context) -> str | None:
         """What the variable says to this command; None for nothing.
@@ -136,6 +143,12 @@ def check_loudness(settings: CommandSettings) -> CommandSettings:
 
 def _override(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
     """Put an option that was given after the command into the settings."""
+    if ctx.resilient_parsing:
+        # A shell asks what to complete: nothing has made settings.
+        ctx.meta[completing.FILE] = (
+            value if parameter.name == "file" and value else ctx.meta.get(completing.FILE)
+        )
+        return
     if value and parameter.name is not None:
         ctx.obj = check_loudness(replace(ctx.obj, **{parameter.name: value}))
 

@@ -6,6 +6,7 @@ import json
 
 import click
 
+from buildmatrix.cli import completing
 from buildmatrix.cli.console import say
 from buildmatrix.cli.options import CommandSettings, format_option, option
 from buildmatrix.errors import UsageError
@@ -13,7 +14,7 @@ from buildmatrix.text import JSON
 
 
 @click.command("rules", short_help="List every rule, or print the page of one.")
-@click.argument("code", required=False)
+@click.argument("code", required=False, shell_complete=completing.rules)
 @option(
     "--catalogue",
     "backend",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from buildmatrix.cli import completing
 from buildmatrix.cli.image_options import platform_option, tables_option
 from buildmatrix.cli.options import CommandSettings, option
 from buildmatrix.cli.output import check_formats, report_options, write_result
@@ -22,7 +23,7 @@ cache_option = option(
 
 
 @click.command("scan", short_help="Read what lies in an image or a folder, and judge it.")
-@click.argument("source")
+@click.argument("source", shell_complete=completing.sources)
 @option(
     "--backend", metavar="NAME", help="The backend to judge for; by default what an image says."
 )

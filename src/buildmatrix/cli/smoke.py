@@ -6,6 +6,7 @@ from functools import cache
 
 import click
 
+from buildmatrix.cli import completing
 from buildmatrix.cli.console import complain, say
 from buildmatrix.cli.options import CommandSettings, load_targets
 from buildmatrix.cli.progress import progress
@@ -19,7 +20,7 @@ _CODES: dict[str, int] = {"passed": EXIT_OK, "failed": EXIT_FINDINGS}
 
 
 @click.command("smoke", short_help="Run the smoke commands of targets that were built.")
-@click.argument("pattern", metavar="TARGET")
+@click.argument("pattern", metavar="TARGET", shell_complete=completing.targets)
 @engine_option
 @click.pass_obj
 def command(settings: CommandSettings, pattern: str, engine: str) -> int:

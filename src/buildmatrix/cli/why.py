@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from buildmatrix.cli import completing
 from buildmatrix.cli.image_options import platform_option, tables_option
 from buildmatrix.cli.options import (
     CommandSettings,
@@ -31,8 +32,8 @@ index_options = stacked(
 
 
 @click.command("why", short_help="Show every chain from a requirement to a library.")
-@click.argument("source")
-@click.argument("library")
+@click.argument("source", shell_complete=completing.sources)
+@click.argument("library", shell_complete=completing.libraries)
 @option("--all", "every", is_flag=True, help="Every chain, not only the shortest.")
 @format_option("format_", names(WHY), "dot, mermaid, svg and html draw the chains.")
 @option("-o", "--output", type=click.Path(path_type=Path), help="File; - is stdout.")
