@@ -1,0 +1,108 @@
+"""The tutorials, played from the first line in a container with Python and buildmatrix."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TUTORIALS = sorted((ROOT / "docs/tutorials").glob("*.md"))
+#: What tells programs in the container of this machine's index, mirror and certificates.
+PASSED = re.compile(r"(PIP|UV|SSL|BUILDMATRIX)_\w+|(https?|no)_proxy", re.IGNORECASE)
+
+pytestmark = [pytest.mark.engine, pytest.mark.network]
+
+
+@dataclass
+class Step:
+    """A command of a tutorial, and what it has to print."""
+
+    command: str
+    expected: list[str] = field(default_factory=list)
+    exit_code: int = 0
+
+
+def steps(page: Path) -> list[Step]:
+    """The commands in the console blocks of a page, in order."""
+    found: list[Step] = []
+    for block in re.findall(r"^```console\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+        for line in block.splitlines():
+            if line.startswith("$ "):
+                found.append(Step(line[2:]))
+            elif match := re.fullmatch(r"\[exit code (\d+)\]", line):
+                found[-1].exit_code = int(match[1])
+            else:
+                found[-1].expected.append(line)
+    return found
+
+
+def pattern(lines: list[str]) -> re.Pattern[str]:
+    """`...` alone stands for any lines, and in a line for any text."""
+    parts = []
+    for line in lines:
+        if line.strip() == "...":
+            parts.append(r"(?:.*\n)*?")
+        else:
+            parts.append(r"[^\n]*".join(map(re.escape, line.rstrip().split("..."))) + r" *\n")
+    return re.compile("".join(parts))
+
+
+@pytest.fixture(scope="module")
+def container(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A container with the wheel of this tree installed, and a virtual environment's command."""
+    folder = tmp_path_factory.mktemp("tutorials")
+    subprocess.run(
+        ["uv", "build", "-q", "--wheel", "-o", folder / "dist", ROOT], check=True, cwd=ROOT
+    )
+    (wheel,) = (folder / "dist").glob("*.whl")
+    subprocess.run(
+        ["uv", "pip", "install", "-q", "--target", folder / "site", "--python-version", "3.11",
+         "--only-binary", ":all:", wheel], check=True)  # fmt: skip
+    name = f"tutorials-{uuid.uuid4().hex[:12]}"
+    passed = [f"-e{key}={value}" for key, value in os.environ.items() if PASSED.fullmatch(key)]
+    # Advisories are of a day, and no part of what the tutorials show.
+    passed += ["-eBUILDMATRIX_NO_VULNERABILITIES=1", "-eBUILDMATRIX_CACHE=/cache"]
+    passed += ["-ePYTHONDONTWRITEBYTECODE=1", "-eLANG=C.UTF-8"]
+    mounts = [f"-v{folder / 'site'}:/site:ro", "-v/etc/ssl/certs:/etc/ssl/certs:ro"]
+    mounts += [f"-v{path}:{path}:ro" for path in map(Path, ("/etc/pip.conf", "/etc/xdg/pip"))
+               if path.exists()]  # fmt: skip
+    image = f"{os.environ.get('BUILDMATRIX_MIRROR', '')}python:3.11-slim-bookworm"
+    subprocess.run(
+        ["docker", "run", "-d", "--rm", "--name", name, "--network", "host", *passed, *mounts,
+         image, "sleep", "1800"], check=True, stdout=subprocess.DEVNULL)  # fmt: skip
+    # An environment that has what was installed above, as `pip install buildmatrix` makes one.
+    packages = "/venv/lib/python3.11/site-packages"
+    made = f"python3 -m venv --without-pip /venv && echo /site >{packages}/site.pth"
+    subprocess.run(["docker", "exec", name, "sh", "-c", made], check=True)
+    yield name
+    subprocess.run(["docker", "rm", "-f", name], check=True, stdout=subprocess.DEVNULL)
+
+
+@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
+def test_a_tutorial_does_what_it_says(container: str, page: Path) -> None:
+    script = [
+        "cd $(mktemp -d)",
+        "exec 2>&1",
+        'buildmatrix() { /venv/bin/python -m buildmatrix "$@"; }',
+    ]
+    played = steps(page)
+    for number, step in enumerate(played):
+        script += [f"{step.command}", f'echo "@@{number}:$?"']
+    run = subprocess.run(
+        ["docker", "exec", "-i", container, "bash"],
+        input="\n".join(script) + "\n", capture_output=True, text=True, timeout=600)  # fmt: skip
+    # A terminal shows progress in one place; without one it is plain lines.
+    shown = re.sub(r"^ +\d+\.\d .*\n", "", run.stdout, flags=re.MULTILINE)
+    printed = re.split(r"@@\d+:(\d+)\n", shown)
+    assert len(printed) == 2 * len(played) + 1, run.stdout
+    for step, output, code in zip(played, printed[::2], printed[1::2], strict=False):
+        said = f"$ {step.command}\n{output}[exit code {code}]"
+        assert int(code) == step.exit_code, said
+        assert not step.expected or pattern(step.expected).fullmatch(output), said
