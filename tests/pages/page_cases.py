@@ -35,8 +35,15 @@ from buildmatrix.reports.diff.model import (
 )
 from buildmatrix.reports.drawings.drawing import Arrow, Box, Drawing
 from buildmatrix.reports.formats import Destination, Format, by_name
-from buildmatrix.reports.run.model import Report, assemble
+from buildmatrix.reports.run.model import Difference, Report, TargetDifference, assemble
 from buildmatrix.reports.why.model import Answer
+from buildmatrix.rules.composition import (
+    Composition,
+    DistributionBytes,
+    FileBytes,
+    LayerBytes,
+    VendorBytes,
+)
 from buildmatrix.rules.model import (
     Acceptance,
     AuditTotals,
@@ -180,6 +187,49 @@ def _verdicts(target: str, backend: str) -> Iterator[Verdict]:
         yield Verdict(*name.split(), backend, "ok", "nothing foreign in it", targets=(target,))
 
 
+def _composition(backend: str) -> Composition:
+    """The bytes of a target: what torch brings, what it links, and the layers that hold it."""
+    is_cuda = backend == "cuda"
+
+    def part(
+        name: str, version: str, line: str, asker: str, vendor: str, size: int, *links: str
+    ) -> DistributionBytes:
+        wasted = size if vendor == "nvidia" and not is_cuda else 0
+        return DistributionBytes(
+            name,
+            version,
+            line,
+            asker,
+            size,
+            wasted,
+            (VendorBytes(vendor, size, wasted),),
+            (FileBytes(f"{SITE}/{name}/lib/lib{name}.so", size // 2, vendor, wasted // 2),),
+            links,
+            (asker,) if asker != name else (),
+        )
+
+    torch, jinja, xgboost = "requirements.in:1", "requirements.in:2", "requirements.in:3"
+    parts = [
+        part(name, version, torch, "torch", "nvidia", size, *(["nvidia-nvjitlink-cu12"] * (n % 2)))
+        for n, (name, version, size) in enumerate(_TOOLKIT)
+    ]
+    parts += [
+        part("torch", "2.8.0", torch, "torch", "", 1_200_000_000, *(n for n, _, _ in _TOOLKIT[:9])),
+        part("numpy", "2.3.1", torch, "torch", "", 71_000_000),
+        part("xgboost", "3.0.0", xgboost, "xgboost", "nvidia", 230_000_000, "nvidia-nccl-cu12"),
+        part("jinja2", "3.1.2", jinja, "jinja2", "", 600_000),
+        part("", "", "", "", "amd", 54_000_000),
+    ]
+    layers = (
+        LayerBytes("FROM debian:12", 120_000_000, 0, 0, True),
+        LayerBytes("RUN apt-get install build-essential", 410_000_000, 380_000_000, 0),
+        LayerBytes("RUN pip install -r requirements.txt", 6_300_000_000, 20_000_000, 0),
+        LayerBytes("COPY . /srv", 4_000_000, 0, 0),
+    )
+    parts.sort(key=lambda item: -item.size)
+    return Composition(tuple(parts), layers if is_cuda else ())
+
+
 def _result(target: str, backend: str) -> TargetResult:
     foreign = sum(size for _, _, size in _TOOLKIT)
     is_cuda = backend == "cuda"
@@ -208,6 +258,7 @@ def _result(target: str, backend: str) -> TargetResult:
         )
         if is_cuda
         else None,
+        composition=_composition(backend),
     )
 
 
@@ -249,6 +300,34 @@ def clean() -> Report:
         targets=[TargetResult("wheel:demo-1.0-py3-none-any.whl", "cpu", {"scan": "passed"})],
         verdicts=[Verdict("demo", "1.0", "cpu", "ok", "nothing foreign in it")],
         inventories=[Inventory(stats=Stats(12, 0, 40_000, 40_000, 0.1))],
+    )
+
+
+def change() -> Report:
+    """What a pull request brings: new findings, and more bytes."""
+    report = matrix(("py312",))
+    target = report.targets[0]
+    assert target.audit is not None
+    return replace(
+        report,
+        findings=tuple(item for item in report.findings if item.target == target.id),
+        targets=(target,),
+        diff=Difference(
+            "origin/main",
+            "0" * 40,
+            (
+                TargetDifference(
+                    target.id,
+                    "cpu",
+                    AuditTotals(300_000_000, 900_000_000),
+                    target.audit,
+                    comparison().findings,
+                    comparison().distributions,
+                    comparison().verdicts,
+                ),
+            ),
+            ("1 target has no lock there",),
+        ),
     )
 
 
@@ -300,6 +379,24 @@ def hostile() -> Report:
                 error=f"step failed\n  | {EVIL} {ENDLESS}",
                 log=EVIL,
                 audit=AuditTotals(100, 200, 50, 100),
+                composition=Composition(
+                    tuple(
+                        DistributionBytes(
+                            name,
+                            EVIL,
+                            EVIL,
+                            EVIL,
+                            size,
+                            size // 2,
+                            (VendorBytes(EVIL, size, size // 2),),
+                            (FileBytes(EVIL, size // 2, EVIL), FileBytes(ENDLESS, 9, "nvidia", 5)),
+                            (EVIL, ENDLESS, "nobody"),
+                            (EVIL, ENDLESS),
+                        )
+                        for name, size in ((EVIL, 10**9), (ENDLESS, 10**8), (")(" * 40, 10**6))
+                    ),
+                    (LayerBytes(EVIL, 9, 5, 2), LayerBytes(ENDLESS, 10**9, 0, 0, True)),
+                ),
                 nodes=(NodeFit(EVIL, "refused", (FitReason("", EVIL), FitReason("BM402", EVIL))),),
             ),
             TargetResult(ENDLESS, "cpu", {"lock": "passed"}),
@@ -522,6 +619,7 @@ PAGES: Mapping[str, PageCase] = {
     "run-clean": PageCase(formats.RUN, clean),
     "run-small": PageCase(formats.RUN, lambda: matrix(("py312",))),
     "run-twenty": PageCase(formats.RUN, lambda: matrix(_PYTHONS)),
+    "run-change": PageCase(formats.RUN, change),
     "run-hostile": PageCase(formats.RUN, hostile),
     "run-many": PageCase(formats.RUN, many),
     "diff": PageCase(formats.DIFF, comparison),
