@@ -194,3 +194,15 @@ def test_every_area_leads_to_the_row_that_says_the_same() -> None:
     links = [attributes["href"] for _, attributes in page.elements if "href" in attributes]
     assert len(links) == 1 + 2 and {link[1:] for link in links if link} <= set(ids)
     assert size(3000) in page.text
+
+
+def test_what_takes_no_room_in_the_treemap_is_no_stop_of_the_keyboard() -> None:
+    def part(name: str, line: str, bytes_: int) -> DistributionBytes:
+        shares = (VendorBytes("", bytes_),)
+        return DistributionBytes(name, "1", line, name, bytes_, 0, shares)
+
+    made = Composition((part("torch", "a.in:1", 10**10), part("jinja2", "a.in:2", 10**5)))
+    cells = {
+        cell.text.split()[0]: cell for block in treemap(["t"], made).blocks for cell in block.cells
+    }
+    assert (cells["torch"].row, cells["jinja2"].row) == (0, None)

@@ -47,7 +47,7 @@ class Cell:
     #: Whether the label needs a wide screen.
     is_narrow: bool
     text: str
-    #: Row of the table that says the same; None for several.
+    #: Row of the table that says the same; None for several, and for what takes no room.
     row: int | None
 
 
@@ -178,7 +178,9 @@ def _labeled(
     has_size = area.height >= _TWO_LINES and area.width >= _CHARACTER * len(size_text) + 12
     if area.width >= _LABEL_WIDTH and area.height >= _LABEL_HEIGHT:
         label = (name, size_text) if has_size else (name,)
-    return Cell(area, leaves, label, area.width < _WIDTH / 5, text, row)
+    # What takes no room cannot show that it has the focus; the table has it.
+    is_visible = area.width >= 1 and area.height >= 1
+    return Cell(area, leaves, label, area.width < _WIDTH / 5, text, row if is_visible else None)
 
 
 def _leaves(part: DistributionBytes, area: Area, whole: int) -> Iterator[Leaf]:
