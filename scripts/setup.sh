@@ -24,7 +24,7 @@ if [[ ${1:-} != demo ]]; then
   # Has the language server of editors (@taplo/lsp), which completes specifications.
   if [[ -n ${CI:-} ]]; then need npm npm; fi
   # Judge what is written into registries and layouts.
-  if [[ -n ${CI:-} ]]; then need skopeo skopeo; need umoci umoci; fi
+  if [[ -n ${CI:-} ]]; then need skopeo skopeo; need umoci umoci; need podman podman; fi
   # musl's loader proves the model of it. Without it that test is skipped on a user's machine.
   if [[ ! -e /lib/ld-musl-$(uname -m).so.1 && ( -n ${CI:-} || $(id -u) == 0 ) ]] &&
     command -v apt-get >/dev/null; then missing+=(musl); fi

@@ -15,7 +15,7 @@ from .process import output
 from .progress import say
 
 # Package and program have one name; the argument makes it say which it is.
-_PROGRAMS = {"cosign": "version"}
+_PROGRAMS = {"cosign": "version", "crane": "version", "oras": "version"}
 
 
 def path(layout: Layout, name: str) -> Path:

@@ -1,0 +1,326 @@
+"""Clients of registries that others wrote: crane and oras of Debian's newer suites, and podman.
+
+What we write loads, copies, validates and unpacks there, and what they write is read by us.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+import tarfile
+import tempfile
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from functools import partial
+from pathlib import Path
+
+import pytest
+from conftest import missing, stack_program
+from debian_registry import debian_registry
+from layer_archives import differences, of_folder
+from verdict_cases import GOOD
+
+from buildmatrix.attestation import verdict
+from buildmatrix.attestation.attach import Claim, attach
+from buildmatrix.attestation.keys import read_private, read_public
+from buildmatrix.commands.verify.judgement import Demands
+from buildmatrix.commands.verify.run import verify
+from buildmatrix.engines.docker.engine import DockerEngine
+from buildmatrix.inventory.model import Inventory
+from buildmatrix.oci.archive import write_archive
+from buildmatrix.oci.compression import Compression
+from buildmatrix.oci.documents import (
+    CONFIGURATION,
+    MANIFEST,
+    Descriptor,
+    Execution,
+    ImageConfiguration,
+    Manifest,
+    RootFileSystem,
+    encode,
+)
+from buildmatrix.oci.layers import LayerEntry, layer_writer, order
+from buildmatrix.oci.layout import OciLayout
+from buildmatrix.registry.client import Registry
+from buildmatrix.registry.reference import Reference
+from buildmatrix.sources.model import Argument, ReadingOptions
+from buildmatrix.sources.parse import parse
+
+SITE = "usr/lib/python3/dist-packages"
+#: Bytes that let a table of contents spare something.
+DATA = random.Random(11).randbytes(2_000_000)
+ARTIFACT = "text/x-test"
+#: The files of two layers; the second hides one of the first.
+LAYERS: tuple[dict[str, bytes], ...] = (
+    {
+        f"{SITE}/demo-1.0.dist-info/METADATA": b"Name: demo\nVersion: 1.0\n",
+        f"{SITE}/demo-1.0.dist-info/RECORD": b"demo/__init__.py,,\ndemo/_C.so,,\n",
+        f"{SITE}/demo/__init__.py": b'import ctypes\nctypes.CDLL("libx.so")\n',
+        "srv/data": DATA,
+        "srv/gone": b"old",
+    },
+    {f"{SITE}/demo/_C.so": Path("/bin/true").read_bytes(), "srv/.wh.gone": b"", "etc/x": b"x"},
+)
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    program = stack_program("docker-registry", "registry-prefix/usr/bin/docker-registry")
+    with debian_registry(program, tmp_path_factory.mktemp("registry")) as running:
+        yield running.host
+
+
+@pytest.fixture(autouse=True)
+def no_logins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "docker").mkdir()
+    (tmp_path / "docker/config.json").write_text("{}")  # podman wants it
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "docker"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+@pytest.fixture(params=["gzip", "zstd"])
+def compression(request: pytest.FixtureRequest) -> Compression:
+    return request.param  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def layout(tmp_path: Path, compression: Compression) -> OciLayout:
+    """An image of ours, the only one in a layout."""
+    layout = OciLayout(tmp_path / "layout")
+    layers = []
+    with ThreadPoolExecutor(1) as pool:
+        for files in LAYERS:
+            with layer_writer(layout, compression, pool) as writer:
+                for path in sorted(files, key=order):
+                    writer.add(LayerEntry(path, "file", 0o644, len(files[path])), [files[path]])
+            layers.append(writer.layer)
+    configuration = ImageConfiguration(
+        architecture="amd64",
+        os="linux",
+        rootfs=RootFileSystem(diff_ids=tuple(layer.diff_id for layer in layers)),
+        config=Execution(env=("A=b",)),
+    )
+    manifest = Manifest(
+        schema_version=2,
+        media_type=MANIFEST,
+        config=layout.put(encode(configuration), CONFIGURATION),
+        layers=tuple(layer.descriptor for layer in layers),
+    )
+    layout.publish(layout.put(encode(manifest), MANIFEST), ["1"])
+    return layout
+
+
+def the_image(layout: OciLayout) -> Descriptor:
+    (image,) = layout.images()
+    return Descriptor(media_type=image.media_type, digest=image.digest, size=image.size)
+
+
+@pytest.fixture
+def name(host: str, layout: OciLayout) -> Reference:
+    """The image, pushed by us."""
+    name = Reference.parse(f"{host}/clients/{uuid.uuid4().hex[:12]}:1")
+    image = the_image(layout)
+    manifest = layout.manifest(image)
+    with Registry() as registry:
+        for blob in (*manifest.layers, manifest.config):
+            registry.push_blob(name, blob, partial(layout.open, blob))
+        registry.push_manifest(name, layout.document(image), image.media_type)
+    return name
+
+
+@pytest.fixture
+def unpacked(tmp_path: Path) -> Inventory:
+    """What a container sees of `LAYERS`, by hand."""
+    root = tmp_path / "root"
+    for files in LAYERS:
+        for path, data in files.items():
+            folder, _, file = path.rpartition("/")
+            if file.startswith(".wh."):
+                (root / folder / file.removeprefix(".wh.")).unlink()
+                continue
+            (root / folder).mkdir(parents=True, exist_ok=True)
+            (root / path).write_bytes(data)
+    return replace(of_folder(root), environment={"A": "b"})
+
+
+def inventory(source: object, *, tables: bool = False) -> Inventory:
+    with Registry() as registry:
+        options = ReadingOptions(
+            DockerEngine, cache=lambda: None, registry=lambda: registry, tables=tables
+        )
+        return parse(Argument(str(source), "scan")).facts(options).inventory
+
+
+def run(program: Path | str, *arguments: object) -> str:
+    done = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def beside(name: Reference, what: str) -> Reference:
+    return Reference.parse(f"{name.host}/{name.repository}-{what}:1")
+
+
+# crane
+
+
+@pytest.fixture(scope="module")
+def crane() -> Path:
+    return stack_program("crane", "judges/crane/usr/bin/crane")
+
+
+def test_crane_finds_what_we_pushed_well_formed_and_unpacks_it(
+    crane: Path, name: Reference, unpacked: Inventory, tmp_path: Path, compression: Compression
+) -> None:
+    # It knows gzip alone there (0.20), and Zstandard in what it exports.
+    options = ["--fast"] if compression == "zstd" else []
+    run(crane, "validate", "--insecure", *options, "--remote", name)
+    run(crane, "export", "--insecure", name, tmp_path / "files.tar")
+    with tarfile.open(tmp_path / "files.tar") as archive:
+        archive.extractall(tmp_path / "exported", filter="data")
+    exported = replace(of_folder(tmp_path / "exported"), environment={"A": "b"})
+    assert differences(exported, unpacked) == {}
+    assert differences(inventory(f"registry:{name}"), unpacked) == {}
+
+
+def test_what_crane_copies_saves_and_appends_is_read_by_us(
+    crane: Path, name: Reference, unpacked: Inventory, tmp_path: Path
+) -> None:
+    copy = beside(name, "copy")
+    run(crane, "copy", "--insecure", name, copy)
+    assert differences(inventory(f"registry:{copy}"), unpacked) == {}
+    for form, kind in (("tarball", "tar"), ("oci", "oci")):
+        run(crane, "pull", "--insecure", f"--format={form}", name, tmp_path / form)
+        assert differences(inventory(f"{kind}:{tmp_path / form}"), unpacked) == {}, form
+    with tarfile.open(tmp_path / "more.tar", "w") as archive:
+        archive.add("/bin/true", "opt/tool")
+    run(
+        *(crane, "append", "--insecure", "--base", name, "--new_layer", tmp_path / "more.tar"),
+        *("--new_tag", copy),
+    )
+    found = inventory(f"registry:{copy}")
+    assert "opt/tool" in {item.path for item in found.binaries}
+    assert len(found.layers) == len(LAYERS) + 1
+
+
+# oras
+
+
+@pytest.fixture(scope="module")
+def oras() -> Path:
+    return stack_program("oras", "judges/oras/usr/bin/oras")
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Path:
+    plain = ["openssl", "genpkey", "-algorithm", "ed25519", "-out", tmp_path / "key.pem"]
+    run(*plain)
+    run("openssl", "pkey", "-in", tmp_path / "key.pem", "-pubout", "-out", tmp_path / "key.pub")
+    return tmp_path
+
+
+@pytest.mark.parametrize("compression", ["gzip"], indirect=True)
+def test_oras_lists_and_copies_an_image_with_its_verdict(
+    oras: Path, name: Reference, keys: Path, tmp_path: Path
+) -> None:
+    def verified(image: Reference) -> bool:
+        demands = Demands("rocm", (read_public(keys / "key.pub"),), date(2026, 11, 22))
+        with Registry() as registry:
+            return verify(registry, str(image), image, demands).verified
+
+    with Registry() as registry:
+        image = name.at(registry.resolve(name).digest)
+        claim = Claim(GOOD.target.id, verdict.PREDICATE_TYPE, verdict.encode(GOOD))
+        attach(registry, image, claim, read_private(keys / "key.pem", None), datetime.now(UTC))
+    listed = json.loads(run(oras, "discover", "--plain-http", "--format=json", name))
+    kinds = [item["artifactType"] for item in listed["referrers"]]
+    assert len(kinds) == 1 and "sigstore" in kinds[0]
+    assert verified(name)
+
+    # What oras attaches beside it disturbs nothing, and is listed by us.
+    (tmp_path / "note.txt").write_text("seen")
+    run(
+        *(oras, "attach", "--plain-http", "--disable-path-validation"),
+        *(f"--artifact-type={ARTIFACT}", name, f"{tmp_path}/note.txt:text/plain"),
+    )
+    with Registry() as registry:
+        found = [item.artifact_type for item in registry.referrers(image, image.digest)]
+    assert sorted(found) == sorted([*kinds, ARTIFACT])
+    assert verified(name)
+
+    copy = beside(name, "copy")
+    run(oras, "copy", "--from-plain-http", "--to-plain-http", "--recursive", name, copy)
+    assert verified(copy)
+    alone = beside(name, "alone")
+    run(oras, "copy", "--from-plain-http", "--to-plain-http", name, alone)
+    assert not verified(alone)
+
+
+def test_oras_copies_our_layouts(
+    oras: Path, layout: OciLayout, host: str, unpacked: Inventory, tmp_path: Path
+) -> None:
+    there = Reference.parse(f"{host}/clients/{uuid.uuid4().hex[:12]}:1")
+    run(oras, "copy", "--from-oci-layout", "--to-plain-http", f"{layout.folder}:1", there)
+    assert differences(inventory(f"registry:{there}"), unpacked) == {}
+    back = tmp_path / "back"
+    run(oras, "copy", "--from-plain-http", "--to-oci-layout", there, f"{back}:1")
+    assert differences(inventory(f"oci:{back}"), unpacked) == {}
+
+
+# podman
+
+
+@pytest.fixture
+def podman() -> Iterator[list[object]]:
+    """podman with a storage of the test's own."""
+    program = shutil.which("podman")
+    if program is None:
+        missing("podman", "install the package")
+    # Its paths have 50 characters at most.
+    with tempfile.TemporaryDirectory(prefix="podman.") as storage:
+        command = [program, "--root", f"{storage}/images", "--runroot", f"{storage}/run"]
+        yield [*command, "--storage-driver", "vfs"]
+
+
+def test_podman_loads_and_pulls_what_we_write_and_we_read_what_it_saves(
+    podman: list[object],
+    layout: OciLayout,
+    name: Reference,
+    unpacked: Inventory,
+    tmp_path: Path,
+    compression: Compression,
+) -> None:
+    with (tmp_path / "ours.tar").open("wb") as file:
+        write_archive(layout, the_image(layout), ["example.com/ours:1"], file)
+    run(*podman, "load", "--input", tmp_path / "ours.tar")
+    run(*podman, "pull", "--tls-verify=false", name)
+    run(*podman, "pull", f"oci:{layout.folder}:1")
+    ids = run(*podman, "images", "--quiet", "--no-trunc", "--all").split()
+    assert len(set(ids)) == 1  # the three are one image
+    # It writes no Zstandard into the other one.
+    forms = ["oci-archive"] if compression == "zstd" else ["oci-archive", "docker-archive"]
+    for form in forms:
+        run(*podman, "save", f"--format={form}", "--output", tmp_path / form, "example.com/ours:1")
+        assert differences(inventory(f"tar:{tmp_path / form}"), unpacked) == {}, form
+
+
+@pytest.mark.parametrize("compression", ["gzip"], indirect=True)
+def test_a_table_of_contents_that_podman_pushes(
+    podman: list[object], layout: OciLayout, name: Reference, unpacked: Inventory
+) -> None:
+    run(*podman, "pull", f"oci:{layout.folder}:1")
+    (identity,) = run(*podman, "images", "--quiet").split()
+    there = beside(name, "chunked")
+    run(
+        *(*podman, "push", "--tls-verify=false", "--compression-format=zstd:chunked"),
+        *("--format=oci", identity, f"docker://{there}"),
+    )
+    whole, by_table = (inventory(f"registry:{there}", tables=tables) for tables in (False, True))
+    assert differences(whole, unpacked) == {}
+    assert differences(by_table, unpacked) == {}
+    assert by_table.stats.bytes_read < whole.stats.bytes_read // 10
