@@ -33,8 +33,9 @@ from buildmatrix.layers.table import (
 )
 from buildmatrix.trees.base import RandomAccess, Unreadable, defect, reason
 
-#: Bytes between two parts that are fetched with them: a request costs more.
-_GAP = 64 << 10
+#: Bytes between two parts that are fetched with them: a request costs more. Of an image of 4 GB, a
+#: gap of 64 KiB fetches 19 MB that nobody asked for, in 700 requests; this one 3 MB, in 1,250.
+_GAP = 8 << 10
 #: Bytes of one request.
 _LARGEST_RANGE = 8 << 20
 #: Bytes of a file that is read whole.
@@ -117,9 +118,9 @@ class _RangeReader:
     def _fetched(self, wanted: dict[int, Sequence[PackedRange]]) -> Iterator[tuple[int, bytes]]:
         """Each file with the bytes of its wanted parts, by the order in the layer."""
         order = sorted(wanted, key=lambda index: wanted[index][0].offset)
-        window = _Window(
-            self._read, self._size, [part for index in order for part in wanted[index]]
-        )
+        window = _Window(self._read, [part for index in order for part in wanted[index]])
+        if window.size > self._size // _WORTH_IT:
+            raise Unreadable("most of it would be read by its table of contents")
         for index in order:
             pieces = [
                 unpacked(part, window.bytes_of(part), is_zstd=self._table.is_zstd)
@@ -148,7 +149,7 @@ class _RangeReader:
 
     def _elf(self, file: TableFile, head: bytes) -> FileFacts:
         """What the tables of a large binary say, and its beginning of device code and names."""
-        parts = _Parts(self._read, file, is_zstd=self._table.is_zstd)
+        parts = _Parts(self._read, file, head, is_zstd=self._table.is_zstd)
         try:
             tables = read_elf(parts, file.size, deep=False)
             reader = HeadReader(BytesSource(head), file.size)
@@ -176,14 +177,14 @@ class _TooMuch(Exception):
 
 
 class _Parts:
-    """A file by its parts, each of which is fetched once it is needed."""
+    """A file by its parts, each of which is fetched once it is needed; the first is there."""
 
-    def __init__(self, read: ReadRange, file: TableFile, *, is_zstd: bool) -> None:
+    def __init__(self, read: ReadRange, file: TableFile, head: bytes, *, is_zstd: bool) -> None:
         self._read = read
         self._file = file
         self._starts = [part.start for part in file.parts]
         self._is_zstd = is_zstd
-        self._held: dict[int, bytes] = {}
+        self._held = {0: head}
         self._left = _MOST_LENT
 
     def read(self, offset: int, length: int) -> bytes:
@@ -193,24 +194,28 @@ class _Parts:
             return b""
         first = bisect_right(self._starts, offset) - 1
         last = bisect_right(self._starts, end - 1) - 1
-        data = b"".join(self._part(index) for index in range(first, last + 1))
+        wanted = range(first, last + 1)
+        self._hold([index for index in wanted if index not in self._held])
+        data = b"".join(self._held[index] for index in wanted)
         return data[offset - self._starts[first] : end - self._starts[first]]
 
-    def _part(self, index: int) -> bytes:
-        if index not in self._held:
-            part = self._file.parts[index]
+    def _hold(self, missing: Sequence[int]) -> None:
+        """Fetch these parts, neighbors at once."""
+        parts = [self._file.parts[index] for index in missing]
+        for part in parts:
             self._left -= part.size
             if self._left < 0 or part.end - part.offset > LARGEST_PART:
                 raise _TooMuch
-            packed = b"" if part.is_zeros else self._read(part.offset, part.end - part.offset)
+        window = _Window(self._read, parts)
+        for index, part in zip(missing, parts, strict=True):
+            packed = window.bytes_of(part)
             self._held[index] = unpacked(part, packed, is_zstd=self._is_zstd)
-        return self._held[index]
 
 
 class _Window:
     """Ranges of the layer that hold the parts that are asked for, in their order."""
 
-    def __init__(self, read: ReadRange, size: int, parts: Sequence[PackedRange]) -> None:
+    def __init__(self, read: ReadRange, parts: Sequence[PackedRange]) -> None:
         self._read = read
         self._ranges: list[tuple[int, int]] = []
         for part in sorted(parts, key=lambda part: part.offset):
@@ -224,8 +229,8 @@ class _Window:
             else:
                 self._ranges.append((part.offset, part.end))
         self._starts = [start for start, _ in self._ranges]
-        if sum(end - start for start, end in self._ranges) > size // _WORTH_IT:
-            raise Unreadable("most of it would be read by its table of contents")
+        #: Bytes that are fetched for all parts.
+        self.size = sum(end - start for start, end in self._ranges)
         self._held: OrderedDict[int, bytes] = OrderedDict()
 
     def bytes_of(self, part: PackedRange) -> bytes:
