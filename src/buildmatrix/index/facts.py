@@ -77,7 +77,7 @@ class _Packed:
     """Decodes what `WheelCache` packs."""
 
     @staticmethod
-    def decode(data: bytes, /) -> WheelEntry:
+    def decode(data: bytes | memoryview, /) -> WheelEntry:
         try:
             return _ENTRY.decode(zlib.decompressobj().decompress(data, _LARGEST))
         except zlib.error as error:

@@ -46,7 +46,7 @@ def _spread(
     work: Callable[[int], Result], shares: Sequence[Sequence[int]], workers: int
 ) -> list[Result]:
     """All processes take the next share from one queue until it is empty."""
-    _give_back()
+    give_back()
     results: dict[int, Result] = {}
     queue, writing = os.pipe()
     helpers: list[_Worker[Result]] = []
@@ -98,10 +98,10 @@ def _next_shares(queue: int, shares: Sequence[Sequence[int]]) -> Iterator[Sequen
     """The shares that this process gets from the queue; a read of a pipe is never divided."""
     while len(ticket := os.read(queue, _TICKET.size)) == _TICKET.size:
         yield shares[_TICKET.unpack(ticket)[0]]
-        _give_back()
+        give_back()
 
 
-def _give_back() -> None:
+def give_back() -> None:
     """Free what the C library holds of freed memory: up to 30 MB behind a large file.
 
     glibc has a call for it; others give back by themselves.

@@ -17,10 +17,12 @@ import msgspec
 from buildmatrix.errors import UndecidedError
 from buildmatrix.inventory.archive import PACKAGES
 from buildmatrix.inventory.model import SCHEMA, Inventory
+from buildmatrix.inventory.workers import give_back
 from buildmatrix.layers.merging import inventory_of
 from buildmatrix.layers.model import LAYER_FACTS, LayerFacts
 from buildmatrix.layers.ranges import read_by_table
 from buildmatrix.layers.reading import read_layer
+from buildmatrix.layers.resting import RestingBlocks
 from buildmatrix.layers.table import ReadRange, read_table, table_digest
 from buildmatrix.store.cache import DAY, Cache, code
 from buildmatrix.store.facts import FactCache
@@ -73,6 +75,7 @@ class LayerReader:
         self._answers = PythonAnswers(cache)
         #: Digest of the uncompressed bytes → facts; digest of a blob → that digest.
         self._layers: dict[str, LayerFacts] = {}
+        self._resting = RestingBlocks()
         self._digests: dict[str, str] = {}
         #: Bytes that were read, and the digests of the layers that they were of.
         self.bytes_read = 0
@@ -87,10 +90,14 @@ class LayerReader:
         inner = self._digests.get(digest) or self._store.load(f"blob {digest}", _TEXT)
         if inner is None:
             return None
-        layer = self._layers.get(inner) or self._store.load(f"layer {inner}", LAYER_FACTS)
-        if layer is not None:
-            self._digests[digest] = inner
-            self._layers[inner] = layer
+        layer = self._layers.get(inner)
+        if layer is None:
+            layer = self._store.load(f"layer {inner}", LAYER_FACTS)
+            if layer is None:
+                return None
+            layer = self._resting.put(layer)
+        self._digests[digest] = inner
+        self._layers[inner] = layer
         return layer
 
     def read(self, blob: LayerBlob, also: Collection[int] = frozenset()) -> LayerFacts:
@@ -99,9 +106,10 @@ class LayerReader:
             layer = read_layer(chunks, blob.size, blob.digest, also, names_only=self._names_only)
         self.bytes_read += blob.size
         self._fresh.add(layer.digest)
-        self._layers[layer.digest] = layer
         if layer.is_final:
             self._store.save(f"layer {layer.digest}", layer)
+        layer = self._layers[layer.digest] = self._resting.put(layer)
+        give_back()
         for digest in {layer.blob, layer.digest}:
             self._digests[digest] = layer.digest
             if layer.is_final:
@@ -134,7 +142,7 @@ class LayerReader:
             self._store.save(key, layer)
             self._fresh.add(layer.blob)
         self.believed.append(blob.digest)
-        return layer
+        return self._resting.put(layer)
 
     def layers(self, blobs: Sequence[LayerBlob]) -> list[LayerFacts]:
         """The facts of all layers. Raises `Unreadable`, and what opening one raises."""

@@ -18,7 +18,7 @@ from buildmatrix.inventory.collect import FileFacts, collect
 from buildmatrix.inventory.layers import with_layers
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.layers.model import KINDS, LayerFacts, unpacked
-from buildmatrix.python_imports.source import is_sourceless
+from buildmatrix.python_imports.source import is_sourceless, shared
 from buildmatrix.python_imports.statements import is_stating
 from buildmatrix.store.cache import Cache
 from buildmatrix.store.python_answers import PythonAnswers
@@ -28,7 +28,7 @@ from buildmatrix.trees.archive_layers import LayeredTree
 from buildmatrix.trees.base import File, Unreadable
 
 #: Blocks of kept files that are unpacked at once.
-_BLOCKS = 32
+_BLOCKS = 8
 #: Times that layers are read again: a file that was missing can name others.
 _AGAIN = 3
 _NOTHING = FileFacts()
@@ -181,6 +181,8 @@ class MergedTree(LayeredTree):
             data = None
             if entry.size is not None:
                 facts = entry.facts or _NOTHING
+                if facts.outline is not None:
+                    facts = replace(facts, outline=shared(facts.outline))
                 file = _LayerFile(self, number, index, name, entry.sha256, entry.place, facts)
                 data = Slice(file, 0, entry.size)
             yield TarMember(name, KINDS[entry.kind], data, os.fsdecode(entry.target))
@@ -212,6 +214,8 @@ class _Memory:
         """See `FactMemory.recall`. A link may have a name that says something else."""
         stored = self._tree.file(file.path)
         name = plain(stored.name) or ""
+        if name == file.path:
+            stored.name = file.path  # One string for both: an image has some 50,000.
         if name == file.path or _meaning(name, stored.facts) == _meaning(file.path, stored.facts):
             self.recalled += stored.layer not in self._fresh
             return stored.facts

@@ -6,7 +6,7 @@ a registry, an archive and an engine, has the same facts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from itertools import islice
 from typing import Any, Literal
@@ -59,10 +59,10 @@ class LayerFacts(msgspec.Struct, frozen=True):
     blob: str
     size: int
     #: Entries, some at a time, and how many they are.
-    entries: tuple[bytes, ...]
+    entries: Sequence[bytes]
     count: int
     #: Blocks of bytes of files.
-    kept: tuple[bytes, ...]
+    kept: Sequence[bytes]
     #: Digest of the table of contents that they were read by; empty where all bytes were.
     table: str = ""
     #: Whether nothing but the layer's bytes decided what could be read: a full disk may not.

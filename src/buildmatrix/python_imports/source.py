@@ -116,13 +116,18 @@ class Outline:
         return _arrived, (self.imports, self.loads, self.plain, self.tried)
 
 
-def _arrived(imports: Iterable[str], loads: bool, *others: Iterable[str]) -> Outline:
-    """An outline from another process, whose names are the same objects as in all others.
+def shared(outline: Outline) -> Outline:
+    """The same outline, whose names are the same objects as in all others.
 
     Half of the memory of a large tree would go into names that every file imports.
     """
+    return _arrived(outline.imports, outline.loads, outline.plain, outline.tried)
+
+
+def _arrived(imports: Iterable[str], loads: bool, *others: Iterable[str]) -> Outline:
+    """An outline from another process; see `shared`."""
     names, plain, tried = (tuple(map(intern, group)) for group in (imports, *others))
-    return Outline(names, loads, plain, tried)
+    return Outline(names, loads, names if plain == names else plain, tried)
 
 
 def outline(source: bytes) -> Outline:

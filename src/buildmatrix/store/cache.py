@@ -32,7 +32,7 @@ import msgspec
 
 import buildmatrix
 from buildmatrix.errors import UsageError
-from buildmatrix.inventory.writing import write_atomically
+from buildmatrix.inventory.writing import atomically
 from buildmatrix.trees.base import reason
 
 T_co = TypeVar("T_co", covariant=True)
@@ -50,7 +50,7 @@ _TIME = struct.Struct(">d")
 class Decoder(Protocol[T_co]):
     """Turns the bytes of an entry into a value: `msgspec.msgpack.Decoder`."""
 
-    def decode(self, data: bytes, /) -> T_co:
+    def decode(self, data: bytes | memoryview, /) -> T_co:
         """Raises `msgspec.MsgspecError`."""
 
 
@@ -169,18 +169,23 @@ class Store:
 
         `within`: seconds that it may be old; an entry from the future is from a wrong clock.
         """
+        data = self._entry(key, within)
+        return None if data is None else bytes(data)
+
+    def _entry(self, key: str, within: float | None) -> memoryview | None:
+        """See `get`; no copy of what was read."""
         path = self.path(key)
         if path is None:
             return None
         try:
-            data = self._read(path)
+            data = memoryview(self._read(path))
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             self._cache.cannot(path, "be read", reason(error))
             return None
         start = _DIGEST + _TIME.size
-        if len(data) < start or data[:_DIGEST] != _checksum(path, memoryview(data)[_DIGEST:]):
+        if len(data) < start or data[:_DIGEST] != _checksum(path, data[_DIGEST:]):
             self.remove(key)
             return None
         (written,) = _TIME.unpack_from(data, _DIGEST)
@@ -194,11 +199,14 @@ class Store:
         size = len(data) + _DIGEST + _TIME.size
         if path is None or size > self._largest:
             return
-        rest = _TIME.pack(time.time()) + data
+        written = _TIME.pack(time.time())
         try:
             # What a private index or an image holds is for this user alone.
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_atomically(path, _checksum(path, rest) + rest, is_private=True)
+            with atomically(path, is_private=True) as file:
+                # One after the other: facts of a layer have 20 MB, and would be copied.
+                for part in (_checksum(path, written, data), written, data):
+                    file.write(part)
             with self._lock:
                 is_due = self._room <= size
                 self._room = self._limit // 16 if is_due else self._room - size
@@ -209,7 +217,7 @@ class Store:
 
     def load(self, key: str, decoder: Decoder[T_co], within: float | None = None) -> T_co | None:
         """The value that was saved under `key`; see `get`."""
-        data = self.get(key, within)
+        data = self._entry(key, within)
         if data is None:
             return None
         try:
@@ -294,7 +302,8 @@ def _files(folder: Path) -> list[os.DirEntry[str]]:
     return files
 
 
-def _checksum(path: Path, rest: bytes | memoryview) -> bytes:
+def _checksum(path: Path, *parts: bytes | memoryview) -> bytes:
     hasher = hashlib.sha256(path.name.encode())
-    hasher.update(rest)
+    for part in parts:
+        hasher.update(part)
     return hasher.digest()
