@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from buildmatrix.catalogue import drivers
 from buildmatrix.catalogue.conditions import InvalidConditionError, NodeFacts, met
@@ -69,7 +70,10 @@ def _judged(
     first = condition.split(" ")[0] if name == row.legacy else condition
     about = f"the image sets {name}={shown(first[:_SHOWN])}{'...' if len(first) > _SHOWN else ''}"
     try:
-        outcome = met(condition, facts)
+        # Each of the brands that it may be may have an alternative of its own.
+        outcomes = {met(condition, replace(facts, brands=frozenset({brand})))
+                    for brand in facts.brands} or {met(condition, facts)}  # fmt: skip
+        outcome = outcomes.pop() if len(outcomes) == 1 else None
     except InvalidConditionError as error:
         return Reason(
             rule="BM705",

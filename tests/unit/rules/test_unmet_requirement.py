@@ -71,7 +71,11 @@ def test_what_is_not_known_decides_nothing() -> None:
 
 
 #: As nvidia/cuda:12.4.1-base has it, shortened.
-BASE = "cuda>=12.4 brand=tesla,driver>=470,driver<471 brand=unknown,driver>=470,driver<471"
+BASE = "cuda>=12.4 " + " ".join(
+    f"brand={brand},driver>=470,driver<471" for brand in ("tesla", "unknown", "nvidia")
+)
+#: That of nvidia/cuda:11.7.1 asks for the brand that drivers of this branch know.
+OLD_BRANCH = "cuda>=11.7 brand=tesla,driver>=450,driver<451"
 
 
 def of_class(environment: dict[str, str], *nodes: NodeClass) -> list[Finding]:
@@ -95,6 +99,8 @@ def test_b7_a_driver_that_is_older_than_the_image_asks() -> None:
         ({"NVIDIA_REQUIRE_CUDA": BASE}, "999.1", (), []),
         ({"NVIDIA_REQUIRE_CUDA": BASE}, "470.82.01", ("Tesla V100-SXM2-16GB",), []),
         ({"NVIDIA_REQUIRE_CUDA": BASE}, "470.82.01", ("NVIDIA GeForce RTX 3090",), ["error"]),
+        # Drivers call a Tesla one or the other, by their branch.
+        ({"NVIDIA_REQUIRE_CUDA": OLD_BRANCH}, "450.80.02", ("Tesla-T4",), ["note"]),
         ({"NVIDIA_REQUIRE_CUDA": BASE}, "470.82.01", (), ["note"]),
         ({"NVIDIA_REQUIRE_CUDA": BASE}, "", (), ["note"]),
         ({"NVIDIA_REQUIRE_CUDA": BASE, "NVIDIA_DISABLE_REQUIRE": "true"}, "470.1", (), []),
