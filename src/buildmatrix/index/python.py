@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping
 from buildmatrix.index.amounts import FEW_PYTHON
 from buildmatrix.index.members import LARGEST_PACKED
 from buildmatrix.index.parts import WheelParts
-from buildmatrix.inventory.collect import FileFacts
+from buildmatrix.inventory.collect import FileFacts, python_facts
 from buildmatrix.inventory.mattering import may_matter
-from buildmatrix.python_imports.source import outline
 from buildmatrix.python_imports.stages import Stages
 from buildmatrix.trees.base import Unreadable
 
@@ -84,6 +83,6 @@ def _read(parts: WheelParts, costs: dict[str, int]) -> list[tuple[str, bytes]]:
         except Unreadable as error:
             parts.facts[path] = FileFacts(unread=str(error))
             continue
-        parts.facts[path] = FileFacts(outline=outline(source))
+        parts.facts[path] = python_facts(path, source)
         read.append((path, source))
     return read

@@ -16,10 +16,9 @@ from dataclasses import dataclass, field, replace
 from buildmatrix.index.depth import Reading
 from buildmatrix.index.forward import Forward
 from buildmatrix.index.members import LARGEST_PACKED, HeldTree, facts_of_bytes, is_metadata
-from buildmatrix.inventory.collect import FileFacts, look, with_contents
+from buildmatrix.inventory.collect import FileFacts, look, python_facts, with_contents
 from buildmatrix.inventory.mattering import may_matter
 from buildmatrix.inventory.shallow import collect_shallow
-from buildmatrix.python_imports.source import outline
 from buildmatrix.trees.base import Unreadable
 from buildmatrix.trees.inflating import LARGEST_HELD, Inflated, Sequential
 from buildmatrix.trees.wheel import (
@@ -213,7 +212,7 @@ class _StreamedMembers:
         if not may_matter(path, packed.entry.size):
             return
         try:
-            self.facts[path] = FileFacts(outline=outline(packed.unpack()))
+            self.facts[path] = python_facts(path, packed.unpack())
         except Unreadable as error:
             self.facts[path] = FileFacts(unread=str(error))
 

@@ -363,13 +363,11 @@ def look(source: RandomAccess, path: str, size: int, *, nested: bool = False) ->
     container is recognised, unless the file is itself `nested` in one; see `with_contents`.
     """
     if path.endswith(".py"):
-        text = source.read(0, min(size, LARGEST_SEARCHED))
-        source_outline = outline(text)
-        if size > LARGEST_SEARCHED:
+        facts = python_facts(path, source.read(0, min(size, LARGEST_SEARCHED)))
+        if size > LARGEST_SEARCHED and facts.outline is not None:
             # It may load, in the part that was not looked at.
-            source_outline = replace(source_outline, loads=True)
-        says = stated(text) if is_stating(path, size) else None
-        return FileFacts(outline=source_outline, stated=says, bytes_read=source.bytes_read)
+            facts = replace(facts, outline=replace(facts.outline, loads=True))
+        return replace(facts, bytes_read=source.bytes_read)
     if is_sourceless(path):
         return FileFacts(
             outline=compiled_outline(source.read(0, min(size, LARGEST_SEARCHED))),
@@ -395,6 +393,13 @@ def look(source: RandomAccess, path: str, size: int, *, nested: bool = False) ->
     if isinstance(source, Inflated) and (elf or device):
         source.finish()
     return FileFacts(elf=elf, device=device, contents=contents, bytes_read=source.bytes_read)
+
+
+def python_facts(path: str, text: bytes) -> FileFacts:
+    """What the source of the Python file at `path` says."""
+    return FileFacts(
+        outline=outline(text), stated=stated(text) if is_stating(path, len(text)) else None
+    )
 
 
 def _library_links(

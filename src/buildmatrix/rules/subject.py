@@ -12,6 +12,7 @@ from buildmatrix.catalogue.leftovers import Leftover
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import DistributionMatch, Evidence
+from buildmatrix.catalogue.requirements import requirements
 from buildmatrix.catalogue.runtimes import built_for, toolkit_line
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.loader.resolution import Resolution
@@ -237,6 +238,24 @@ class ImageSubject(Subject):
             and item.kind in HELD
         )
         return own > verdict.foreign_bytes
+
+    def is_requested(self, name: str) -> bool:
+        """See `Subject.is_requested`; without a lock, what nothing else requires.
+
+        Marks of installers say nothing: uv, and pip that is given a lock, mark everything.
+        """
+        return super().is_requested(name) if self.lock is not None else name in self._roots
+
+    @cached_property
+    def _roots(self) -> frozenset[str]:
+        installed = self.inventory.distributions
+        required = {
+            requirement.name
+            for item in installed
+            for requirement in requirements(item, self.catalogue)
+            if requirement.active and requirement.name != item.name
+        }
+        return frozenset(item.name for item in installed if item.name not in required)
 
     @property
     def reach(self) -> Mapping[str, Reach]:
