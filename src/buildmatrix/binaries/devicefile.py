@@ -77,6 +77,7 @@ _MEANINGS = {
     "ttgir": ("triton", "ir"),
     "llir": ("triton", "ir"),
     "engine": ("engine", "unknown"),
+    "timing": ("timing-cache", "unknown"),
     "mxr": ("mxr", "unknown"),
     "blob": ("openvino", "unknown"),
     "neff": ("neff", "unknown"),
@@ -184,6 +185,7 @@ _WITH_OBJECTS = frozenset({"engine", "mxr"})
 #: Why an architecture is not known.
 _UNNAMED = {
     "engine": "the header of an engine does not say for which GPU it is",
+    "timing": "a timing cache does not say for which GPU it is",
     "mxr": "the format does not say, and no code object lies bare in the file",
 }
 

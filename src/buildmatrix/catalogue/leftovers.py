@@ -315,12 +315,16 @@ def _renamed(inventory: Inventory, caches: _Caches) -> Inventory:
 
 
 def _named(catalogue: Catalogue, inventory: Inventory) -> tuple[tuple[str, int], ...]:
-    """Folders that a variable of the image names as a cache, and the number of its entry."""
+    """Folders that a variable of the image names as a cache, and the number of its entry.
+
+    Some variables have further values behind a comma (`PT_HPU_RECIPE_CACHE_CONFIG`).
+    """
     return tuple(
         (value.rstrip("/"), number)
         for number, owned in enumerate(catalogue.caches)
         for name in owned.entry.variables
-        if (value := inventory.environment.get(name, "")).startswith("/") and value.strip("/")
+        if (value := inventory.environment.get(name, "").partition(",")[0]).startswith("/")
+        and value.strip("/")
     )
 
 

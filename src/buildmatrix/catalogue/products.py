@@ -50,6 +50,27 @@ def architectures(node: NodeClass, catalogue: Catalogue) -> tuple[str, ...]:
     )
 
 
+def vendors(node: NodeClass, catalogue: Catalogue) -> frozenset[str]:
+    """Whose devices a node class has, of a backend that runs on those of several vendors.
+
+    Empty where neither products nor architectures say so.
+    """
+    named = {
+        owned.vendor
+        for name in node.products
+        for owned in catalogue.products.find(product_words(name))
+        if owned.vendor is not None
+    }
+    wanted = {bare_architecture(arch) for arch in node.archs}
+    by_architecture = {
+        file.vendor
+        for file in catalogue.files.values()
+        for entry in file.products
+        if file.vendor is not None and wanted.intersection(entry.architectures)
+    }
+    return frozenset(named | by_architecture)
+
+
 def bare_architecture(arch: str) -> str:
     """The architecture of a device for which code is: without what selects features of it."""
     match = _CUDA.fullmatch(arch)

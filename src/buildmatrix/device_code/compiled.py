@@ -6,6 +6,12 @@ reads is read, and nothing is said of the rest:
 - TensorRT: `printPlanVersion` in samples/common/sampleEngines.cpp of NVIDIA/TensorRT: the tag
   `ftrt`, the number of the serialization (0), and at 24 to 27 the version of TensorRT. The tag of
   older ones is `ptrt`. Ultralytics' exporter writes the length of a JSON text and that text first.
+  Read off engines of 8.2.1 and 8.6.1 and two timing caches that lie in public repositories (on
+  2026-11-23): at 8 the count of chunks, at 16 the bytes of the file, from 32 on a tag, an offset
+  and a size for each chunk. The chunk `NGNE`, and the whole of an older engine or of a timing
+  cache, is an archive: `ptrt`, at 16 the bytes behind the header of 24, then values behind four
+  bytes that say their type: of an engine the version, and properties of the GPU that begin with
+  its compute capability. Where a file is not so, nothing is said of its length and its GPU.
 - MIGraphX: `program::to_value` in src/program.cpp of ROCm/AMDMIGraphX: a map in MessagePack that
   begins with `version` and `migraphx_version`.
 - OpenVINO: `CompiledBlobHeader` in src/inference/src/compilation_context.cpp of OpenVINO: a line of
@@ -32,6 +38,19 @@ from buildmatrix.elf.source import ByteSource
 #: Tags of TensorRT's engines.
 _TAGS = (b"ftrt", b"ptrt")
 _ENGINE_HEADER = 28
+_CHUNKS = 32
+_CHUNK = struct.Struct("<4s4x2Q")
+_MOST_CHUNKS = 64
+_ARCHIVE = 24
+#: Types of values in an archive, and what the first values of archives are.
+_BYTE, _STRUCT, _TIMINGS = (bytes((number, 0x80, 1, 0)) for number in (2, 0x12, 0x18))
+_VERSION = re.compile(rb"%b(.)%b(.)%b(.)%b(.)" % ((re.escape(_BYTE),) * 4), re.DOTALL)
+_CAPABILITY = re.compile(
+    re.escape(_STRUCT)
+    + rb"\x10\x80\x01\0\x07\x80\x01\0([\x05-\x0f])\0{3}\x07\x80\x01\0([\0-\x09])\0{3}"
+)
+#: Bytes from the beginning of an archive in which they stand: at 20 to 60 in real ones.
+_ARCHIVE_HEAD = 160
 #: Bytes of the text that Ultralytics puts in front of an engine; real ones have some hundred.
 _LONGEST_PREFIX = 64 << 10
 
@@ -77,10 +96,12 @@ class Compiled:
 
 
 def kind_of(name: str, head: bytes) -> str | None:
-    """`engine`, `mxr`, `blob`, `neff`, `om` or `vkcache` by the first 64 bytes; else None.
+    """A key of `KINDS` by the first 64 bytes; None for what is none.
 
     Only of an engine with a text in front of it the name counts; `read` then looks behind the text.
     """
+    if head.startswith(b"ptrt") and head[_ARCHIVE : _ARCHIVE + 4] == _TIMINGS:
+        return "timing"
     if head.startswith(_TAGS):
         return "engine"
     if head.startswith((_BLOB, _CPU)):
@@ -113,10 +134,43 @@ def _engine(source: ByteSource, size: int) -> Compiled | None:
             return None
     if len(head) < _ENGINE_HEADER:
         return Compiled(unread=f"the engine is cut short: it ends at {size}, in its header")
+    if head.startswith(b"ptrt"):
+        return _archive(source, at, size)
     serialization = int.from_bytes(head[4:8], "little")
-    if head.startswith(b"ptrt") or serialization != 0 or not head[24]:
+    if serialization != 0 or not head[24]:
         return Compiled()
-    return Compiled(".".join(map(str, head[24:28])))
+    version = ".".join(map(str, head[24:28]))
+    count, total = struct.unpack_from("<2Q", head, 8)
+    if not 0 < count <= _MOST_CHUNKS:
+        return Compiled(version)
+    first = _CHUNKS + count * _CHUNK.size
+    table = source.read(at + _CHUNKS, first - _CHUNKS)
+    if len(table) < first - _CHUNKS:
+        return Compiled(version, unread=_short(size, at + first))
+    chunks = list(_CHUNK.iter_unpack(table))
+    if chunks[0][1] != first or any(start + length > total for _, start, length in chunks):
+        return Compiled(version)
+    place = next((start for tag, start, _ in chunks if tag == b"NGNE"), None)
+    inner = Compiled() if place is None else _archive(source, at + place, size)
+    return Compiled(version, inner.arch, _short(size, at + total))
+
+
+def _archive(source: ByteSource, at: int, size: int) -> Compiled:
+    """What the beginning of an archive of TensorRT says: version, GPU, and whether it is whole."""
+    head = source.read(at, _ARCHIVE_HEAD)
+    if not head.startswith(b"ptrt") or len(head) < _ARCHIVE:
+        return Compiled(unread=_short(size, at + _ARCHIVE))
+    version = _VERSION.match(head, _ARCHIVE)
+    gpu = _CAPABILITY.search(head, _ARCHIVE)
+    return Compiled(
+        ".".join(str(byte[0]) for byte in version.groups()) if version else None,
+        f"sm_{gpu[1][0]}{gpu[2][0]}" if version and gpu else None,
+        _short(size, at + _ARCHIVE + int.from_bytes(head[16:24], "little")),
+    )
+
+
+def _timing(source: ByteSource, size: int) -> Compiled:
+    return _archive(source, 0, size)
 
 
 def _blob(source: ByteSource, size: int) -> Compiled:
@@ -260,6 +314,7 @@ def _short(size: int, end: int) -> str | None:
 
 _READERS: dict[str, Callable[[ByteSource, int], Compiled | None]] = {
     "engine": _engine,
+    "timing": _timing,
     "blob": _blob,
     "om": _om,
     "neff": _neff,

@@ -170,7 +170,7 @@ class Artefact:
     path: str
     size: int
     #: Lower-case suffix, no dot: `bc`, `ptx`, `cubin`, `fatbin`, `hsaco`, `spv`, `kpack`,
-    #: `engine`, `mxr`, `blob`, `neff`, `om`, `vkcache` ...
+    #: `engine`, `timing`, `mxr`, `blob`, `neff`, `om`, `vkcache` ...
     kind: str
     owner: str | None = None
     #: What it holds; nothing for code of the host (bitcode, archives).

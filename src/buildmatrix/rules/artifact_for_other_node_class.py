@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from buildmatrix.catalogue.architectures import READY, grade
 from buildmatrix.catalogue.format.artifacts import ArtifactEntry
 from buildmatrix.catalogue.names import matches_any
-from buildmatrix.catalogue.products import architectures
+from buildmatrix.catalogue.products import architectures, vendors
 from buildmatrix.elf.isa import level_number
 from buildmatrix.phrases import listing
 from buildmatrix.rules.artifacts import Artifact, artifacts
@@ -36,6 +36,8 @@ class _Machines:
     architectures: tuple[str, ...]
     #: Of x86-64.
     level: int | None = None
+    #: Whose devices they have.
+    vendors: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
         return f"{self.name} ({listing(self.architectures, _MOST_NAMED)})"
@@ -80,7 +82,12 @@ def _judged(image: ImageSubject) -> tuple[tuple[Artifact, list[_Reason]], ...]:
 
 
 def _machines(image: ImageSubject, node: NodeClass) -> _Machines:
-    return _Machines(node.name, architectures(node, image.catalogue), level_number(node.cpu))
+    return _Machines(
+        node.name,
+        architectures(node, image.catalogue),
+        level_number(node.cpu),
+        vendors(node, image.catalogue),
+    )
 
 
 def worth(image: ImageSubject, node: NodeClass) -> Iterator[Said]:
@@ -108,7 +115,9 @@ def worth(image: ImageSubject, node: NodeClass) -> Iterator[Said]:
 
 def _worth(artifact: Artifact, machines: _Machines, state: NodeState) -> str:
     archs = listing(artifact.architectures, _MOST_NAMED)
-    by = ", as its name says" if artifact.is_by_name else ""
+    by = f", as its {artifact.said_by} says" if artifact.said_by else ""
+    if _is_foreign(artifact, machines):
+        return f"is for devices of {artifact.vendor}, and is compiled again"
     if not archs:
         return f"may not run: {artifact.note or 'its format does not say on what it does'}"
     if not machines.architectures and (artifact.level is None or machines.level is None):
@@ -125,13 +134,15 @@ def _state(artifact: Artifact, machines: _Machines) -> NodeState:
             return "undecided" if machines.level is None else "ok"
         is_compiled_again = artifact.library is not None and not artifact.library.refused
         return "jit" if is_compiled_again else "refused"
+    if _is_foreign(artifact, machines):
+        return "jit"
     if not artifact.architectures or not machines.architectures:
         return "undecided"
     if _fits(artifact, machines):
         return "ok"
     if artifact.is_cache:
         return "jit"
-    return "undecided" if artifact.is_by_name else "refused"
+    return "undecided" if artifact.said_by else "refused"
 
 
 def _finding(image: ImageSubject, artifact: Artifact, reasons: Sequence[_Reason]) -> Finding:
@@ -173,6 +184,16 @@ def _devices(
     if artifact.level is not None:
         yield from _processors(artifact, artifact.level, machines)
         return
+    foreign = [item for item in machines if _is_foreign(artifact, item)]
+    if foreign:
+        yield _Reason(
+            f"is for devices of {artifact.vendor}, and is compiled again on "
+            f"{listing(map(str, foreign))}",
+            "warning" if len(foreign) == len(machines) else "note",
+        )
+        machines = [item for item in machines if item not in foreign]
+        if not machines:
+            return
     judged = [item for item in machines if item.architectures]
     is_declared = bool(judged)
     if not judged and not machines and image.target.archs:
@@ -189,9 +210,9 @@ def _devices(
     unfit = [item for item in judged if not _fits(artifact, item)]
     if unfit:
         severity: Severity = "error" if len(unfit) == len(judged) else "warning"
-        if artifact.is_cache or artifact.is_by_name or not is_declared:
+        if artifact.is_cache or artifact.said_by or not is_declared:
             severity = "warning" if severity == "error" else "note"
-        by = ", as its name says" if artifact.is_by_name else ""
+        by = f", as its {artifact.said_by} says" if artifact.said_by else ""
         noun = "node class" if len(unfit) == 1 else "node classes"
         where = f"{noun} {listing(map(str, unfit))}" if is_declared else listing(map(str, unfit))
         use = "is compiled again" if artifact.is_cache else "does not run"
@@ -199,9 +220,18 @@ def _devices(
         yield _Reason(f"is for {archs}{by}, and {use} on {where}", severity)
 
 
+def _is_foreign(artifact: Artifact, machines: _Machines) -> bool:
+    """Whether it is for no device of the machines, by the vendor that it names.
+
+    So it is with pipeline caches on `vulkan`, which is at home on devices of every vendor: a driver
+    takes one of another as empty (Vulkan specification, "Pipeline Cache Header").
+    """
+    return bool(machines.vendors) and artifact.vendor not in (None, *machines.vendors)
+
+
 def _fits(artifact: Artifact, machines: _Machines) -> bool:
     """Whether each device of the machines can run it, or may."""
-    if artifact.is_by_name:
+    if artifact.said_by:
         # TensorRT takes an engine for exactly the compute capability that it was built on.
         return set(machines.architectures) <= set(artifact.architectures)
     grades = (grade(device, artifact.architectures) for device in machines.architectures)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from buildmatrix.catalogue.format.artifacts import ArtifactEntry
 from buildmatrix.catalogue.model import Evidence
@@ -20,14 +21,16 @@ from buildmatrix.rules.subject import ImageSubject, once
 #: Objects for one architecture, of which a program picks what fits.
 _OBJECTS = frozenset({"cubin", "hsaco", "zebin"})
 #: Whole networks, which name their library's version, or may, and caches of pipelines.
-_NETWORKS = frozenset({"engine", "mxr", "blob", "neff", "om", "vkcache"})
-_TITLES = {"vkcache": "Vulkan pipeline cache"}
+_NETWORKS = frozenset({"engine", "timing", "mxr", "blob", "neff", "om", "vkcache"})
+_TITLES = {"vkcache": "Vulkan pipeline cache", "timing": "TensorRT timing cache"}
 #: What stands for an architecture in a path: `sm_90a`, `sm80`, `gfx942`.
 _IN_PATH = re.compile(
     r"(?<![a-z0-9])(?:(?:sm|cc|compute)[_-]?[0-9]{2,3}[af]?|gfx[0-9a-f]{3,4})(?![a-z0-9])"
 )
-#: As ONNX Runtime ends the names of engines; with a `+` they are for newer GPUs, too.
-_SM = re.compile(r"(?<![a-z0-9])sm_?(?P<number>[0-9]{2,3})(?![0-9a-z+])")
+#: As ONNX Runtime ends the names of engines and timing caches, these once with `cc75`; with a `+`
+#: they are for newer GPUs, too.
+_SM = re.compile(r"(?<![a-z0-9])(?:sm_?|cc)(?P<number>[0-9]{2,3})(?![0-9a-z+])")
+_OF_TENSORRT = ("engine", "timing")
 #: PTX and text: nothing that such a program loads.
 _TEXT = ("compute_", "spir", "nvptx", "amdgcn", "amdgpu")
 
@@ -46,8 +49,8 @@ class Artifact:
     architectures: tuple[str, ...] = ()
     #: Why there are none.
     note: str | None = None
-    #: Whether only its name says for what it is.
-    is_by_name: bool = False
+    #: What says for what it is, where that is not its code.
+    said_by: Literal["", "name", "header"] = ""
     #: Whether a program compiles again what does not fit.
     is_cache: bool = False
     #: Of the library that wrote it.
@@ -55,6 +58,11 @@ class Artifact:
     #: What the catalogue says of that library.
     library: ArtifactEntry | None = None
     evidence: tuple[Evidence, ...] = ()
+
+    @property
+    def vendor(self) -> str | None:
+        """Whose devices it is for, where it is no more exact than that."""
+        return self.evidence[0].vendor if self.evidence and not self.architectures else None
 
     @property
     def level(self) -> int | None:
@@ -112,6 +120,10 @@ def _artifact(image: ImageSubject, group: list[Artefact], evidence: list[Evidenc
     is_whole = all(any(code.arch for code in item.device_code) for item in group)
     # The header of a network comes before its name.
     by_name = set() if named else {arch for item in group for arch in _named(item)}
+    # TensorRT can build an engine for more GPUs than the one that its header names.
+    is_header = first.kind == "engine" and all(
+        code.kind == "unknown" for item in group for code in item.device_code
+    )
     notes = (code.note for item in group for code in item.device_code if code.note)
     return Artifact(
         path=first.container or first.path,
@@ -119,7 +131,8 @@ def _artifact(image: ImageSubject, group: list[Artefact], evidence: list[Evidenc
         owner=first.owner,
         architectures=tuple(sorted(by_name or named)) if by_name or is_whole else (),
         note=next(notes, None),
-        is_by_name=bool(by_name),
+        said_by="name" if by_name else "header" if named and is_header else "",
+        is_cache=first.kind == "timing",
         version=first.version,
         library=entry,
         evidence=tuple(sorted(evidence, key=lambda item: (-item.size, item.path))),
@@ -129,7 +142,7 @@ def _artifact(image: ImageSubject, group: list[Artefact], evidence: list[Evidenc
 def _named(artefact: Artefact) -> Iterator[str]:
     """The GPU that the name of an engine says; elsewhere it may be that of a folder of anything."""
     match = _SM.search(artefact.path.rpartition("/")[2].lower())
-    if artefact.kind == "engine" and match is not None:
+    if artefact.kind in _OF_TENSORRT and match is not None:
         yield f"sm_{match['number']}"
 
 

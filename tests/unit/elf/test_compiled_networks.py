@@ -27,6 +27,39 @@ def engine(*version: int, contents: bytes = bytes(4000)) -> bytes:
     return b"ftrt" + bytes(20) + bytes(version or (10, 3, 0, 26)) + contents
 
 
+def archive(contents: bytes = b"") -> bytes:
+    """An archive of TensorRT; the header has the size of the rest."""
+    return b"ptrt" + struct.pack("<IIIQ", 0, 236, 0, len(contents)) + contents
+
+
+def properties(*version: int, major: int = 8, minor: int = 9) -> bytes:
+    """What the archive of an engine begins with: the version, and what the GPU is."""
+
+    def value(number: int, data: bytes) -> bytes:
+        return bytes((number, 0x80, 1, 0)) + data
+
+    return (
+        b"".join(value(2, bytes((part,))) for part in version)
+        + value(0xE5, value(7, bytes(4)) + value(0x12, value(0x10, b"")))
+        + value(7, struct.pack("<I", major))
+        + value(7, struct.pack("<I", minor))
+        + value(7, struct.pack("<I", 2_520_000))
+        + bytes(900)
+    )
+
+
+def plan(contents: bytes, version: tuple[int, ...] = (8, 6, 1, 6)) -> bytes:
+    """An engine as TensorRT 8.6.1 writes it: one chunk with an archive."""
+    total = 32 + 24 + len(contents)
+    head = b"ftrt" + struct.pack("<IQQ4B4x", 0, 1, total, *version)
+    return head + b"NGNE" + struct.pack("<IQQ", 0, 56, len(contents)) + contents
+
+
+PLAN = plan(archive(properties(8, 6, 1, 6)))
+OLD_PLAN = archive(properties(8, 2, 1, 8, major=5, minor=3))
+TIMINGS = archive(bytes((0x18, 0x80, 1, 0)) + struct.pack("<Q", 16) + bytes(900))
+
+
 def exported(data: bytes, text: bytes = b'{"task": "detect"}') -> bytes:
     """As Ultralytics writes an engine."""
     return struct.pack("<I", len(text)) + text + data
@@ -83,6 +116,14 @@ def read(data: bytes, name: str = "model") -> DeviceFile | None:
         (engine(contents=bytes(999) + CUBIN), "model", "engine", "10.3.0.26", "sm_90"),
         (exported(engine(8, 6, 1, 6)), "yolo.engine", "engine", "8.6.1.6", None),
         (b"ptrt" + bytes(90), "old.plan", "engine", None, None),
+        (PLAN, "model.plan", "engine", "8.6.1.6", "sm_89"),
+        (exported(PLAN), "yolo.engine", "engine", "8.6.1.6", "sm_89"),
+        (OLD_PLAN, "model.trt", "engine", "8.2.1.8", "sm_53"),
+        # Chunks that are none: nothing is said of the length and the GPU.
+        (PLAN[:40] + bytes(8) + PLAN[48:1000], "model.plan", "engine", "8.6.1.6", None),
+        (plan(archive(bytes(90))), "model.plan", "engine", "8.6.1.6", None),
+        (plan(archive(properties(8, 6, 1, 6, major=99))), "a.plan", "engine", "8.6.1.6", None),
+        (TIMINGS, "TensorrtExecutionProvider_cache_sm87.timing", "timing", None, None),
         (BLOB, "a", "blob", "2026.4.1", "x86-64-v4"),
         (CACHED, "1418", "blob", "2026.4.1", "x86-64-v4"),
         (MXR, "model", "mxr", "2.12.0", "gfx942"),
@@ -114,6 +155,11 @@ def test_a_header_tells_what_the_format_has(
         (om(), "a.om"),
         (engine(contents=bytes(99) + CUBIN), "a.engine"),
         (engine(contents=b"")[:40], "a.engine"),
+        (PLAN, "a.plan"),
+        (PLAN[:62], "a.plan"),
+        (exported(PLAN), "a.engine"),
+        (OLD_PLAN, "a.plan"),
+        (TIMINGS, "a.timing"),
         (pipelines(contents=0), "pipelines.bin"),
     ],
 )

@@ -18,7 +18,9 @@ from test_compiled_networks import (
     CUBIN,
     HSACO,
     MXR,
+    PLAN,
     SAMPLES,
+    TIMINGS,
     engine,
     neff,
     om,
@@ -204,6 +206,42 @@ def test_for_which_gpu_a_pipeline_cache_is_stays_open(tmp_path: Path) -> None:
     assert (one.rule, one.severity) == ("BM606", "note")
     assert "(Vulkan pipeline cache) may not run on h100 (sm_90)" in one.message
     assert "device 0x2330 of vendor 0x10de" in one.message
+
+
+@pytest.mark.parametrize(
+    ("archs", "severity", "said"),
+    [
+        ((["gfx942"],), "warning", "is compiled again on a (gfx942)"),
+        ((["sm_90"],), "note", "may not run on a (sm_90)"),
+        ((["gfx942"], ["sm_90"]), "note", "is compiled again on a (gfx942); it may not run on b"),
+        (([],), None, ""),
+    ],
+)
+def test_a_pipeline_cache_on_devices_of_other_vendors(
+    tmp_path: Path, archs: tuple[list[str], ...], severity: str | None, said: str
+) -> None:
+    classes = [(name, held, "") for name, held in zip("ab", archs, strict=False)]
+    where = machines("vulkan", *classes)
+    findings = judged(tmp_path, where, {"app/pipelines.bin": pipelines(0x10DE)})
+    assert [one.severity for one in findings] == ([severity] if severity else [])
+    assert not severity or said in findings[0].message
+
+
+def test_the_gpu_in_the_header_of_an_engine_is_a_trace(tmp_path: Path) -> None:
+    (one,) = judged(tmp_path, machines("cuda", H100), {"app/a.plan": PLAN})
+    assert one.severity == "warning"
+    assert "is for sm_89, as its header says, and does not run on node class h100" in one.message
+    assert judged(tmp_path, machines("cuda", ("ada", ["sm_89"], "")), {}) == ()
+
+
+def test_a_timing_cache_is_a_cache_and_its_name_says_for_what(tmp_path: Path) -> None:
+    name = "app/TensorrtExecutionProvider_cache_sm87.timing"
+    (one,) = judged(tmp_path, machines("cuda", H100), {name: TIMINGS})
+    assert one.severity == "warning"
+    assert f"{name} (TensorRT timing cache) is for sm_87, as its name says" in one.message
+    assert judged(tmp_path, machines("cuda", ("orin", ["sm_87"], "")), {}) == ()
+    (other,) = judged(tmp_path / "b", machines("cpu"), {"a.timing": TIMINGS})
+    assert other.rule == "BM401"
 
 
 def test_half_a_header_of_a_pipeline_cache_is_undecided(tmp_path: Path) -> None:
