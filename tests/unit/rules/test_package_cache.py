@@ -127,6 +127,26 @@ def test_a_variable_names_a_cache_and_hides_nothing(tmp_path: Path) -> None:
     assert [one.severity for one in judged(hidden).findings] == ["error"]
 
 
+@pytest.mark.parametrize(
+    ("place", "environment"),
+    [
+        ("tmp/jax_cache", {}),
+        ("srv/a/cl_cache", {}),
+        ("tmp/torchinductor_root/fxgraph/wk", {}),
+        ("opt/kept", {"JAX_COMPILATION_CACHE_DIR": "/opt/kept"}),
+        ("opt/recipes/rank0", {"PT_HPU_RECIPE_CACHE_CONFIG": "/opt/recipes,false,8192"}),
+    ],
+)
+def test_caches_whose_files_are_not_read_are_weighed(
+    tmp_path: Path, place: str, environment: dict[str, str]
+) -> None:
+    written(tmp_path, place, {"jit_f-10a80fa6-cache": os.urandom(6_000_000)})
+    tree = replace(read(tmp_path), environment=environment)
+    (one,) = judged(tree).findings
+    assert (one.rule, "a cache of compiled kernels" in one.message) == ("BM605", True)
+    assert place.startswith(one.path or "?")
+
+
 def test_package_files_are_one_finding_per_folder(tmp_path: Path) -> None:
     package = deb(tarred({"usr/lib/x86_64-linux-gnu/libcudart.so.12": RUNTIME}), "data.tar")
     written(
