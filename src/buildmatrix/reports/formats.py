@@ -37,23 +37,32 @@ class Destination:
     exit_code: int | None = None
     #: What formats say that ask for a time.
     time: datetime | None = None
+    #: Says for which commit a document is written, and by which job.
+    job: Callable[[], object] | None = None
 
     def below(self, root: Path | None) -> Destination:
         """The same, for a document whose paths start from `root`; None where it has no paths."""
         if root is None:
             return self
-        from buildmatrix.reports.repository import text_below
+        from buildmatrix.reports.repository import job_of, text_below
 
         folder = root.resolve()
         # `.git` is a file in the folders of `git worktree`.
         up = (folder, *folder.parents)
         top = next((path for path in up if (path / ".git").exists()), None)
         text_of = partial(text_below, top or folder, folder)
-        return replace(self, root=folder, top=top, here=Path.cwd(), text_of=text_of)
+        return replace(
+            self,
+            root=folder,
+            top=top,
+            here=Path.cwd(),
+            text_of=text_of,
+            job=partial(job_of, folder),
+        )
 
 
 Need: TypeAlias = Literal[
-    "width", "color", "every", "root", "top", "here", "text_of", "exit_code", "time"
+    "width", "color", "every", "root", "top", "here", "text_of", "exit_code", "time", "job"
 ]
 _TERMINAL: tuple[Need, ...] = ("width", "color")
 
@@ -109,6 +118,15 @@ RUN = (
     Format("markdown", "run.markdown:render", MARKUP, (), _BY_LINE),
     Format("html", "run.html:render", PAGE, (), _BY_LINE),
     Format("cyclonedx", "run.cyclonedx:render", JSON, (), _WHOLE),
+    Format("spdx", "run.spdx:render", JSON, ("time",), _WHOLE),
+    Format("openvex", "run.openvex:render", JSON, ("time",), _ONCE),
+    Format(
+        "github-snapshot",
+        "run.github_snapshot:render",
+        JSON,
+        ("job", "time", "root", "top"),
+        _WHOLE,
+    ),
 )
 #: Of a `reports.diff.model.Comparison`.
 DIFF = (

@@ -145,10 +145,15 @@ def roots(report: Report) -> tuple[Key, ...]:
             {
                 (entry.name, entry.version)
                 for entry in _entries(report)
-                if entry.name and (entry.asker == _label(entry) or not entry.required_by)
+                if entry.name and is_root(entry)
             }
         )
     )
+
+
+def is_root(entry: DistributionBytes) -> bool:
+    """Whether a requirement line names a distribution, or nothing requires it."""
+    return entry.asker == _label(entry) or not entry.required_by
 
 
 def vulnerabilities(report: Report) -> tuple[Vulnerability, ...]:
