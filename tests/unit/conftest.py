@@ -14,6 +14,14 @@ settings.register_profile("unit", deadline=None, derandomize=True)
 settings.load_profile("unit")
 
 
+@pytest.fixture
+def a_commit_and_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What some formats ask for, and neither the repository nor the clock of this machine says."""
+    monkeypatch.setenv("GITHUB_SHA", "ab" * 20)
+    monkeypatch.setenv("GITHUB_REF", "refs/heads/main")
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1790000000")
+
+
 @pytest.fixture(autouse=True)
 def no_credentials_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     """What one run of the tool was given is remembered in its process; a test is a run."""

@@ -16,7 +16,7 @@ from buildmatrix.cli.console import write
 from buildmatrix.cli.options import formats_option, option, stacked
 from buildmatrix.errors import UsageError
 from buildmatrix.reports.formats import RUN, Destination, Format, by_name, names
-from buildmatrix.reports.repository import time_of_writing
+from buildmatrix.reports.repository import job_of, time_of_writing
 
 if TYPE_CHECKING:
     from buildmatrix.api.result import CommandResult
@@ -49,7 +49,7 @@ report_options = stacked(
 def check_formats(
     formats: Sequence[str], output: Path | None, choices: Sequence[str] = FORMATS
 ) -> tuple[tuple[str, Path | None], ...]:
-    """Format and file of each `--format`; said before the work starts, not after it.
+    """Format and file of each `--format`; what is wrong is said before the work starts.
 
     Where each has a file of its own, the command's first format goes where output goes otherwise:
     a file for a machine takes nothing from the person who reads along.
@@ -62,6 +62,8 @@ def check_formats(
                 f"--format {text}: write one of {', '.join(choices)}, with =PATH for a file"
             )
         pairs.append((name, Path(path) if path else None))
+    if any("job" in format_.needs for format_ in RUN if format_.name in dict(pairs)):
+        job_of(Path())
     if sum(path is None for _, path in pairs) > 1:
         raise UsageError("several formats for one output; give all but one a file: --format F=PATH")
     if all(path is not None for _, path in pairs):

@@ -13,6 +13,7 @@ import pytest
 from bills import WORST, bill, hostile, hostile_bill, part, target
 from hypothesis import example, given, settings
 from packageurl import PackageURL
+from test_report_formats import finding
 
 from buildmatrix.errors import UsageError
 from buildmatrix.reports import repository
@@ -103,6 +104,19 @@ def test_files_are_named_as_seen_from_the_root_of_the_repository() -> None:
     outside = part("demo", line="/elsewhere/base.in:1")
     form = snapshot(bill(targets=(target(outside),)), root=Path("/repo"), top=Path("/repo"))
     assert "file" not in form["manifests"]["cpu-py311-server"]
+
+
+def test_what_was_not_read_is_named_without_a_graph() -> None:
+    """A report of an earlier version, and a distribution without a wheel."""
+    old = bill(targets=(replace(target(), composition=None),))
+    (manifest,) = snapshot(old)["manifests"].values()
+    assert manifest["resolved"] == {
+        "pkg:pypi/demo@1.0": {"package_url": "pkg:pypi/demo@1.0", "scope": "runtime"}
+    }
+    source = replace(finding("BM107", "source-only", distribution="built"), version="2.0")
+    (manifest,) = snapshot(bill(source))["manifests"].values()
+    assert "pkg:pypi/built@2.0" in manifest["resolved"]
+    assert len(manifest["resolved"]) == 4
 
 
 def test_jobs_of_a_matrix_do_not_replace_one_another() -> None:

@@ -18,6 +18,7 @@ from buildmatrix.reports.run import bill
 from buildmatrix.reports.run.model import Report
 from buildmatrix.rules.composition import DistributionBytes
 from buildmatrix.rules.model import TargetResult
+from buildmatrix.rules.registry import rule_of
 from buildmatrix.text import printable
 
 _HOME = "https://github.com/buildmatrix/buildmatrix"
@@ -50,7 +51,6 @@ def render(
             "manifests": {
                 printable(target.id): _manifest(target, report, root, top)
                 for target in report.targets
-                if target.composition is not None
             },
         }
     )
@@ -59,12 +59,8 @@ def render(
 def _manifest(
     target: TargetResult, report: Report, root: PurePath | None, top: PurePath | None
 ) -> Json:
-    assert target.composition is not None
-    parts = {
-        part.name: part
-        for part in sorted(target.composition.distributions, key=lambda part: part.version)
-        if part.name
-    }
+    known = target.composition.distributions if target.composition is not None else ()
+    parts = {part.name: part for part in sorted(known, key=lambda part: part.version) if part.name}
     verdicts = {
         (verdict.name, verdict.version): verdict.verdict
         for verdict in report.distributions
@@ -92,6 +88,20 @@ def _manifest(
         if verdict is not None:
             form["metadata"] = {f"{TOOL}:verdict": verdict}
         resolved[purl] = form
+    # What has no wheel was not read, and a report of an earlier version says nothing of who
+    # requires what.
+    named = {
+        *verdicts,
+        *(
+            (finding.distribution or "", finding.version or "")
+            for finding in report.findings
+            if rule_of(finding.rule).unknown == "wheel" and finding.is_about(target.id)
+        ),
+    }
+    for name, version in sorted(named):
+        purl = bill.purl(name, version)
+        if name not in parts and purl is not None:
+            resolved[purl] = {"package_url": purl, "scope": "runtime"}
     manifest: dict[str, Json] = {"name": printable(target.id), "resolved": resolved}
     manifest["metadata"] = {f"{TOOL}:backend": printable(target.backend)}
     file = _file(parts.values(), root, top)
