@@ -38,7 +38,7 @@ def documented(system: str) -> Mapping[str, str]:
     """What the page of a system gives to its recipe."""
     if system == "jenkins":
         (block,) = blocks("jenkins.md", "groovy")
-        (call,) = re.findall(r"^ *buildmatrix (.+)$", block, re.MULTILINE)
+        (call,) = re.findall(r"^ *buildmatrix\((.+)\)$", block, re.MULTILINE)
         return dict(re.findall(r"(\w+): '([^']*)'", call))
     document = yaml.safe_load(blocks(f"{system}.md")[0])
     if system == "gitlab":

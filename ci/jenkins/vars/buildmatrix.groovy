@@ -1,5 +1,5 @@
 // A step of a shared library: docs/ci/jenkins.md.
-//     buildmatrix version: '0.1.0', args: 'requirements.in --backend cpu'
+//     buildmatrix(version: '0.1.0', args: 'requirements.in --backend cpu')
 def call(Map config) {
     withEnv([
         "TOOL_VERSION=${config.version}",
