@@ -153,6 +153,18 @@ def test_who_asks_about_a_file_hears_nothing_of_the_base_images_of_the_matrix(
     assert said() == ["BM607"]
 
 
+def test_no_lock_of_today_names_a_wheel_variant(root: Path, index: PackageIndex) -> None:
+    """What docs/variants.md gives as the reason for which `audit` chooses none."""
+    tags = ("py3-none-any", "py3-none-any-x8664v3")
+    for tag in tags:
+        index.add_wheel("pypi", "demo", "1.0", tag)
+    index.add_wheel("pypi", "only-variants", "1.0", tags[1])
+    index._offer("pypi", "demo", "demo-1.0-variants.json", b"{}")
+    (wheel,) = packages(root, "pypi:demo==1.0")["demo"].wheels
+    assert wheel.filename == "demo-1.0-py3-none-any.whl"
+    assert "only unsupported wheel variants" in error(root, "pypi:only-variants==1.0").message
+
+
 def test_a_missing_lock_is_resolved_and_not_written(root: Path, index: PackageIndex) -> None:
     write(root, "numpy\n", "requirements.in")
     before = sorted(root.rglob("*"))
