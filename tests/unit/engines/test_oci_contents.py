@@ -515,6 +515,24 @@ def test_what_an_earlier_run_left_is_gone_on_with(tmp_path: Path) -> None:
         path.unlink()
 
 
+def test_a_wheel_gets_its_name_when_it_is_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody computes its hash again after a power cut."""
+    synced: dict[int, int] = {}
+
+    def fsync(descriptor: int) -> None:
+        status = os.fstat(descriptor)
+        synced[status.st_ino] = status.st_size
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    world = make_world(tmp_path)
+    with world.store() as place:
+        for package in world.lock().packages:
+            status = place.wheels.fetch(package.wheels[0], world.lock()).stat()
+            assert synced[status.st_ino] == status.st_size > 0
+
+
 def test_json_of_the_image_is_canonical(world: World) -> None:
     image = build(world)
     with world.store() as place:
