@@ -14,6 +14,13 @@ class Progress(Protocol):
     def output(self, target: str, line: str) -> None:
         """One line that a step of `target` printed."""
 
+    def part(self, target: str, done: int, total: int | None, unit: str) -> None:
+        """So much of what `target` does is done: `bytes`, or a plural noun such as `wheels`.
+
+        `total` is None, or less than `done`, where nobody knows it. It may be called for each
+        chunk: a display shows as much of it as people read.
+        """
+
     def done(self, target: str, outcome: str, ok: bool) -> None:
         """`target` is through with what was asked for; `outcome` is one short line."""
 
@@ -28,6 +35,9 @@ class Silent:
         """Drop it."""
 
     def output(self, target: str, line: str) -> None:
+        """Drop it."""
+
+    def part(self, target: str, done: int, total: int | None, unit: str) -> None:
         """Drop it."""
 
     def done(self, target: str, outcome: str, ok: bool) -> None:

@@ -156,10 +156,15 @@ class Workspace:
         with ExitStack() as stack:
 
             @functools.cache
+            def progress() -> Progress:
+                return stack.enter_context(self.progress())
+
+            @functools.cache
             def index() -> OnlineIndex:
-                display = stack.enter_context(self.progress())
                 reader = stack.enter_context(self.wheels())
-                return OnlineIndex(reader, display, self.user_cache(), self.offline, deep, python)
+                return OnlineIndex(
+                    reader, progress(), self.user_cache(), self.offline, deep, python
+                )
 
             @functools.cache
             def registry() -> Registry:
@@ -174,6 +179,7 @@ class Workspace:
                 registry=registry,
                 data_files=self.data_files,
                 note=self._note,
+                progress=progress,
                 engine_named=self.builder,
             )
 

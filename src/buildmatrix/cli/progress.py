@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from buildmatrix.cli.console import complain
 from buildmatrix.cli.options import CommandSettings
+from buildmatrix.phrases import size
 from buildmatrix.progress import Progress, Silent
 from buildmatrix.text import printable, shown
 
@@ -20,6 +21,81 @@ if TYPE_CHECKING:
 
 #: Steps of a build change many times a second; people read a few lines a second.
 REFRESHES_PER_SECOND = 8
+#: Seconds between two lines about one thing that takes long, and until the first of them.
+CALM = 10.0
+#: Seconds that a rate is about, at least: before, nobody knows it.
+_SETTLED = 1.0
+
+
+@dataclass(slots=True)
+class Part:
+    """How much of something is done, since when, and so how fast."""
+
+    started: float
+    #: What was done when the clock started: it was no work of now.
+    first: int
+    unit: str
+    done: int = 0
+    total: int | None = None
+    #: When a line about it was last printed.
+    printed: float | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all of it is done."""
+        return self.total is not None and self.done >= self.total
+
+    def words(self, now: float) -> str:
+        """`120.3 MB of 806.0 MB, 48.1 MB/s, 14 s left`, as far as it is known."""
+        seconds = now - self.started
+        is_total = bool(self.total) and self.done <= (self.total or 0)
+        of = f" of {self._amount(self.total or 0)}" if is_total else ""
+        parts = [f"{self._amount(self.done)}{of}"]
+        if self.unit != "bytes":
+            parts = [f"{self.done}{f' of {self.total}' if is_total else ''} {self.unit}"]
+        rate = (self.done - self.first) / seconds if seconds >= _SETTLED else 0.0
+        if rate > 0:
+            if self.unit == "bytes":
+                parts.append(f"{size(round(rate))}/s")
+            left = ((self.total or 0) - self.done) / rate
+            if is_total and left >= 1:
+                parts.append(f"{_duration(left)} left")
+        return ", ".join(parts)
+
+    def _amount(self, number: int) -> str:
+        return size(number) if self.unit == "bytes" else str(number)
+
+
+def _duration(seconds: float) -> str:
+    """`14 s`, `3 min`, `2 h`, of what is only guessed."""
+    for limit, length, unit in ((100, 1, "s"), (6000, 60, "min")):
+        if seconds < limit:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds / 3600:.0f} h"
+
+
+class _Parts:
+    """What is being done, by the thing that it is done for and the unit."""
+
+    def __init__(self) -> None:
+        self._parts: dict[str, dict[str, Part]] = {}
+
+    def part(self, target: str, done: int, total: int | None, unit: str, now: float) -> Part:
+        """What is known of it now. It begins anew where less is done than before."""
+        parts = self._parts.setdefault(target, {})
+        part = parts.get(unit)
+        if part is None or done < part.done:
+            part = parts[unit] = Part(now, done, unit)
+        part.done, part.total = done, total
+        return part
+
+    def words(self, target: str, now: float) -> str:
+        """Everything about one thing: `12 of 57 wheels, 40 s left, 34.1 MB, 5.2 MB/s`."""
+        return ", ".join(part.words(now) for part in self._parts.get(target, {}).values())
+
+    def forget(self, target: str) -> None:
+        """It does something else now."""
+        self._parts.pop(target, None)
 
 
 class PlainLines:
@@ -30,10 +106,12 @@ class PlainLines:
         self._lock = threading.Lock()
         self._start = time.monotonic()
         self._printed: set[tuple[str, str]] = set()
+        self._parts = _Parts()
 
     def step(self, target: str, text: str) -> None:
         """Print a step once, however often it is reported: several of a build run at a time."""
         with self._lock:
+            self._parts.forget(target)
             is_repeated = (target, text) in self._printed
             self._printed.add((target, text))
         if not is_repeated:
@@ -43,6 +121,18 @@ class PlainLines:
         """Print what a step printed, with `--verbose`."""
         if self._verbose:
             self._print(f"[{target}] | {line}")
+
+    def part(self, target: str, done: int, total: int | None, unit: str) -> None:
+        """Print a line now and then; nothing of what is done at once."""
+        now = time.monotonic()
+        with self._lock:
+            part = self._parts.part(target, done, total, unit, now)
+            last = part.started if part.printed is None else part.printed
+            if now - last < CALM and not (part.is_complete and part.printed is not None):
+                return
+            part.printed = now
+            words = self._parts.words(target, now)
+        self._print(f"[{target}] {words}")
 
     def done(self, target: str, outcome: str, ok: bool) -> None:
         """Print how a target ended."""
@@ -55,6 +145,9 @@ class PlainLines:
     def _print(self, line: str) -> None:
         with self._lock:
             complain(f"{time.monotonic() - self._start:7.1f} {line}")
+
+
+_STATES = {None: ("…", "cyan"), True: ("✓", "green"), False: ("✗", "red")}
 
 
 @dataclass(slots=True)
@@ -73,6 +166,7 @@ class LiveTable:
     rows: dict[str, _TargetRow] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _parts: _Parts = field(default_factory=_Parts)
 
     def step(self, target: str, text: str) -> None:
         """Show a step; the output of the one before goes."""
@@ -80,17 +174,27 @@ class LiveTable:
             row = self._row(target)
             if row.step != text:
                 row.step, row.output = text, ""
+                self._parts.forget(target)
 
     def output(self, target: str, line: str) -> None:
         """Show the last line."""
         with self._lock:
             self._row(target).output = line
 
+    def part(self, target: str, done: int, total: int | None, unit: str) -> None:
+        """Show it; the clock of what has no steps stops at its end."""
+        now = time.monotonic()
+        with self._lock:
+            row = self._row(target)
+            is_over = self._parts.part(target, done, total, unit, now).is_complete and not row.step
+            row.seconds = now - row.started if is_over else None
+
     def done(self, target: str, outcome: str, ok: bool) -> None:
         """Stop the clock of a target."""
         with self._lock:
             row = self._row(target)
             row.step, row.output, row.ok = outcome, "", ok
+            self._parts.forget(target)
             row.seconds = time.monotonic() - row.started
 
     def note(self, text: str) -> None:
@@ -115,10 +219,11 @@ class LiveTable:
             now = time.monotonic()
             for target, row in self.rows.items():
                 seconds = row.seconds if row.seconds is not None else now - row.started
-                state, style = {None: ("…", "cyan"), True: ("✓", "green"), False: ("✗", "red")}[
-                    row.ok
-                ]
-                text = f"{row.step}  {row.output}" if row.output else row.step
+                state, style = _STATES[row.ok]
+                if row.ok is None and row.seconds is not None:
+                    state = " "  # Nobody judges what is only counted.
+                words = self._parts.words(target, row.started + seconds)
+                text = "  ".join(filter(None, (row.step, words, row.output)))
                 # Text, not markup: what a build step prints is not ours to interpret.
                 table.add_row(
                     Text(state, style), Text(target), Text(f"{seconds:.0f}s", "dim"), Text(text)
@@ -144,6 +249,10 @@ class _Shown:
     def output(self, target: str, line: str) -> None:
         """Pass it on."""
         self.display.output(printable(target), printable(shown(line)))
+
+    def part(self, target: str, done: int, total: int | None, unit: str) -> None:
+        """Pass it on."""
+        self.display.part(printable(target), done, total, unit)
 
     def done(self, target: str, outcome: str, ok: bool) -> None:
         """Pass it on."""

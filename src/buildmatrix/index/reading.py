@@ -106,6 +106,9 @@ class Readings:
         #: Bytes that came over the network, and wheels for which none had to.
         self.bytes_read = 0
         self._fetched: set[str] = set()
+        #: Wheels of the current call that are through, of how many.
+        self._through = 0
+        self._expected = 0
 
     @property
     def cached(self) -> int:
@@ -119,11 +122,13 @@ class Readings:
             return
         number = len(work)
         self._progress.step(STEP, f"{contents} of {number}")
+        self._through, self._expected = 0, number
         for name, request in list(work.items()):
             facts = self._reader.remembered(request.wheel, request.depth, most=request.most)
             if facts is not None:
                 self.facts[name] = facts
                 del work[name]
+        self._through = number - len(work)
         large = {
             name: request
             for name, request in work.items()
@@ -162,6 +167,8 @@ class Readings:
             return UndecidedError(f"{request.wheel.filename} cannot be read: {defect(error)}")
 
     def _take(self, name: str, request: WheelRequest, facts: WheelFacts | UndecidedError) -> None:
+        self._through += 1
+        self._progress.part(STEP, self._through, self._expected, "wheels")
         if isinstance(facts, UndecidedError):
             # What is known from a shallower reading stays; that there is more to know is said.
             self.failures[name] = _without_subject(facts.message, request.wheel)
@@ -171,6 +178,7 @@ class Readings:
         self.bytes_read += facts.bytes_read
         if facts.bytes_read:
             self._fetched.add(name)
+            self._progress.part(STEP, self.bytes_read, None, "bytes")
         self._progress.output(STEP, request.wheel.filename)
 
 

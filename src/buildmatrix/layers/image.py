@@ -24,6 +24,7 @@ from buildmatrix.layers.ranges import read_by_table
 from buildmatrix.layers.reading import read_layer
 from buildmatrix.layers.resting import RestingBlocks
 from buildmatrix.layers.table import ReadRange, read_table, table_digest
+from buildmatrix.progress import Progress, Silent
 from buildmatrix.store.cache import DAY, Cache, code
 from buildmatrix.store.facts import FactCache
 from buildmatrix.store.python_answers import PythonAnswers
@@ -50,11 +51,16 @@ class LayerBlob:
     read_range: ReadRange | None = None
 
 
+#: What progress calls the layers of an image.
+STEP = "layers"
+
+
 class LayerReader:
     """Reads layers that are not known yet. Without a cache, it knows those that it read itself.
 
     With `names_only`, no file of a layer is looked at, and nothing is kept. With `tables`, a layer
-    that has a table of contents is read by it; `note` hears why where that cannot be.
+    that has a table of contents is read by it; `note` hears why where that cannot be. `progress`
+    is opened when the first byte is read.
     """
 
     def __init__(
@@ -64,11 +70,16 @@ class LayerReader:
         names_only: bool = False,
         tables: bool = False,
         note: Callable[[str], None] = lambda _: None,
+        progress: Callable[[], Progress] = Silent,
     ) -> None:
         cache = Cache(None) if names_only else cache
         self._names_only = names_only
         self._tables = tables
         self._note = note
+        self._progress = progress
+        #: Bytes that have passed by, and those that will have; None where nobody knows.
+        self._passed = 0
+        self._total: int | None = None
         self._started = time.monotonic()
         version = f"{SCHEMA} {code(*PACKAGES, 'store', 'layers')}"
         self._store = cache.store("layers", version, limit=LIMIT, age=90 * DAY, by_use=True)
@@ -103,7 +114,8 @@ class LayerReader:
     def read(self, blob: LayerBlob, also: Collection[int] = frozenset()) -> LayerFacts:
         """Read a layer, known or not. Raises `Unreadable`, and what opening it raises."""
         with blob.open() as chunks:
-            layer = read_layer(chunks, blob.size, blob.digest, also, names_only=self._names_only)
+            counted = self._counted(chunks)
+            layer = read_layer(counted, blob.size, blob.digest, also, names_only=self._names_only)
         self.bytes_read += blob.size
         self._fresh.add(layer.digest)
         if layer.is_final:
@@ -115,6 +127,13 @@ class LayerReader:
             if layer.is_final:
                 self._store.save(f"blob {digest}", layer.digest)
         return layer
+
+    def _counted(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        progress = self._progress()
+        for chunk in chunks:
+            self._passed += len(chunk)
+            progress.part(STEP, self._passed, self._total, "bytes")
+            yield chunk
 
     def _by_table(self, blob: LayerBlob) -> LayerFacts | None:
         """The facts of a layer as its table of contents has them; None where it has none.
@@ -147,6 +166,8 @@ class LayerReader:
     def layers(self, blobs: Sequence[LayerBlob]) -> list[LayerFacts]:
         """The facts of all layers. Raises `Unreadable`, and what opening one raises."""
         layers: list[LayerFacts] = []
+        unknown = sum(blob.size for blob in blobs if self.known(blob.digest) is None)
+        self._total = self._passed + unknown
         for number, blob in enumerate(blobs, 1):
             try:
                 layers.append(self.known(blob.digest) or self._by_table(blob) or self.read(blob))

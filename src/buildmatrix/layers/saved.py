@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
 from buildmatrix.layers.image import LayerBlob, LayerReader
+from buildmatrix.progress import Progress, Silent
 from buildmatrix.trees.archive import CHUNK, Slice, TarMember, is_compressed, members, plain
 from buildmatrix.trees.archive_image import (
     LARGEST_DOCUMENT,
@@ -30,14 +31,27 @@ _TAR_MAGIC = (257, b"ustar")
 Export = Callable[[], AbstractContextManager[Iterator[bytes]]]
 
 
-def layers_of_saved(image: SavedImage) -> list[LayerBlob]:
+def layers_of_saved(
+    image: SavedImage, progress: Callable[[], Progress] = Silent
+) -> list[LayerBlob]:
     """The layers of a saved image. Their digests are computed: their writer chose their names.
 
-    Raises `Unreadable` where one has another digest than its name says.
+    `progress` is opened when the first byte is read. Raises `Unreadable` where one has another
+    digest than its name says.
     """
     layers = []
-    for name, blob in image.layers():
-        digest = f"sha256:{_sha256(_chunks(blob))}"
+    blobs = list(image.layers())
+    total, passed = sum(blob.size for _, blob in blobs), 0
+
+    def counted(chunks: Iterator[bytes]) -> Iterator[bytes]:
+        nonlocal passed
+        for chunk in chunks:
+            passed += len(chunk)
+            progress().part("digests", passed, total, "bytes")
+            yield chunk
+
+    for name, blob in blobs:
+        digest = f"sha256:{_sha256(counted(_chunks(blob)))}"
         claimed = digest_in(name)
         if claimed.startswith("sha256:") and claimed != digest:
             raise Unreadable(f"{name} is damaged: its bytes have another digest")

@@ -35,7 +35,8 @@ class ImageArchive(Installed):
         from buildmatrix.trees.archive_image import SavedImage
 
         with SavedImage(Path(self.name), wanted_platform(options)) as image:
-            return image_facts(str(self), image.configuration, layers_of_saved(image), options)
+            layers = layers_of_saved(image, options.progress)
+            return image_facts(str(self), image.configuration, layers, options)
 
     def open(self, options: ReadingOptions) -> OpenTree:
         """See `Source.open`."""

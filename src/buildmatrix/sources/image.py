@@ -41,7 +41,10 @@ def layer_reader(options: ReadingOptions) -> LayerReader:
 
     cache = options.cache()
     return LayerReader(
-        Cache(None) if cache is None else cache.cache, tables=options.tables, note=options.note
+        Cache(None) if cache is None else cache.cache,
+        tables=options.tables,
+        note=options.note,
+        progress=options.progress,
     )
 
 

@@ -24,7 +24,7 @@ from buildmatrix.locks.model import Lock
 from buildmatrix.locks.pylock_reader import read_lock
 from buildmatrix.locks.requirement_set import RequirementSet
 from buildmatrix.locks.selection import LockSelection
-from buildmatrix.progress import Progress
+from buildmatrix.progress import Progress, Silent
 from buildmatrix.sources.requirement_lines import requirement_lines, root_of
 from buildmatrix.spec.model import Spec, Target
 from buildmatrix.text import shown
@@ -114,6 +114,8 @@ class ReadingOptions:
     backend: str | None = None
     #: Told what takes long.
     note: Callable[[str], None] = lambda _: None
+    #: Opens the display of how much of that is done.
+    progress: Callable[[], Progress] = Silent
     #: The engine of a name, for what an engine has built; None where there is one alone.
     engine_named: Callable[[str], Engine] | None = None
 

@@ -38,6 +38,9 @@ from buildmatrix.state.folder import FOLDER, State
 from buildmatrix.state.journal import BuildRecord
 from buildmatrix.threads import Crew
 
+#: What progress calls all of them together.
+TARGETS = "targets"
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
@@ -187,7 +190,11 @@ class _BuildRun:
         """Build, scan, judge and smoke-test, `jobs` targets at a time."""
         gates = ImageGates(self.spec, self.options, self.engine, self.judge, self.progress)
         crew = Crew(gates.pass_all, self.options.jobs, "target", stop=self.engine.cancel)
-        for _ in crew.answers(works):
+        if len(works) > 1:
+            self.progress.part(TARGETS, 0, len(works), TARGETS)
+        for number, _ in enumerate(crew.answers(works), 1):
+            if len(works) > 1:
+                self.progress.part(TARGETS, number, len(works), TARGETS)
             if self.options.fail_fast and any(work.red for work in works):
                 crew.send_home()
 

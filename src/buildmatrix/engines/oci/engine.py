@@ -360,6 +360,11 @@ class _Log:
         self._line(f"| {line}")
         self._progress.output(target, line)
 
+    def part(self, target: str, done: int, total: int | None, unit: str) -> None:
+        """See `Progress.part`; a log has no use for it."""
+        self._check()
+        self._progress.part(target, done, total, unit)
+
     def done(self, target: str, outcome: str, ok: bool) -> None:
         """See `Progress.done`."""
         self._progress.done(target, outcome, ok)

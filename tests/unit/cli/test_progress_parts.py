@@ -1,0 +1,170 @@
+"""Totals and rates of long work: words, pace of plain lines, and what readers report."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from buildmatrix.cli import progress as displays
+from buildmatrix.cli.progress import CALM, LiveTable, Part, PlainLines
+from buildmatrix.layers.image import LayerBlob, LayerReader
+from buildmatrix.progress import Silent
+from buildmatrix.store.cache import Cache
+
+MB = 1_000_000
+
+
+class Clock:
+    """Time that passes when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(displays, "time", clock)
+    return clock
+
+
+@pytest.mark.parametrize(
+    ("done", "total", "unit", "seconds", "words"),
+    [
+        (200 * MB, 806 * MB, "bytes", 4.0, "200.0 MB of 806.0 MB, 50.0 MB/s, 12 s left"),
+        (806 * MB, 806 * MB, "bytes", 4.0, "806.0 MB of 806.0 MB, 201.5 MB/s"),
+        # A total that nobody knows, none at all, and one that was wrong.
+        (200 * MB, None, "bytes", 4.0, "200.0 MB, 50.0 MB/s"),
+        (0, 0, "bytes", 0.0, "0 B"),
+        (0, 0, "bytes", 60.0, "0 B"),
+        (0, None, "wheels", 60.0, "0 wheels"),
+        (9 * MB, 8 * MB, "bytes", 0.5, "9.0 MB"),
+        # Nothing is said of a rate before there is one.
+        (5 * MB, 50 * MB, "bytes", 0.5, "5.0 MB of 50.0 MB"),
+        (12, 57, "wheels", 2.0, "12 of 57 wheels, 8 s left"),
+        (0, 20, "targets", 600.0, "0 of 20 targets"),
+        (3, 20, "targets", 600.0, "3 of 20 targets, 57 min left"),
+        (1, 1000, "targets", 3600.0, "1 of 1000 targets, 999 h left"),
+    ],
+)
+def test_words(done: int, total: int | None, unit: str, seconds: float, words: str) -> None:
+    assert Part(100.0, 0, unit, done, total).words(100.0 + seconds) == words
+
+
+def test_what_was_done_before_the_clock_started_is_no_rate() -> None:
+    part = Part(0.0, 100 * MB, "bytes", 110 * MB, 200 * MB)
+    assert part.words(10.0) == "110.0 MB of 200.0 MB, 1.0 MB/s, 90 s left"
+
+
+def test_plain_lines_come_at_a_calm_pace(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = PlainLines(verbose=False)
+    for second in range(0, 36):
+        clock.now = 1000.0 + second
+        lines.part("layers", second * 10 * MB, 350 * MB, "bytes")
+    printed = capsys.readouterr().err.splitlines()
+    assert [line.split("] ")[1] for line in printed] == [
+        "100.0 MB of 350.0 MB, 10.0 MB/s, 25 s left",
+        "200.0 MB of 350.0 MB, 10.0 MB/s, 15 s left",
+        "300.0 MB of 350.0 MB, 10.0 MB/s, 5 s left",
+        "350.0 MB of 350.0 MB, 10.0 MB/s",
+    ]
+    assert CALM == 10
+
+
+def test_what_is_done_at_once_has_no_lines(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = PlainLines(verbose=False)
+    lines.part("layers", 0, 0, "bytes")
+    lines.part("wheels", 0, None, "wheels")
+    for done in range(6):
+        clock.now += 1
+        lines.part("layers", done, 5, "bytes")
+    assert capsys.readouterr().err == ""
+
+
+def test_a_new_step_counts_anew(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = PlainLines(verbose=False)
+    lines.step("wheels", "lists of files of 40")
+    lines.part("wheels", 40, 40, "wheels")
+    clock.now += 60
+    lines.step("wheels", "beginnings of 2")
+    lines.part("wheels", 1, 2, "wheels")
+    assert "1 of 2" not in capsys.readouterr().err
+
+
+def shown(table: LiveTable) -> str:
+    console = Console(width=100, file=io.StringIO(), record=True)
+    console.print(table)
+    return console.export_text()
+
+
+def test_the_live_table_shows_totals_and_rates(clock: Clock) -> None:
+    table = LiveTable()
+    table.step("wheels", "lists of files of 57")
+    table.part("wheels", 0, 57, "wheels")
+    table.part("wheels", 0, None, "bytes")
+    clock.now += 4
+    table.part("wheels", 12, 57, "wheels")
+    table.part("wheels", 8 * MB, None, "bytes")
+    assert "lists of files of 57  12 of 57 wheels, 15 s left, 8.0 MB, 2.0 MB/s" in shown(table)
+    table.part("layers", 5 * MB, 10 * MB, "bytes")
+    clock.now += 2
+    assert "…  layers" in shown(table).replace("… layers", "…  layers")
+    table.part("layers", 10 * MB, 10 * MB, "bytes")
+    clock.now += 60
+    line = next(line for line in shown(table).splitlines() if "layers" in line)
+    # The clock of what has no steps has stopped, and nothing says that it was good.
+    assert "2s" in line and "✓" not in line and "…" not in line
+    table.part("none", 0, 0, "bytes")
+    assert "0 B" in shown(table)
+
+
+class Heard(Silent):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.parts: list[tuple[str, int, int | None, str]] = []
+
+    def part(self, target: str, done: int, total: int | None, unit: str) -> None:
+        self.parts.append((target, done, total, unit))
+
+
+def blob(size: int) -> LayerBlob:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        member = tarfile.TarInfo("data")
+        member.size = size
+        archive.addfile(member, io.BytesIO(bytes(size)))
+    data = packed.getvalue()
+
+    @contextmanager
+    def opened():
+        yield iter([data[at : at + 100_000] for at in range(0, len(data), 100_000)])
+
+    return LayerBlob("", len(data), opened)
+
+
+def test_layers_report_the_bytes_of_all_that_are_read(tmp_path: Path) -> None:
+    heard = Heard()
+    blobs = [blob(300_000), blob(500_000)]
+    LayerReader(Cache(None), progress=lambda: heard).layers(blobs)
+    total = sum(item.size for item in blobs)
+    done = [part[1] for part in heard.parts]
+    assert done == sorted(done) and done[-1] == total
+    assert {part[2] for part in heard.parts} == {total}
+
+
+def test_a_display_opens_only_where_something_is_read() -> None:
+    def opened() -> Heard:
+        raise AssertionError("nothing is read")
+
+    assert LayerReader(Cache(None), progress=opened).layers([]) == []
