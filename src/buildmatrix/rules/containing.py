@@ -21,8 +21,10 @@ from buildmatrix.rules.carried import HELD
 from buildmatrix.rules.contents import NativeComponent, SbomComponent
 from buildmatrix.rules.subject import ImageSubject
 
-#: Of package URLs: packages of systems, which hold libraries of the host.
-_OF_SYSTEMS = frozenset({"alpm", "apk", "brew", "conan", "conda", "deb", "generic", "rpm", "vcpkg"})
+#: Of package URLs: packages of systems, whose libraries a wheel has as files; and what is built for
+#: a wheel, which may be linked into its own files: `openssl` in `cryptography`.
+_OF_SYSTEMS = frozenset({"alpm", "apk", "brew", "conda", "deb", "rpm"})
+_BUILT = frozenset({"conan", "generic", "github", "vcpkg"})
 _PURL = re.compile(r"pkg:(?P<type>[^/]+)/+(?P<path>[^@?#]*)")
 _VERSION = re.compile(r"\.so\.(\d+(?:\.\d+)*)$", re.ASCII)
 #: Lines of evidence of one file that are kept.
@@ -100,7 +102,11 @@ def _sbom(distribution: Distribution, stems: frozenset[str]) -> Iterator[SbomCom
         name = _plain(_name(purl))
         if kind == "pypi" and name == _plain(distribution.name):
             continue  # Itself.
-        seen = _is_like(name, stems) if name and kind in _OF_SYSTEMS else None
+        seen = None
+        if name and kind in _OF_SYSTEMS | _BUILT:
+            seen = _is_like(name, stems) or _begins_like(_name(purl), stems)
+            if not seen and kind in _BUILT:
+                seen = None
         yield SbomComponent(purl, seen)
 
 
@@ -133,6 +139,12 @@ def _is_like(name: str, others: frozenset[str] | set[str]) -> bool:
     if len(name) < 3:
         return name in others
     return any(len(other) > 2 and (name in other or other in name) for other in others)
+
+
+def _begins_like(name: str, stems: frozenset[str]) -> bool:
+    """Whether a library is called as a package begins: `openblas-threads` has `libopenblasp`."""
+    word = _plain(re.split(r"[-_.+]", name)[0])
+    return len(word) > 4 and any(word in stem for stem in stems)
 
 
 def askers(image: ImageSubject) -> Mapping[str, tuple[str, ...]]:

@@ -73,6 +73,18 @@ def test_a_library_that_the_sbom_names() -> None:
     assert part.sbom[0].seen is True
 
 
+def test_what_may_be_linked_into_a_library_needs_no_file() -> None:
+    """cryptography's wheel names `openssl`, and links it statically."""
+    (part,) = parts(demo("pkg:generic/openssl@3.5.0"))["demo"].sbom
+    assert part.seen is None
+
+
+def test_a_package_of_a_variant_is_known_by_its_first_word() -> None:
+    blas = file("demo.libs/libopenblasp-r0-39a31c03.2.18.so", elf(), "demo==1.0")
+    inventory = with_sbom(image(blas), "pkg:rpm/openblas-threads@0.3", "pkg:rpm/blas-threads@1")
+    assert [one.seen for one in parts(inventory)["demo"].sbom] == [True, False]
+
+
 def test_hostile_package_urls_are_no_more_than_names() -> None:
     purls = ("pkg:", "pkg:rpm/", "pkg:rpm/%00@1", "pkg:rpm/" + "a" * 2000, "pkg:rpm/ab?#", "pkg:x/")
     part = parts(demo(*purls))["demo"]
