@@ -105,6 +105,13 @@ def _complaints(file: DataFile) -> Iterator[tuple[Place, str]]:
     for number, variable in enumerate(file.environment):
         if variable.toolkit is not None:
             yield from _bad_pattern(("environment", number, "toolkit"), variable.toolkit)
+    for number, versions in enumerate(file.runtime_versions):
+        for pattern in versions.paths:
+            place = ("runtime-versions", number, "paths")
+            complaints = tuple(_bad_pattern(place, pattern))
+            yield from complaints
+            if not complaints and re.compile(pattern).groups != 1:
+                yield place, f"[[runtime-versions]] has {pattern!r}, which needs one group"
     for number, host in enumerate(file.hosts):
         for node in (*host.nodes, *host.needs):
             folder, _, last = node.rpartition("/")

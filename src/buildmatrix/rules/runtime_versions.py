@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -112,6 +113,9 @@ def _said(image: ImageSubject, item: Evidence) -> Iterator[str]:
             yield version
         if package and matches_any(row.system_packages, package):
             yield package_version
+        for pattern in row.paths:
+            if (place := re.search(pattern, item.path)) is not None:
+                yield place[1]
     if item.distribution is not None:
         yield from (
             text for row, text in stated_versions(image, item.distribution) if row.is_runtime

@@ -61,6 +61,8 @@ class RuntimeVersion(CatalogueEntry, frozen=True):
     #: Names of files, with the version behind `.so.`.
     libraries: tuple[str, ...] = ()
     environment: tuple[str, ...] = ()
+    #: Regular expressions for paths of libraries, with the version in their only group.
+    paths: tuple[str, ...] = ()
 
 
 class ForwardCompatibility(CatalogueEntry, frozen=True):
