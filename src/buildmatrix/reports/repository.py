@@ -96,7 +96,7 @@ def text_below(top: Path, folder: Path, name: str) -> str | None:
         if path.stat().st_size > _LARGEST_TEXT:
             return None
         return path.read_bytes().decode()
-    except (OSError, ValueError):
+    except (OSError, ValueError, RuntimeError):  # The last for links that loop.
         return None
 
 

@@ -72,6 +72,21 @@ def test_a_waiver_is_an_action_and_proves_nothing() -> None:
     assert statement["action_statement"] == f"accepted: {one.waived}"
 
 
+def test_a_waiver_can_begin_with_a_justification_of_openvex() -> None:
+    here = (target(part("jinja2")),)
+    reason = "vulnerable_code_not_in_execute_path: we render no templates (team)"
+    statement = only(bill(vulnerable(waived=reason), targets=here))
+    assert (statement["status"], statement["justification"], statement["impact_statement"]) == (
+        "not_affected",
+        "vulnerable_code_not_in_execute_path",
+        "we render no templates (team)",
+    )
+    bare = only(bill(vulnerable(waived="component_not_present"), targets=here))
+    assert bare["impact_statement"] == "component_not_present"
+    other = only(bill(vulnerable(waived="component_not_presentable"), targets=here))
+    assert other["status"] == "affected"
+
+
 def test_products_are_images_by_digest_with_the_distribution_in_them() -> None:
     staged = StagedImage("ghcr.io/acme/Inferno", DIGEST, ("latest",))
     where = target(part("jinja2"), staged=staged)

@@ -3,12 +3,14 @@
 One statement per advisory, distribution and status. What a lock has and its image lacks is
 `not_affected`, as it is not there; everything else is `affected`, with what to do. A waiver says
 that somebody accepted a finding, and proves nothing: it stays `affected`, and the reason is the
-action. OpenVEX asks for a time, and for a statement: a report without vulnerabilities has none.
+action, unless the reason begins with one of OpenVEX's justifications. OpenVEX asks for a time, and
+for a statement: a report without vulnerabilities has none.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -21,6 +23,13 @@ from buildmatrix.rules.model import Finding, TargetResult
 from buildmatrix.text import printable
 
 _CONTEXT = "https://openvex.dev/ns/v0.2.0"
+#: What somebody who accepts a finding may begin the reason with: he vouches for it.
+_JUSTIFIED = re.compile(
+    r"(component_not_present|vulnerable_code_not_present|vulnerable_code_not_in_execute_path"
+    r"|vulnerable_code_cannot_be_controlled_by_adversary|inline_mitigations_already_exist)"
+    r"(?![a-z_])[\s:;,.-]*(.*)",
+    re.DOTALL,
+)
 #: Documents are named by what they say.
 _NAMESPACE = uuid.UUID("f1c7a1f6-33a9-5a4f-9d68-6b6d1b9f4a11")
 
@@ -76,6 +85,12 @@ def _words(finding: Finding, target: TargetResult | None) -> dict[str, str]:
             "impact_statement": printable(
                 f"{finding.label} is locked for {target.id}, and its image does not hold it"
             ),
+        }
+    if justified := _JUSTIFIED.match(finding.waived or ""):
+        return {
+            "status": "not_affected",
+            "justification": justified[1],
+            "impact_statement": printable(justified[2]) or justified[1],
         }
     if finding.waived is not None:
         return {"status": "affected", "action_statement": printable(f"accepted: {finding.waived}")}
