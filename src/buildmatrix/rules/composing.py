@@ -185,13 +185,13 @@ class _Part:
             if size < _LEAST * whole or size > left:
                 return
             vendors = [
-                (bytes_, vendor) for (held, vendor), bytes_ in self._held.items() if held == path
+                (bytes_, vendor) for (place, vendor), bytes_ in self._held.items() if place == path
             ]
-            vendor = self._whole or max(vendors, default=(0, ""))[1]
+            held, vendor = (size, self._whole) if self._whole else max(vendors, default=(0, ""))
             wasted = size if self.is_wholly_wasted else self.wasted_files.get(path, 0)
             wasted = min(size, wasted, waste)
             left, waste = left - size, waste - wasted
-            yield FileBytes(path, size, vendor, wasted)
+            yield FileBytes(path, size, vendor, min(size, held), wasted)
 
 
 def _files(image: ImageSubject) -> Mapping[str, Mapping[str, int]]:

@@ -24,8 +24,10 @@ class FileBytes:
 
     path: str
     size: int
-    #: Whose most of it is that belongs to a vendor; empty where nothing does.
+    #: The vendor that has most of it, of those that have any; empty where none has.
     vendor: str = ""
+    #: Bytes of that vendor's.
+    held: int = 0
     wasted: int = 0
 
 

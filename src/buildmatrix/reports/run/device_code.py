@@ -53,8 +53,8 @@ def _grid(vendor: str, held: dict[tuple[str, frozenset[str]], dict[str, None]]) 
     )
 
 
-def _natural(name: str) -> tuple[tuple[int, int | str], ...]:
-    """`sm_90` before `sm_100`, and `compute_90` before both."""
-    return tuple(
+def _natural(name: str) -> tuple[bool, tuple[tuple[int, int | str], ...]]:
+    """`sm_90` before `sm_100`, and both before `compute_90`, which a driver compiles."""
+    return name.startswith("compute"), tuple(
         (0, int(part)) if part.isdigit() else (1, part) for part in re.split(r"(\d{1,9})", name)
     )

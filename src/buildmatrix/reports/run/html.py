@@ -208,15 +208,22 @@ def _strips(report: Report) -> Sequence[LayerStrip]:
 
 def _graphs(report: Report) -> Sequence[LinkGraph]:
     """A graph for each set of arrows: backends differ in what is wasted, and not in who links."""
-    same: dict[object, tuple[Composition, list[str]]] = {}
+    same: dict[object, list[tuple[Composition, str]]] = {}
     for target in report.targets:
         if target.composition is not None:
             key = tuple(
                 (part.name, part.version, part.links, part.required_by)
                 for part in target.composition.distributions
             )
-            same.setdefault(key, (target.composition, []))[1].append(target.id)
-    made = [link_graph(targets, composition) for composition, targets in same.values()]
+            same.setdefault(key, []).append((target.composition, target.id))
+    made = [
+        link_graph(
+            [id for _, id in alike],
+            alike[0][0],
+            shows_waste=len({composition for composition, _ in alike}) == 1,
+        )
+        for alike in same.values()
+    ]
     return [graph for graph in made if graph is not None]
 
 

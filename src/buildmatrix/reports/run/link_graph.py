@@ -55,8 +55,13 @@ class LinkGraph:
     left_out: int
 
 
-def link_graph(targets: Sequence[str], composition: Composition) -> LinkGraph | None:
-    """The graph of one composition; None where nothing links or requires anything."""
+def link_graph(
+    targets: Sequence[str], composition: Composition, *, shows_waste: bool = True
+) -> LinkGraph | None:
+    """The graph of one composition; None where nothing links or requires anything.
+
+    `shows_waste` is False for targets that differ in what is wasted.
+    """
     parts = {part.name: part for part in composition.distributions if part.name}
     arrows: dict[tuple[str, str], bool] = {}
     for name, part in parts.items():
@@ -83,7 +88,7 @@ def link_graph(targets: Sequence[str], composition: Composition) -> LinkGraph | 
         placed.width + 2 * _MARGIN,
         placed.height + 2 * _MARGIN,
         tuple(
-            _box(parts[name], corner, width)
+            _box(parts[name], corner, width, shows_waste=shows_waste)
             for name, corner, (width, _) in zip(drawn, placed.corners, sizes, strict=True)
         ),
         tuple(
@@ -98,16 +103,19 @@ def link_graph(targets: Sequence[str], composition: Composition) -> LinkGraph | 
     )
 
 
-def _box(part: DistributionBytes, corner: tuple[float, float], width: float) -> GraphBox:
+def _box(
+    part: DistributionBytes, corner: tuple[float, float], width: float, *, shows_waste: bool
+) -> GraphBox:
     main = part.vendors[0].vendor if part.vendors else ""
-    wasted = f", of these {size(part.wasted)} wasted" if part.wasted > 0 else ""
+    is_wasted = shows_waste and part.wasted > 0
+    wasted = f", of these {size(part.wasted)} wasted" if is_wasted else ""
     return GraphBox(
         corner[0] + _MARGIN,
         corner[1] + _MARGIN,
         width,
         _HEIGHT,
         vendor_class(main),
-        part.wasted > part.size / 2,
+        is_wasted and part.wasted > part.size / 2,
         short(part.name, 40),
         size(max(0, part.size)),
         f"{part.name} {part.version}: {size(max(0, part.size))}{wasted}",

@@ -30,7 +30,8 @@ class Leaf:
 
     area: Area
     style: str
-    #: Width of the part that is wasted, from the left.
+    #: Width of the part that is that vendor's, from the left, and of what is wasted.
+    held: float
     wasted: float
     #: Path and size of a file; empty for the rest.
     text: str = ""
@@ -154,7 +155,7 @@ def _block(
         text = f"{count(len(rest), 'small distribution')}: {size(_size(rest))}"
         style = "none"
         wasted = sum(min(part.wasted, part.size) for part in rest) / max(1, _size(rest))
-        leaf = Leaf(areas[-1], style, areas[-1].width * wasted)
+        leaf = Leaf(areas[-1], style, areas[-1].width, areas[-1].width * wasted)
         cells.append(_labeled(areas[-1], (leaf,), f"{len(rest)} more", size(_size(rest)), text))
     return Block(area, title if has_title else "", tuple(cells))
 
@@ -190,24 +191,36 @@ def _leaves(part: DistributionBytes, area: Area, whole: int) -> Iterator[Leaf]:
     if rest < 0:
         files, rest = [], part.size
     pieces = [
-        (file.size, file.vendor, file.wasted, f"{file.path}: {size(file.size)}") for file in files
+        (
+            file.size,
+            file.vendor,
+            min(max(file.held, file.wasted, 0), file.size),
+            file.wasted,
+            f"{file.path}: {size(file.size)}",
+        )
+        for file in files
     ]
-    for by in sorted(part.vendors, key=lambda share: not share.vendor):
-        held = [file for file in files if file.vendor == by.vendor]
-        # What a file holds of other vendors was drawn as its own.
-        bytes_ = min(rest, max(0, by.size - sum(file.size for file in held)))
-        unused = max(0, by.wasted - sum(file.wasted for file in held))
-        if bytes_:
-            pieces.append((bytes_, by.vendor, min(unused, bytes_), ""))
+    for share in part.vendors:
+        drawn = [piece for piece in pieces if piece[1] == share.vendor]
+        bytes_ = min(rest, max(0, share.size - sum(held for _, _, held, _, _ in drawn)))
+        if bytes_ and share.vendor:
+            unused = max(0, share.wasted - sum(wasted for _, _, _, wasted, _ in drawn))
+            pieces.append((bytes_, share.vendor, bytes_, unused, ""))
             rest -= bytes_
     if rest:
-        pieces.append((rest, "", 0, ""))
+        unused = sum(share.wasted for share in part.vendors if not share.vendor)
+        pieces.append((rest, "", rest, unused, ""))
     pieces.sort(reverse=True)
-    for (bytes_, vendor, wasted, text), leaf in zip(
+    for (bytes_, vendor, held, wasted, text), leaf in zip(
         pieces, squarified([piece[0] for piece in pieces], area), strict=True
     ):
-        share = min(max(0, wasted), bytes_) / bytes_
-        yield Leaf(leaf, vendor_class(vendor), leaf.width * share, text)
+        yield Leaf(
+            leaf,
+            vendor_class(vendor),
+            leaf.width * (held if vendor else bytes_) / bytes_,
+            leaf.width * min(max(0, wasted), bytes_) / bytes_,
+            text,
+        )
 
 
 def percent(value: float) -> str:

@@ -69,4 +69,5 @@ for (const bar of document.querySelectorAll(".zoom")) {
     picture.setAttribute("height", height * scale);
   });
   bar.hidden = false;
+  frame.scrollTop = (frame.scrollHeight - frame.clientHeight) / 2;
 }
