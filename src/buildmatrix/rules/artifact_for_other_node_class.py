@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from buildmatrix.catalogue.architectures import READY, grade
 from buildmatrix.catalogue.format.artifacts import ArtifactEntry
@@ -91,26 +91,39 @@ def _machines(image: ImageSubject, node: NodeClass) -> _Machines:
 
 
 def worth(image: ImageSubject, node: NodeClass) -> Iterator[Said]:
-    """What the artifacts of an image are worth on one node class, for the grid.
+    """What the artifacts of an image are worth on one node class, for the grid."""
+    # The same for all classes of such machines.
+    yield from _worth_on(image, replace(_machines(image, node), name=""))
+
+
+@once
+def _worth_on(image: ImageSubject, machines: _Machines) -> tuple[Said, ...]:
+    """Those of one kind for which the same is to be said make one reason.
 
     Of several that do the same the one that fits counts: an image may bring an engine for each
     class.
     """
-    machines = _machines(image, node)
-    every = artifacts(image)
     has_finding = {artifact.path for artifact, _ in _judged(image)}
-    served = {item.title for item in every if _state(item, machines) == "ok"}
-    for artifact in every:
+    states = [(artifact, _state(artifact, machines)) for artifact in artifacts(image)]
+    served = {artifact.title for artifact, state in states if state == "ok"}
+    same: dict[tuple[NodeState, str, str | None, str, str], list[str]] = {}
+    for artifact, state in states:
         rule = "BM606" if artifact.path in has_finding else ""
         name = split_owner(artifact.owner)[0]
-        about = f"{artifact.path} ({artifact.title})"
-        for reason in _versions(image, artifact):
-            yield reason.state, FitReason(rule, f"{about} {reason.text}", distribution=name)
-        state = _state(artifact, machines) if artifact.owner is None else "ok"
-        if state != "ok":
-            text = f"{about} {_worth(artifact, machines, state)}"
+        said = [(reason.state, reason.text) for reason in _versions(image, artifact)]
+        if artifact.owner is None and state != "ok":
             is_spare = state == "refused" and artifact.title in served
-            yield "ok" if is_spare else state, FitReason(rule, text)
+            said.append(("ok" if is_spare else state, _worth(artifact, machines, state)))
+        for of_image, text in said:
+            key = (of_image, rule, name, artifact.title, text)
+            same.setdefault(key, []).append(artifact.path)
+    return tuple(
+        (
+            state,
+            FitReason(rule, f"{listing(paths, 1)} ({title}) {text}", distribution=name),
+        )
+        for (state, rule, name, title, text), paths in same.items()
+    )
 
 
 def _worth(artifact: Artifact, machines: _Machines, state: NodeState) -> str:
@@ -121,7 +134,7 @@ def _worth(artifact: Artifact, machines: _Machines, state: NodeState) -> str:
     if not archs:
         return f"may not run: {artifact.note or 'its format does not say on what it does'}"
     if not machines.architectures and (artifact.level is None or machines.level is None):
-        return f"is for {archs}{by}, and {machines.name} does not say what it has"
+        return f"is for {archs}{by}, and the class does not say what it has"
     if state == "jit":
         return f"is for {archs}{by}, and is compiled again"
     return f"is for {archs}{by}, and {'may not' if state == 'undecided' else 'does not'} run"
