@@ -54,6 +54,7 @@ COMMANDS = {
     "explore": "Look through an image, a tree, a lock or a wheel, on the screen.",
     "diff": "Show what changed between two images, wheels, locks or reports.",
     "verify": "Check the signed verdict of an image in a registry.",
+    "preflight": "Import, compute and warm up in images, up a ladder of rungs.",
     "smoke": "Run the smoke commands of a target that was built.",
     "node-classes": "Describe the machines of a cluster, and check what was written of them.",
     "doctor": "Show what this machine can do: engine, resolver, devices.",

@@ -20,6 +20,7 @@ _SCHEMAS = {
     "promotion": ("reports.schemas", "promotion"),
     "verification": ("reports.schemas", "verification"),
     "doctor": ("reports.schemas", "diagnosis"),
+    "preflight": ("reports.schemas", "preflight"),
     "node-classes": ("reports.schemas", "node_classes"),
 }
 

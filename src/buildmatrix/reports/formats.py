@@ -177,6 +177,11 @@ NODE_CLASSES = (
     Format("table", "node_classes.table:render", STYLED, _TERMINAL),
     Format("json", _JSON, JSON),
 )
+#: Of a `reports.preflight.model.Preflight`.
+PREFLIGHT = (
+    Format("table", "preflight.table:render", STYLED, _TERMINAL),
+    Format("json", _JSON, JSON),
+)
 #: Of a `reports.drawings.drawing.Drawing`.
 DRAWING = (
     Format("json", _JSON, JSON, (), _DRAWN),
@@ -187,7 +192,7 @@ DRAWING = (
 )
 
 #: Every table.
-ALL = (RUN, DIFF, DRIFT, WHY, INSPECT, PROMOTE, VERIFY, DOCTOR, NODE_CLASSES, DRAWING)
+ALL = (RUN, DIFF, DRIFT, WHY, INSPECT, PROMOTE, VERIFY, DOCTOR, NODE_CLASSES, PREFLIGHT, DRAWING)
 
 
 def names(formats: Sequence[Format]) -> tuple[str, ...]:

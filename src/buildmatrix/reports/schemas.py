@@ -9,6 +9,7 @@ from buildmatrix.reports.diff.model import Comparison
 from buildmatrix.reports.doctor.model import Diagnosis
 from buildmatrix.reports.json_form import schema
 from buildmatrix.reports.node_classes.model import NodeClassCheck
+from buildmatrix.reports.preflight.model import Preflight
 from buildmatrix.reports.promote.model import Promotion
 from buildmatrix.reports.run.model import Report
 from buildmatrix.reports.verify.model import Verification
@@ -22,3 +23,4 @@ promotion = partial(schema, Promotion, "A promotion of buildmatrix")
 verification = partial(schema, Verification, "A verification of buildmatrix")
 diagnosis = partial(schema, Diagnosis, "A diagnosis of buildmatrix")
 node_classes = partial(schema, NodeClassCheck, "Node classes checked by buildmatrix")
+preflight = partial(schema, Preflight, "A preflight of buildmatrix")

@@ -28,7 +28,7 @@ from buildmatrix.errors import BuildError, ComponentError, Interrupted, Undecide
 MEMORY = 8 << 30
 PROCESSES = 4096
 #: Bytes of output that are kept, the last ones.
-OUTPUT = 64 << 10
+OUTPUT = 1 << 20
 #: Seconds for the daemon to answer.
 _PATIENCE = 60
 #: Bytes of an exported image that are taken at once.

@@ -33,7 +33,7 @@ from buildmatrix.scratch import scratch
 #: Bytes of memory of each process of a command: nobody without root has cgroups for sure.
 MEMORY = 8 << 30
 #: Bytes of output that are kept, the last ones.
-OUTPUT = 64 << 10
+OUTPUT = 1 << 20
 #: Seconds between two looks whether somebody cancelled.
 _INTERVAL = 0.1
 #: Seconds for a sandbox to show that it works.

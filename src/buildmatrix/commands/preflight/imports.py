@@ -1,0 +1,77 @@
+"""The rung `import`: what cannot be imported, why, and whether the static verdicts said so."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import PurePosixPath
+
+from buildmatrix.commands.preflight.protocol import call, checks, unfinished
+from buildmatrix.engines.model import Run
+from buildmatrix.inventory.model import Inventory
+from buildmatrix.loader.resolution import Resolution
+from buildmatrix.loader.resolver import resolve
+from buildmatrix.reports.preflight.model import Check
+
+#: Seconds for one import, and for all of them.
+EACH_S, ALL_S = 120, 1_800
+
+
+def run_imports(run: Run, python: str = "python") -> tuple[Check, ...]:
+    """Import everything in the image, each name in a process of its own."""
+    probe = call("imports", {"seconds": EACH_S}, python)
+    result = run(probe.command, ALL_S)
+    seen = checks(result.output, probe.mark)
+    listing = next((check for check in seen if check.subject == "modules"), None)
+    if listing is None:
+        why = (
+            f"the probe did not end within {ALL_S} s"
+            if result.timed_out
+            else f"the probe ended with exit code {result.exit_code} before it began: "
+            + " ".join(result.output.split())[-300:]
+        )
+        return (Check("modules", "undecided", why),)
+    names = listing.values.get("names")
+    expected = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+    rest = unfinished(expected, seen, "the probe ended before it got there")
+    return (*(_explained(check) for check in seen if check is not listing), *rest)
+
+
+def _explained(check: Check) -> Check:
+    """A failed import, said by its cause: the library that is missing, or who broke it."""
+    if check.state != "failed":
+        return check
+    library = check.values.get("missing_library")
+    if isinstance(library, str) and library:
+        return replace(check, message=f"{library} is missing, which importing it needs")
+    raised, own = check.values.get("raised_in"), check.values.get("distribution")
+    if isinstance(raised, str) and isinstance(own, str) and "site-packages/" in raised:
+        package = PurePosixPath(raised.rpartition("site-packages/")[2]).parts[0]
+        if package not in (check.subject.partition(".")[0], own.replace("-", "_")):
+            return replace(check, message=f"{check.message} (raised in {package})")
+    return check
+
+
+def disagreements(failed: Collection[Check], inventory: Inventory) -> tuple[Check, ...]:
+    """Where the loader and the model of it say different things: a defect of buildmatrix."""
+    libraries = {
+        library
+        for check in failed
+        if isinstance(library := check.values.get("missing_library"), str) and library
+    }
+    if not libraries:
+        return ()
+    missing = _missing(resolve(inventory))
+    return tuple(
+        Check(
+            f"buildmatrix: {library}",
+            "undecided",
+            f"the loader in the image did not find {library}, and buildmatrix's model of it did "
+            "not expect that; please report it with this image",
+        )
+        for library in sorted(libraries - missing)
+    )
+
+
+def _missing(resolution: Resolution) -> set[str]:
+    return {needed.name for needed in resolution.missing}

@@ -1,0 +1,1 @@
+"""Programs for the interpreter of an image: one file each, standard library first."""

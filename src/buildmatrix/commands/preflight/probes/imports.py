@@ -1,0 +1,178 @@
+"""Imports every top-level module of every installed distribution, each in a process of its own.
+
+Runs inside an image, by the image's Python, 3.8 or newer; standard library only. See
+`commands.preflight.protocol` for what is printed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from importlib import metadata
+from pathlib import Path
+
+OPTIONS = json.loads(sys.argv[1])
+MARK = OPTIONS["mark"]
+SECONDS = OPTIONS.get("seconds", 120)
+MEMORY = OPTIONS.get("memory", 4 << 30)
+JOBS = OPTIONS.get("jobs", 2)
+MISSING = re.compile(r"(?:ImportError|OSError): (\S+?): cannot open shared object file")
+TRIED = re.compile(r"error: (\S+): cannot open shared object file")
+
+
+def report(
+    subject: str, state: str, message: str = "", seconds: float | None = None, **values: object
+) -> None:
+    """Print one check."""
+    check: dict[str, object] = {
+        "subject": subject,
+        "state": state,
+        "message": message,
+        "values": values,
+    }
+    if seconds is not None:
+        check["seconds"] = round(seconds, 3)
+    sys.stdout.write(MARK + json.dumps(check) + "\n")
+    sys.stdout.flush()
+
+
+def modules() -> dict[str, tuple[str, str]]:
+    """Module name -> the distribution that brings it, and what kind of name it is."""
+    found: dict[str, tuple[str, str]] = {}
+    for distribution in metadata.distributions():
+        name = distribution.metadata["Name"] or "?"
+        text = distribution.read_text("top_level.txt")
+        for module in top_level(distribution, text):
+            found.setdefault(module, (name, "module"))
+        for entry in distribution.entry_points:
+            if entry.group in ("console_scripts", "gui_scripts"):
+                found.setdefault(entry.value.partition("[")[0].strip(), (name, "entry point"))
+    return found
+
+
+def top_level(distribution: metadata.Distribution, text: str | None) -> list[str]:
+    """The importable names of a distribution: what it says, or what its files are."""
+    if text:
+        names = text.split()
+    else:
+        names = []
+        for file in distribution.files or ():
+            first = file.parts[0]
+            if len(file.parts) == 1 and file.suffix == ".py":
+                names.append(file.stem)
+            elif len(file.parts) == 1 and file.suffix == ".so":
+                names.append(first.partition(".")[0])
+            elif len(file.parts) == 2 and file.parts[1] == "__init__.py":
+                names.append(first)
+    usable = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
+    # Tests that some distributions install beside themselves are nobody's interface.
+    return sorted({n for n in names if usable.match(n) and n not in ("tests", "test", "docs")})
+
+
+def imported(name: str, debug: bool = False) -> tuple[int, str, str]:
+    """Exit code, the end of what was printed, whether it was killed for time, and peak memory."""
+    module, colon, attribute = name.partition(":")
+    lines = ["import importlib, sys", f"m = importlib.import_module({module!r})"]
+    if colon:
+        lines += [f"for part in {attribute!r}.split('.'):", "    m = getattr(m, part)"]
+    env = dict(os.environ, PYTHONDONTWRITEBYTECODE="1", PYTHONFAULTHANDLER="1")
+    if debug:
+        env["LD_DEBUG"] = "libs"
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen(
+            [sys.executable, "-c", "\n".join(lines)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=env,
+            cwd="/",
+            start_new_session=True,
+        )
+        killed = watch(process)
+        output.seek(0, os.SEEK_END)
+        size = output.tell()
+        output.seek(max(0, size - ((4 << 20) if debug else (16 << 10))))
+        text = output.read().decode("utf-8", "replace")
+    return process.returncode, text, killed
+
+
+def watch(process: subprocess.Popen[bytes]) -> str:
+    """Wait for a process, and end it with its children when it takes too much."""
+    end = time.monotonic() + SECONDS
+    killed = ""
+    while process.poll() is None and not killed:
+        time.sleep(0.02)
+        if time.monotonic() > end:
+            killed = f"took more than {SECONDS} s"
+        elif resident(process.pid) > MEMORY:
+            killed = f"took more than {MEMORY >> 20} MiB of memory"
+    with contextlib.suppress(OSError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    return killed
+
+
+def resident(pid: int) -> int:
+    """Bytes of memory that a process has."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def missing_library(name: str) -> str | None:
+    """The library that the loader did not find, by its own account."""
+    _, text, _ = imported(name, debug=True)
+    tried: list[str] = TRIED.findall(text)
+    return tried[-1] if tried else None
+
+
+def check(item: tuple[str, tuple[str, str]]) -> None:
+    """Import one name, and say how that went."""
+    name, (distribution, kind) = item
+    began = time.monotonic()
+    code, text, killed = imported(name)
+    seconds = time.monotonic() - began
+    values: dict[str, object] = {"distribution": distribution, "kind": kind}
+    if killed:
+        report(name, "failed", "importing it " + killed, seconds, **values)
+    elif code == 0:
+        report(name, "passed", "", seconds, **values)
+    elif code < 0:
+        said = signal.Signals(-code).name
+        report(name, "failed", f"importing it died by {said}", seconds, signal=said, **values)
+    else:
+        lines = [line for line in text.splitlines() if line.strip()]
+        last = lines[-1].strip()[:1500] if lines else f"exit code {code} and no word"
+        # Which file the error came up in names the distribution that broke it.
+        files = re.findall(r'File "([^"]+)", line \d+', text)
+        values["raised_in"] = files[-1] if files else ""
+        match = MISSING.search(text)
+        if match or "shared object" in text or "undefined symbol" in text:
+            library = missing_library(name) or (match.group(1) if match else None)
+            if library:
+                values["missing_library"] = library
+        report(name, "failed", last, seconds, exit_code=code, **values)
+
+
+def main() -> None:
+    """Look at all of them."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    found = modules()
+    wanted = OPTIONS.get("modules")
+    items = [i for i in sorted(found.items()) if wanted is None or i[0] in wanted]
+    report("modules", "passed", "", count=len(items), names=[name for name, _ in items])
+    with ThreadPoolExecutor(JOBS) as pool:
+        list(pool.map(check, items))
+
+
+main()

@@ -1,0 +1,86 @@
+"""What probes print, read with suspicion: an image's own code runs beside them.
+
+A probe is one file of Python, handed to the interpreter of the image as `python -c SOURCE OPTIONS`,
+with OPTIONS as JSON. It prints one line per check: a mark of this run, and JSON with the fields of
+`reports.preflight.model.Check`. What else appears is noise of libraries. The mark is made anew for
+every run, so that no line which a library prints by chance counts; an image that wants to deceive
+its own owner can, as it could with any test.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import get_args
+
+import msgspec
+
+from buildmatrix.reports.preflight.model import Check, RungState
+from buildmatrix.text import printable, shown
+
+#: Characters of one line, checks of one probe, characters of a message.
+LONGEST, MOST, MESSAGE = 64 << 10, 2_000, 2_000
+#: Fields beside the mark that a probe may set.
+_STATES = frozenset(get_args(RungState))
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeCall:
+    """A command line that runs a probe, and the mark of its answers."""
+
+    command: tuple[str, ...]
+    mark: str
+
+
+def call(name: str, options: Mapping[str, object], python: str = "python") -> ProbeCall:
+    """How the probe of that name (a file in `probes`) is run by the image's `python`."""
+    mark = f"@@buildmatrix-{secrets.token_hex(8)}@@"
+    source = files("buildmatrix.commands.preflight.probes").joinpath(f"{name}.py").read_text()
+    text = json.dumps({**options, "mark": mark}, separators=(",", ":"))
+    return ProbeCall((python, "-c", source, text), mark)
+
+
+def checks(output: str, mark: str) -> tuple[Check, ...]:
+    """The checks in what a probe printed.
+
+    A line with the mark that is no check counts as one that is undecided: nothing is lost.
+    """
+    read: list[Check] = []
+    for line in output.splitlines():
+        _, found, text = line.partition(mark)
+        if not found:
+            continue
+        if len(read) == MOST:
+            read.append(Check("more", "undecided", f"the probe reported more than {MOST} checks"))
+            break
+        read.append(_check(text))
+    return tuple(read)
+
+
+def _check(text: str) -> Check:
+    if len(text) > LONGEST:
+        return Check("a line", "undecided", f"the probe printed {len(text)} characters on one line")
+    try:
+        check = msgspec.json.decode(text, type=Check)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+        return Check("a line", "undecided", f"the probe printed what is no check: {error}")
+    return Check(
+        _safe(check.subject, 200),
+        check.state,
+        _safe(check.message, MESSAGE),
+        check.seconds,
+        {_safe(key, 100): value for key, value in list(check.values.items())[:100]},
+    )
+
+
+def _safe(text: str, length: int) -> str:
+    return printable(shown(text[:length]))
+
+
+def unfinished(expected: Sequence[str], seen: Sequence[Check], why: str) -> tuple[Check, ...]:
+    """Checks for what a probe was to look at and did not report: it is undecided, and not lost."""
+    subjects = {check.subject for check in seen}
+    return tuple(Check(name, "undecided", why) for name in expected if name not in subjects)

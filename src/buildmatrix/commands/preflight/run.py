@@ -1,0 +1,149 @@
+"""The ladder, climbed as far as this machine goes.
+
+A rung that fails or that nobody could run ends the climb: what stands above it would fail for the
+same reason, or pass for a wrong one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+
+from buildmatrix import __version__, store
+from buildmatrix.commands.preflight.imports import disagreements, run_imports
+from buildmatrix.commands.preflight.subject import Subject
+from buildmatrix.engines.model import Run
+from buildmatrix.errors import EXIT_FINDINGS, EXIT_OK, UndecidedError, most_severe
+from buildmatrix.judge import Judge
+from buildmatrix.progress import Progress
+from buildmatrix.reports.preflight.model import (
+    RUNGS,
+    Check,
+    Preflight,
+    PreflightTarget,
+    Rung,
+    RungOutcome,
+    RungState,
+    state_of,
+)
+from buildmatrix.reports.run.model import ReportTool
+from buildmatrix.spec.model import NodeClass
+
+_CODES: dict[RungState, int] = {
+    "passed": EXIT_OK,
+    "not-run": EXIT_OK,
+    "failed": EXIT_FINDINGS,
+    "undecided": UndecidedError.exit_code,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Climb:
+    """What a rung may need."""
+
+    subject: Subject
+    judge: Judge
+    run: Run
+    node_class: NodeClass | None
+    progress: Progress
+
+
+Runner = Callable[[Climb], tuple[tuple[Check, ...], str]]
+
+
+def preflight(
+    subjects: Sequence[Subject],
+    level: Rung,
+    node_class: str | None,
+    progress: Progress,
+    today: date,
+) -> Preflight:
+    """Climb up to `level` with each image.
+
+    What this machine cannot run is `not-run`, with the node classes that have to.
+    """
+    targets = tuple(_climbed(subject, level, node_class, progress, today) for subject in subjects)
+    catalogue = Judge(subjects[0].spec, "error", today, ()).catalogue_date
+    return Preflight(ReportTool(version=__version__, catalogue=catalogue), targets)
+
+
+def exit_code(preflight: Preflight, strict: bool = False) -> int:
+    """1 for a rung that failed, 3 for one that is undecided; `strict` counts what did not run."""
+    states = [rung.state for target in preflight.targets for rung in target.rungs]
+    codes = [_CODES[state] for state in states]
+    if strict and "not-run" in states:
+        codes.append(UndecidedError.exit_code)
+    return most_severe(codes)
+
+
+def _climbed(
+    subject: Subject, level: Rung, node_class: str | None, progress: Progress, today: date
+) -> PreflightTarget:
+    id = subject.target.id
+    node = next((node for node in subject.node_classes if node.name == node_class), None)
+    wanted = RUNGS[: RUNGS.index(level) + 1]
+    elsewhere = tuple(node.name for node in subject.node_classes)
+    outcomes: list[RungOutcome] = []
+    why_not = subject.engine.cannot_run(subject.reference)
+    with subject.engine.runner(subject.reference) as run:
+        climb = Climb(subject, Judge(subject.spec, "error", today, ()), run, node, progress)
+        for rung in wanted:
+            runner = RUNNERS.get(rung)
+            stopped = next((o for o in outcomes if o.state in ("failed", "undecided")), None)
+            if stopped is not None:
+                why = f"the rung `{stopped.rung}` {stopped.state}"
+                outcomes.append(RungOutcome(rung, "not-run", why=why, run_on=elsewhere))
+            elif rung != "static" and why_not is not None:
+                outcomes.append(RungOutcome(rung, "not-run", why=why_not, run_on=elsewhere))
+            elif runner is None:
+                why = "this version has no probe for it"
+                outcomes.append(RungOutcome(rung, "not-run", why=why, run_on=elsewhere))
+            else:
+                progress.step(id, f"rung {rung}")
+                began = time.monotonic()
+                checks, why = runner(climb)
+                seconds = time.monotonic() - began
+                state = state_of(checks)
+                left = elsewhere if state == "not-run" else ()
+                outcomes.append(RungOutcome(rung, state, checks, why, left, seconds=seconds))
+    worst = next((o for o in outcomes if o.state in ("failed", "undecided")), None)
+    last = next((o.rung for o in reversed(outcomes) if o.state == "passed"), None)
+    said = f"{worst.rung} {worst.state}" if worst else f"passed up to {last or 'nothing'}"
+    progress.done(id, said, worst is None)
+    return PreflightTarget(
+        id,
+        subject.target.backend,
+        tuple(outcomes),
+        subject.reference,
+        subject.image.digest,
+        node.name if node else None,
+    )
+
+
+def _static(climb: Climb) -> tuple[tuple[Check, ...], str]:
+    """What the last build found in the image, judged again by the rules of today."""
+    subject = climb.subject
+    if subject.files is None or not subject.files.inventory.is_file():
+        return (), "it was not built here; `buildmatrix scan` judges any image"
+    judgement = climb.judge.image(subject.target, store.read(subject.files.inventory), None)
+    gate = climb.judge.gate(judgement.findings)
+    count = sum(finding.waived is None for finding in judgement.findings)
+    state: Mapping[str, RungState] = {"passed": "passed", "failed": "failed"}
+    message = f"{count} findings; `buildmatrix report` shows them"
+    return (Check("scan", state.get(gate, "undecided"), message, values={"findings": count}),), ""
+
+
+def _import(climb: Climb) -> tuple[tuple[Check, ...], str]:
+    """Every module and every entry point; and whether the model of the loader agrees."""
+    checks = run_imports(climb.run)
+    failed = [check for check in checks if check.state == "failed"]
+    files = climb.subject.files
+    if failed and files is not None and files.inventory.is_file():
+        checks += disagreements(failed, store.read(files.inventory))
+    return checks, "" if checks else "nothing that can be imported is installed"
+
+
+#: What runs a rung: its checks, and why there are none. A rung without a runner is not run.
+RUNNERS: Mapping[Rung, Runner] = {"static": _static, "import": _import}

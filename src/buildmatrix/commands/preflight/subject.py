@@ -1,0 +1,83 @@
+"""What a preflight is about: an image on this machine, and what is known of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from buildmatrix.engines.choice import AUTO
+from buildmatrix.engines.model import Engine, ImageFacts
+from buildmatrix.errors import UndecidedError, UsageError
+from buildmatrix.spec.bare import bare_spec, bare_target
+from buildmatrix.spec.model import NodeClass, Spec, Target
+from buildmatrix.spec.points import select
+from buildmatrix.state.folder import FOLDER, State, TargetFiles
+from buildmatrix.state.journal import stored
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """An image that is run, and the target that it is, or seems to be."""
+
+    target: Target
+    spec: Spec
+    engine: Engine
+    reference: str
+    image: ImageFacts
+    #: What its last build here left; None for an image that is no target.
+    files: TargetFiles | None = None
+
+    @property
+    def node_classes(self) -> tuple[NodeClass, ...]:
+        """The machines that it is to run on."""
+        return self.target.node_classes
+
+
+def of_targets(
+    pattern: str, spec: Spec, engines: Callable[[str], Engine], engine: str = AUTO
+) -> tuple[Subject, ...]:
+    """The targets that a pattern matches, each with the image of its last build here.
+
+    Raises `UsageError` where none matches, and `UndecidedError` where one has no image here.
+    """
+    state = State(spec.root / FOLDER)
+    subjects = []
+    for target in select(spec, [pattern], None):
+        files = state.of(target.id)
+        record = stored(files)
+        names = (*(record.tags if record else ()), *target.references)
+        # An image is where it was built, unless somebody says otherwise.
+        keeper = engines(record.engine if record and engine == AUTO else engine)
+        found = _first(keeper, names)
+        if found is None:
+            raise UndecidedError(
+                f"{target.id}: no image of it is on this machine "
+                f"({', '.join(names) or 'no tags'}); run `buildmatrix build` first"
+            )
+        subjects.append(Subject(target, spec, keeper, *found, files))
+    return tuple(subjects)
+
+
+def of_image(name: str, backend: str | None, spec: Spec | None, engine: Engine) -> Subject:
+    """An image by its name, for a backend or for the one that its labels say.
+
+    Raises `UsageError` where nothing says which, and `UndecidedError` where it is not here.
+    """
+    reference = name.removeprefix("docker:")
+    found = _first(engine, [reference])
+    if found is None:
+        raise UndecidedError(f"{reference} is not on this machine; pull it, or name a target")
+    labels = found[1].labels
+    backend = backend or labels.get("dev.buildmatrix.backend")
+    if backend is None:
+        raise UsageError(f"{reference} does not say which backend it is for; give --backend")
+    target = bare_target(reference, backend, labels.get("dev.buildmatrix.runtime", "any"))
+    if spec is not None:
+        classes = tuple(node for node in spec.node_classes if node.backend == backend)
+        target = replace(target, node_classes=classes)
+    return Subject(target, spec or bare_spec(target), engine, *found)
+
+
+def _first(engine: Engine, names: Sequence[str]) -> tuple[str, ImageFacts] | None:
+    images = ((name, engine.image(name)) for name in names)
+    return next(((name, image) for name, image in images if image is not None), None)

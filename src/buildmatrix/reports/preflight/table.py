@@ -1,0 +1,67 @@
+"""A preflight as text for a terminal or a CI log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from buildmatrix.phrases import count
+from buildmatrix.reports.preflight.model import Preflight, PreflightTarget, RungOutcome, RungState
+from buildmatrix.reports.terminal import Painter, Style, wrapped
+from buildmatrix.text import printable
+
+_STATES: dict[RungState, tuple[str, Style]] = {
+    "passed": ("passed", "green"),
+    "failed": ("FAILED", "red"),
+    "undecided": ("open", "yellow"),
+    "not-run": ("-", "dim"),
+}
+#: Checks of a rung that are listed where all have passed.
+_SHOWN = 3
+
+
+def render(preflight: Preflight, *, width: int, color: bool) -> str:
+    """Each image with its rungs; what did not pass is listed whole."""
+    paint, width = Painter(color), max(width, 40)
+    lines: list[str] = []
+    for target in preflight.targets:
+        lines += [*_target(target, width, paint), ""]
+    rungs = [rung for target in preflight.targets for rung in target.rungs]
+    states = [rung.state for rung in rungs]
+    lines.append(
+        f"{count(len(preflight.targets), 'image')}: {states.count('passed')} of "
+        f"{count(len(rungs), 'rung')} passed, {states.count('failed')} failed, "
+        f"{states.count('undecided')} undecided, {states.count('not-run')} not run"
+    )
+    return "\n".join(lines) + "\n"
+
+
+def _target(target: PreflightTarget, width: int, paint: Painter) -> Iterator[str]:
+    on = f" on {target.node_class}" if target.node_class else ""
+    yield paint(printable(f"{target.id}{on}"), "bold")
+    for rung in target.rungs:
+        yield from _rung(rung, width, paint)
+
+
+def _rung(rung: RungOutcome, width: int, paint: Painter) -> Iterator[str]:
+    word, style = _STATES[rung.state]
+    passed = [check for check in rung.checks if check.state == "passed"]
+    others = [check for check in rung.checks if check.state != "passed"]
+    said = f"{len(passed)} of {count(len(rung.checks), 'check')}" if rung.checks else ""
+    took = f"{rung.seconds:.1f} s" if rung.seconds is not None else ""
+    place = rung.where if rung.where != "here" else ""
+    details = ", ".join(part for part in (said, took, place) if part)
+    yield f"  {rung.rung.ljust(10)}  {paint(word.ljust(6), style)}  {printable(details)}".rstrip()
+    if rung.why:
+        yield from wrapped(printable(rung.why), width, indent="    ")
+    if rung.run_on and rung.state == "not-run":
+        classes = ", ".join(rung.run_on)
+        yield from wrapped(f"to be run on {printable(classes)}", width, indent="    ")
+    slow = sorted(passed, key=lambda check: -(check.seconds or 0))[:_SHOWN]
+    for check in (*others, *(slow if not others else ())):
+        state, shade = _STATES[check.state]
+        seconds = f" ({check.seconds:.2f} s)" if check.seconds is not None else ""
+        message = f": {check.message}" if check.message else ""
+        text = printable(f"{check.subject}{seconds}{message}")
+        first, *rest = wrapped(f"{state} {text}", width, indent="    ")
+        yield first.replace(state, paint(state, shade), 1)
+        yield from rest

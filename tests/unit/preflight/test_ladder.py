@@ -1,0 +1,90 @@
+"""The ladder: what ran, what did not, and who has to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import date
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from buildmatrix.commands.preflight import run as ladder
+from buildmatrix.commands.preflight.run import exit_code, preflight
+from buildmatrix.commands.preflight.subject import Subject
+from buildmatrix.engines.model import ImageFacts, Run, RunResult
+from buildmatrix.progress import Silent
+from buildmatrix.reports.preflight.model import Check, PreflightTarget, Rung
+from buildmatrix.reports.preflight.table import render
+from buildmatrix.spec.bare import bare_spec, bare_target
+
+
+class StandInEngine:
+    """Runs nothing; `reason` is why it cannot."""
+
+    def __init__(self, reason: str | None = None) -> None:
+        self.reason = reason
+
+    def cannot_run(self, reference: str) -> str | None:
+        return self.reason
+
+    @contextmanager
+    def runner(self, reference: str) -> Iterator[Run]:
+        yield lambda command, timeout: RunResult(0, "", timed_out=False)
+
+
+def climbed(
+    monkeypatch: pytest.MonkeyPatch,
+    states: dict[Rung, str],
+    level: Rung = "cold-start",
+    reason: str | None = None,
+) -> PreflightTarget:
+    def runner(rung: Rung) -> Callable[[Any], tuple[Sequence[Check], str]]:
+        checks = (Check("thing", cast(Any, states[rung])),) if rung in states else ()
+        return lambda climb: (checks, "" if checks else "no device is here")
+
+    runners = {rung: runner(rung) for rung in ladder.RUNGS}
+    monkeypatch.setattr(ladder, "RUNNERS", runners)
+    target = bare_target("acme:1", "cpu", "any")
+    image = ImageFacts("sha256:1", {}, {}, 1, "")
+    subject = Subject(target, bare_spec(target), cast(Any, StandInEngine(reason)), "acme:1", image)
+    result = preflight([subject], level, None, Silent(), date(2026, 11, 22))
+    text = render(result, width=100, color=False)
+    assert "acme:1" in text
+    return SimpleNamespace(  # type: ignore[return-value]
+        states={rung.rung: rung.state for rung in result.targets[0].rungs},
+        whys={rung.rung: rung.why for rung in result.targets[0].rungs},
+        code=exit_code(result),
+        strict=exit_code(result, strict=True),
+    )
+
+
+def test_a_rung_that_fails_ends_the_climb(monkeypatch: pytest.MonkeyPatch) -> None:
+    climb: Any = climbed(monkeypatch, {"static": "passed", "import": "failed"}, "compute")
+    assert climb.states == {
+        "static": "passed",
+        "import": "failed",
+        "device": "not-run",
+        "compute": "not-run",
+    }
+    assert climb.whys["device"] == "the rung `import` failed"
+    assert climb.code == 1
+
+
+def test_what_did_not_run_never_counts_as_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    climb: Any = climbed(monkeypatch, {"static": "passed", "import": "passed"}, "device")
+    assert climb.states["device"] == "not-run"
+    assert (climb.code, climb.strict) == (0, 3)
+
+
+def test_a_machine_that_runs_nothing_says_so_for_each_rung(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    climb: Any = climbed(monkeypatch, {"static": "passed"}, "import", "bwrap is missing")
+    assert (climb.states["import"], climb.whys["import"]) == ("not-run", "bwrap is missing")
+
+
+def test_an_undecided_rung_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
+    climb: Any = climbed(monkeypatch, {"static": "passed", "import": "undecided"}, "import")
+    assert climb.code == 3
