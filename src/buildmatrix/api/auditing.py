@@ -9,7 +9,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from buildmatrix.api.acceptance import known_findings, more_waivers
+from buildmatrix.api.acceptance import known_findings, more_waivers, with_gone
 from buildmatrix.api.result import CommandResult
 from buildmatrix.api.workspace import Workspace
 from buildmatrix.errors import BuildmatrixError, UndecidedError, UsageError, most_severe
@@ -124,7 +124,7 @@ def audit(
     codes = [error.exit_code for error in outcomes if isinstance(error, BuildmatrixError)]
     decided = [code for code in codes if code != UndecidedError.exit_code]
     code = most_severe([*decided, exit_code(report, fail_on, strict)])
-    return CommandResult(report, code, RUN, session.inputs.root)
+    return CommandResult(with_gone(report, baseline), code, RUN, session.inputs.root)
 
 
 def _inputs_at(session: AuditSession, ref: str) -> AbstractContextManager[Revision]:

@@ -8,7 +8,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from buildmatrix.api.acceptance import known_findings, more_waivers
+from buildmatrix.api.acceptance import known_findings, more_waivers, with_gone
 from buildmatrix.api.result import CommandResult
 from buildmatrix.api.workspace import Workspace
 from buildmatrix.errors import UsageError
@@ -65,6 +65,7 @@ def scan(
     report = command.scan(
         facts, backend, runtime, fail_on, date.today(), more, fingerprints, own, declared
     )
+    report = with_gone(report, baseline)
     return CommandResult(report, exit_code(report, fail_on, strict), RUN, Path())
 
 

@@ -97,7 +97,7 @@ def command(
 
     A target that fails costs no other. What is done and unchanged is not built again.
     """
-    from buildmatrix.api.acceptance import known_findings, more_waivers
+    from buildmatrix.api.acceptance import known_findings, more_waivers, with_gone
     from buildmatrix.commands.build.options import Options
     from buildmatrix.commands.build.run import build
 
@@ -147,7 +147,8 @@ def command(
         )
     if save is not None:
         save_images(save, result, builder, settings)
-    write_report(result.report, pairs, output, spec.root, exit_code=result.exit_code)
+    report = with_gone(result.report, baseline)
+    write_report(report, pairs, output, spec.root, exit_code=result.exit_code)
     if result.error:
         complain(f"buildmatrix: {result.error}")
     return result.exit_code

@@ -37,7 +37,7 @@ def command(
     """
     from datetime import date
 
-    from buildmatrix.api.acceptance import known_findings, more_waivers
+    from buildmatrix.api.acceptance import known_findings, more_waivers, with_gone
     from buildmatrix.reports.run.acceptance import accept
     from buildmatrix.reports.run.model import exit_code
     from buildmatrix.reports.run.saved import merge, parse, read
@@ -53,6 +53,7 @@ def command(
         ]
     )
     report = accept(report, accepted, fingerprints, date.today(), fail_on)
+    report = with_gone(report, baseline)
     code = exit_code(report, fail_on, strict)
     write_report(report, pairs, output, exit_code=code)
     return code

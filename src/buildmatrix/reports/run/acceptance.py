@@ -39,6 +39,38 @@ def accept(
     )
 
 
+def compared(report: Report, before: Report) -> Report:
+    """The report with those findings of a baseline that are there no more.
+
+    Only of backends of which this run judged all that the baseline did, at the same gates: what a
+    run did not get to is not gone.
+    """
+    present = {finding.fingerprint for finding in report.findings}
+    now, then = _judged(report), _judged(before)
+    gone = {
+        finding.fingerprint: finding
+        for finding in before.findings
+        if finding.fingerprint not in present
+        and None not in now.get(finding.backend, {None})
+        and now[finding.backend] >= then.get(finding.backend, set()) - {None}
+    }
+    return replace(report, gone=in_order(gone.values()))
+
+
+def _judged(report: Report) -> dict[str, set[Gate | None]]:
+    """Backend -> the gates that judged all of its targets; None for what is not known."""
+    judged: dict[str, set[Gate | None]] = {}
+    for target in report.targets:
+        gates: set[Gate | None] = {
+            gate for gate in ("lock", "scan") if target.gates.get(gate) in ("passed", "failed")
+        }
+        if target.error is not None or "undecided" in target.gates.values():
+            gates.add(None)
+        held = judged.setdefault(target.backend, gates)
+        judged[target.backend] = (held & gates) | ({None} & (held | gates))
+    return judged
+
+
 def _regated(target: TargetResult, before: Report, after: Report, fail_on: FailOn) -> TargetResult:
     was = [finding for finding in before.findings if finding.is_about(target.id)]
     now = [finding for finding in after.findings if finding.is_about(target.id)]

@@ -98,6 +98,8 @@ def render(report: Report) -> str:
         grids=architecture_grids(report.distributions),
         graphs=_graphs(report),
         revision=_revision(report),
+        gone=groups(report.gone or (), [target.id for target in report.targets]),
+        in_baseline=sum(map(is_from_baseline, report.findings)),
         causes=causes(report, finding_groups)[:_CAUSES],
         open=len(unsettled(report)),
         is_long=len(report.findings) > _LONG,

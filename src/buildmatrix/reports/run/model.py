@@ -109,6 +109,8 @@ class Report:
     #: Only of `audit --fix` and of `audit --diff`.
     fixes: FixesTried | None = field(default=None, metadata=IF_KNOWN)
     diff: Difference | None = field(default=None, metadata=IF_KNOWN)
+    #: Findings of the baseline that are there no more; None without a baseline.
+    gone: tuple[Finding, ...] | None = field(default=None, metadata=IF_KNOWN)
 
     @property
     def is_audit(self) -> bool:

@@ -33,7 +33,10 @@ def parse(data: bytes, name: str) -> Report:
         difference = report.diff and replace(
             report.diff, targets=tuple(map(_named_target, report.diff.targets))
         )
-        return replace(report, findings=tuple(map(_named, report.findings)), diff=difference)
+        gone = None if report.gone is None else tuple(map(_named, report.gone))
+        return replace(
+            report, findings=tuple(map(_named, report.findings)), diff=difference, gone=gone
+        )
     except ValueError as error:
         raise UsageError(
             f"{name} is not a report of buildmatrix ({error}); write a report with "

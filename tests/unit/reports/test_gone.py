@@ -1,0 +1,44 @@
+"""What of a baseline is there no more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from test_html import Page
+from test_report_formats import finding, report, result
+
+from buildmatrix.reports import json_form
+from buildmatrix.reports.run import html, saved
+from buildmatrix.reports.run.acceptance import compared
+
+OLD = finding(fingerprint="1" * 32, distribution="old", message="old holds device code")
+KEPT = finding(fingerprint="2" * 32, distribution="kept")
+NEW = finding(fingerprint="3" * 32, distribution="new")
+THEN = report(OLD, KEPT)
+
+
+def test_what_is_there_no_more_is_gone_and_the_page_says_so() -> None:
+    now = compared(report(replace(KEPT, waived="it is in the baseline report"), NEW), THEN)
+    assert now.gone == (OLD,)
+    text = Page(html.render(now)).text
+    assert "1 open finding new, 1 that was there before, 1 gone." in text
+    assert "BM401 foreign-device-code: old holds device code" in text
+    again = saved.parse(json_form.render(now).encode(), "report.json")
+    assert html.render(again) == html.render(now)
+
+
+def test_without_a_baseline_the_page_says_nothing_of_one() -> None:
+    assert "Against the baseline" not in html.render(report(NEW))
+
+
+def test_what_a_run_did_not_get_to_is_not_gone() -> None:
+    for target in (
+        result(scan="undecided"),
+        replace(result(), error="no space"),
+        result(build="failed", scan="not-run", smoke="not-run"),
+        replace(result("rocm"), backend="rocm"),
+    ):
+        assert compared(report(targets=(target,)), THEN).gone == ()
+    both = (result(), result("b", scan="not-run"))
+    assert compared(report(targets=both), THEN).gone == ()
+    assert compared(report(targets=(result(scan="failed"),)), THEN).gone == (KEPT, OLD)
