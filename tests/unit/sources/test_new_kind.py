@@ -21,7 +21,7 @@ from buildmatrix.trees.directory import DirectoryTree
 
 PACKAGE = Path(buildmatrix.__file__).parent
 #: What may not know which kinds there are.
-COMMANDS = ("cli", "audit", "build", "diff", "doctor", "inspect", "why", "scan.py", "judge.py")
+COMMANDS = ("cli", "api", "commands", "judge.py")
 
 STRICT = ("--fail-on", "note")
 

@@ -63,15 +63,14 @@ def of_image(name: str, backend: str | None, spec: Spec | None, engine: Engine) 
 
     Raises `UsageError` where nothing says which, and `UndecidedError` where it is not here.
     """
-    reference = name.removeprefix("docker:")
-    found = _first(engine, [reference])
+    found = _first(engine, [name])
     if found is None:
-        raise UndecidedError(f"{reference} is not on this machine; pull it, or name a target")
+        raise UndecidedError(f"{name} is not on this machine; pull it, or name a target")
     labels = found[1].labels
     backend = backend or labels.get("dev.buildmatrix.backend")
     if backend is None:
-        raise UsageError(f"{reference} does not say which backend it is for; give --backend")
-    target = bare_target(reference, backend, labels.get("dev.buildmatrix.runtime", "any"))
+        raise UsageError(f"{name} does not say which backend it is for; give --backend")
+    target = bare_target(name, backend, labels.get("dev.buildmatrix.runtime", "any"))
     if spec is not None:
         classes = tuple(node for node in spec.node_classes if node.backend == backend)
         target = replace(target, node_classes=classes)
