@@ -42,6 +42,7 @@ def opened(browser: Browser, path: Path) -> tuple[float, float, float, int]:
         session = context.new_cdp_session(page)
         session.send("Performance.enable", {"timeDomain": "threadTicks"})
         page.goto(path.as_uri())
+        page.wait_for_function(f"!isNaN({PAINT})")
         metrics = {m["name"]: m["value"] for m in session.send("Performance.getMetrics")["metrics"]}
         return (
             page.evaluate(PAINT) / 1000,
