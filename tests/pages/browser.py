@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,8 @@ from axe_playwright_python.base import AXE_SCRIPT
 Theme = Literal["light", "dark"]
 THEMES: tuple[Theme, ...] = ("light", "dark")
 
+#: Which letters there are; fonts that a machine has beside them change nothing.
+_FONTS = Path(__file__).with_name("fonts.conf")
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 #: Letters come out alike on every machine: no hinting, no colored edges, one color space.
 _OPTIONS = (
@@ -69,7 +72,11 @@ class Page:
 def started(path: str) -> Iterator[playwright.Browser]:
     """The browser, for many pages; it ends with the block."""
     with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=path, args=_OPTIONS.split())
+        browser = driver.chromium.launch(
+            executable_path=path,
+            args=_OPTIONS.split(),
+            env={**os.environ, "FONTCONFIG_FILE": str(_FONTS)},
+        )
         try:
             yield browser
         finally:
