@@ -41,6 +41,8 @@ from buildmatrix.text import printable, shown
 SUBJECTS, CHAINS = 12, 50
 #: Columns from which details stand beside the rows.
 BESIDE = 120
+#: Columns of a page that its text does not have: padding, and the scroll bar.
+MARGIN = 3
 _TITLES = {name: name.capitalize() for name in VIEWS}
 _EMPTY = {
     "layers": "This is no image: it has no layers. Tab shows the distributions.",
@@ -99,7 +101,7 @@ class ReadingScreen(Screen[None]):
 
     def on_resize(self, event: Resize) -> None:
         """Wrap it for the new width."""
-        self.query_one(Pages).show(self._text(event.size.width - 1))
+        self.query_one(Pages).show(self._text(event.size.width - MARGIN))
 
     def action_close(self) -> None:
         """Go back."""
@@ -109,7 +111,7 @@ class ReadingScreen(Screen[None]):
         """Show everything."""
         if self._everything is not None:
             self._text, self._everything = self._everything, None
-            self.query_one(Pages).show(self._text(self.size.width - 1))
+            self.query_one(Pages).show(self._text(self.size.width - MARGIN))
             self.query_one("#keys", Bar).put(_keys([("Esc", "back"), ("↑ ↓ PgUp PgDn", "scroll")]))
 
 

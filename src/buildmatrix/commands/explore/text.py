@@ -16,18 +16,18 @@ Move
   up down, k j          one row up or down
   PageUp PageDown, u d  one screen up or down
   Home End, g G         the first row, the last row
-  Tab, Shift+Tab, 1-4   another view: layers, distributions, libraries, vendors
+  Tab, Shift+Tab, 1-4   layers, distributions, libraries, vendors
 
 Open
   Space, right left     open a row, close it
   Ctrl+Space            close all rows, or open all
   Enter                 open a row; of a file, all that is known of it
   K J                   scroll what is known of the row
-  w                     why: every chain from a requirement to it (a: all chains)
+  w                     why: the chains from a requirement to it (a: all)
   W                     why, for a name that you type: libcudart, torch, cuda
 
 Choose
-  Ctrl+F, /             filter by name, folder and verdict; Esc ends the filter
+  Ctrl+F, /             filter by name, folder, verdict; Esc ends it
   v                     only one vendor, then the next one
   x                     only what is wasted
   s                     sort by size, by wasted bytes, by name
@@ -40,8 +40,9 @@ Choose
   ?                     this page
   q, Ctrl+C             end
 
-Wasted are bytes that belong to another vendor than the backend does, caches, and
-files that a later layer deletes or replaces.
+Wasted
+  bytes that belong to another vendor than the backend does, caches, and
+  files that a later layer deletes or replaces
 """
 
 
