@@ -129,6 +129,9 @@ class Readings:
                 self.facts[name] = facts
                 del work[name]
         self._through = number - len(work)
+        if work:
+            self._progress.part(STEP, self._through, number, "wheels")
+            self._progress.part(STEP, self.bytes_read, None, "bytes")
         large = {
             name: request
             for name, request in work.items()
