@@ -1,6 +1,6 @@
 """The report with one line per cause, for editors and the problem matchers of CI runners.
 
-`requirements.in:3: error: what was found; fix: what to do [BM101]`, as compilers and mypy write
+`requirements.in:3: error: what was found; fix: what to do [CODE]`, as compilers and mypy write
 it: file, line, severity, sentence, code. A finding without a requirement line names its subject in
 place of the file. Accepted findings are left out.
 """
