@@ -82,6 +82,7 @@ def run(clone: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
         env = {
             **os.environ,
             "PRE_COMMIT_HOME": str(home),
+            "PIP_NO_COMPILE": "1",
             "BUILDMATRIX_NO_VULNERABILITIES": "1",
             "GIT_CONFIG_GLOBAL": "/dev/null",
         }

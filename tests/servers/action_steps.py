@@ -128,12 +128,19 @@ def _value(expression: str, context: Mapping[str, str | bool]) -> str | bool:
     text = re.sub(r"hashFiles\([^)]*\)", "'hash'", expression)
     text = text.replace("&&", " and ").replace("||", " or ")
     text = text.replace("always()", "True")
-    text = _NAME.sub(lambda match: repr(context.get(match[0], "")), text)
-    text = re.sub(r"\b(true|false)\b", lambda match: match[1].title(), text)
-    assert re.fullmatch(r"""(?:'[^'\\]*'|"[^"\\]*"|True|False|and|or|==|!=|[() ])+""", text), text
-    value = eval(text)
+    # What stands in quotes is a text.
+    text = re.sub(r"'[^']*'|\btrue\b|\bfalse\b", _literal, text)
+    shape = _NAME.sub("''", text)
+    assert re.fullmatch(r"(?:'[^'\\]*'|True|False|and|or|==|!=|[() ])+", shape), shape
+    # Names are looked up: a value is no part of what is read.
+    text = _NAME.sub(lambda match: f"of('{match[0]}')", text)
+    value = eval(text, {"of": lambda name: context.get(name, "")})
     assert isinstance(value, str | bool)
     return value
+
+
+def _literal(match: re.Match[str]) -> str:
+    return match[0] if match[0].startswith("'") else match[0].title()
 
 
 def _holds(condition: str, context: Mapping[str, str | bool], is_green: bool) -> bool:
