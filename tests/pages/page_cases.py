@@ -203,7 +203,15 @@ def _composition(backend: str) -> Composition:
             size,
             wasted,
             (VendorBytes(vendor, size, wasted),),
-            (FileBytes(f"{SITE}/{name}/lib/lib{name}.so", size // 2, vendor, wasted // 2),),
+            (
+                FileBytes(
+                    f"{SITE}/{name}/lib/lib{name}.so",
+                    size // 2,
+                    vendor,
+                    held=size // 2 if vendor else 0,
+                    wasted=wasted // 2,
+                ),
+            ),
             links,
             (asker,) if asker != name else (),
         )
@@ -389,7 +397,10 @@ def hostile() -> Report:
                             size,
                             size // 2,
                             (VendorBytes(EVIL, size, size // 2),),
-                            (FileBytes(EVIL, size // 2, EVIL), FileBytes(ENDLESS, 9, "nvidia", 5)),
+                            (
+                                FileBytes(EVIL, size // 2, EVIL),
+                                FileBytes(ENDLESS, 9, "nvidia", 9, 5),
+                            ),
                             (EVIL, ENDLESS, "nobody"),
                             (EVIL, ENDLESS),
                         )
