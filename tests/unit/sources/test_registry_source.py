@@ -71,7 +71,8 @@ def test_an_image_is_what_its_unpacked_files_are(server: ImageRegistry, tmp_path
         found = facts(f"registry:{server.host}/{name}")
         assert found.backend == "cpu"
         assert found.inventory.environment == {"A": "b"}
-        folder = replace(of_folder(tmp_path), environment={"A": "b"})
+        labels = {"dev.buildmatrix.backend": "cpu"}
+        folder = replace(of_folder(tmp_path), environment={"A": "b"}, labels=labels)
         assert differences(found.inventory, folder) == {}
         assert found.inventory.origins["app/libapp.so"] == 1
 
