@@ -31,6 +31,9 @@ from buildmatrix.reports import formats  # noqa: E402
 from buildmatrix.reports.formats import Destination, by_name  # noqa: E402
 
 PAINT = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? NaN"
+PAINTED = """new Promise((done) => new PerformanceObserver((list, observer) => {
+  if (list.getEntriesByName('first-contentful-paint').length) { observer.disconnect(); done(); }
+}).observe({type: 'paint', buffered: true}))"""
 LOAD = "performance.getEntriesByType('navigation')[0].loadEventEnd"
 
 
@@ -42,7 +45,7 @@ def opened(browser: Browser, path: Path) -> tuple[float, float, float, int]:
         session = context.new_cdp_session(page)
         session.send("Performance.enable", {"timeDomain": "threadTicks"})
         page.goto(path.as_uri())
-        page.wait_for_function(f"!isNaN({PAINT})")
+        page.evaluate(PAINTED)
         metrics = {m["name"]: m["value"] for m in session.send("Performance.getMetrics")["metrics"]}
         return (
             page.evaluate(PAINT) / 1000,

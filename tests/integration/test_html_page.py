@@ -128,7 +128,7 @@ def test_filters_are_in_the_address_and_outlive_a_reload(
         assert page.view.get_by_label("Search").input_value() == "a WARNING"
         assert not page.view.get_by_label("notes").is_checked()
         page.view.get_by_role("button", name="Show all").click()
-        page.view.wait_for_function("document.querySelectorAll('article[hidden]').length === 0")
+        page.wait("document.querySelectorAll('article[hidden]').length === 0")
         assert "WARNING" not in page.view.url
     # Somebody else opens what was sent.
     with opened(browser, report_file, fragment="#" + address.partition("#")[2]) as page:
@@ -139,10 +139,10 @@ def test_the_back_button_brings_back_what_was_shown(browser: Browser, report_fil
     with opened(browser, report_file, fragment="#severity=note") as page:
         assert visible(page) == ["note"]
         page.run("location.hash = '#severity=warning,error'")
-        page.view.wait_for_function("document.querySelectorAll('article[hidden]').length === 2")
+        page.wait("document.querySelectorAll('article[hidden]').length === 2")
         assert visible(page) == ["error", "warning"]
         page.view.go_back()
-        page.view.wait_for_function("document.querySelectorAll('article[hidden]').length === 3")
+        page.wait("document.querySelectorAll('article[hidden]').length === 3")
         assert visible(page) == ["note"]
 
 
@@ -155,4 +155,4 @@ def test_an_address_that_means_nothing_does_no_harm(
     with opened(browser, report_file, fragment=fragment) as page:
         assert page.complaints == []
         page.view.get_by_role("button", name="Show all").click()
-        page.view.wait_for_function("document.querySelectorAll('article[hidden]').length === 0")
+        page.wait("document.querySelectorAll('article[hidden]').length === 0")

@@ -318,9 +318,7 @@ def test_keys_zoom_and_move_a_graph(open_page: Open) -> None:
         assert zoom_of(page) > 2 * fitted
         before = graph.evaluate("(graph) => [graph.scrollLeft, graph.scrollTop]")
         page.view.keyboard.press("ArrowRight")
-        page.view.wait_for_function(
-            "(left) => document.querySelector('.graph').scrollLeft > left", arg=before[0]
-        )
+        page.wait(f"document.querySelector('.graph').scrollLeft > {before[0]}")
         page.view.keyboard.press("-")
         page.view.keyboard.press("0")
         assert zoom_of(page) == fitted
@@ -342,7 +340,7 @@ def test_a_box_that_the_address_names_is_shown_with_its_arrows(open_page: Open) 
     with open_page("graph") as page:
         assert page.run(near) == []
         page.view.locator("table a[href='#b3']").first.click()
-        page.view.wait_for_function("document.querySelector('.near') !== null")
+        page.wait("document.querySelector('.near') !== null")
         shown = page.run(near)
     assert len(shown) == 4
     assert all(re.search(r"\b[ft]3\b", names) for names in shown)

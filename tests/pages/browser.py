@@ -52,6 +52,18 @@ class Page:
         """The value of an expression in the page, or of a function of `argument`."""
         return self.view.evaluate(script, argument)
 
+    def wait(self, condition: str) -> None:
+        """Wait until an expression is true.
+
+        Playwright's own way evaluates it again from within the page, which the policy stops.
+        """
+        self.run(
+            f"""new Promise((done) => {{
+              const look = () => {{ if ({condition}) done(); else setTimeout(look, 20); }};
+              look();
+            }})"""
+        )
+
     def violations(self, *rules: str) -> list[str]:
         """What axe-core finds wrong with the page by these rules, or by all: rule and element."""
         self.run(AXE_SCRIPT)
