@@ -7,6 +7,7 @@ at every picture of `tests/pages/screenshots` that differs.
 from __future__ import annotations
 
 import os
+from io import BytesIO
 from pathlib import Path
 
 import page_cases
@@ -22,6 +23,8 @@ PAGES = ("run-small", "run-twenty", "diff", "why")
 WIDTHS = (360, 800, 1280)
 #: What is below is in other pictures, or the same over and over.
 MOST_HEIGHT = 2400
+#: What the README shows: the first screens of a report.
+PICTURE, PICTURE_HEIGHT = Path(__file__).parents[2] / "docs/pictures/report.png", 1640
 REMEDY = "after a wanted change run this again with UPDATE_GOLDEN=1, and look at the pictures"
 
 
@@ -63,6 +66,18 @@ def test_a_page_looks_as_it_did(browser: Browser, folder: Path, name: str, theme
                     f"dots, {found.height:.1%} of the height"
                 )
     assert not differing, "\n".join([*differing, REMEDY])
+
+
+def test_the_picture_of_the_readme_is_of_the_page(browser: Browser, folder: Path) -> None:
+    path = folder / "picture.html"
+    path.write_text(page_cases.page("run-small"), encoding="utf-8")
+    with opened(browser, path, width=1280) as page:
+        page.view.set_viewport_size({"width": 1280, "height": PICTURE_HEIGHT})
+        taken = Image.open(BytesIO(page.view.screenshot(animations="disabled"))).convert("RGB")
+    if UPDATE:
+        save(taken.quantize(128, dither=Image.Dither.NONE), PICTURE)
+    found = difference(Image.open(PICTURE), taken)
+    assert not found.is_too_large, f"{found}; {REMEDY}"
 
 
 def test_every_reference_is_of_a_page_and_all_together_are_small() -> None:
