@@ -134,6 +134,34 @@ Run = Callable[[Sequence[str], float], RunResult]
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceAccess:
+    """The devices of this machine that a container gets beside its image; none by default."""
+
+    #: Character devices: absolute paths, the same inside.
+    nodes: tuple[str, ...] = ()
+    #: Numbers of the groups that may open them. An image's `/etc/group` has other numbers.
+    groups: tuple[int, ...] = ()
+    #: Devices of the Container Device Interface: `amd.com/gpu=all`.
+    cdi: tuple[str, ...] = ()
+    #: Docker's own request for all NVIDIA GPUs, `--gpus all`.
+    gpus: bool = False
+    #: The vendor's runtime of the Docker daemon, which reads `environment`.
+    runtime: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """What it is, as options of `docker run`."""
+        options = [f"--device {name}" for name in (*self.cdi, *self.nodes)]
+        options += ["--gpus all"] if self.gpus else []
+        options += [f"--runtime {self.runtime}"] if self.runtime else []
+        options += [f"--group-add {number}" for number in self.groups]
+        return " ".join(options)
+
+
+NO_DEVICES = DeviceAccess()
+
+
+@dataclass(frozen=True, slots=True)
 class Facilities:
     """What an engine says of the machine that it runs on."""
 
@@ -141,6 +169,12 @@ class Facilities:
     runtimes: tuple[str, ...] = ()
     #: Where its images are, if that is a folder of this machine.
     folder: Path | None = None
+    #: Whether it gives containers devices of the Container Device Interface, and those that it
+    #: says it has; older ones say nothing.
+    has_cdi: bool = False
+    cdi: tuple[str, ...] = ()
+    #: Whether it knows `DeviceAccess.gpus`.
+    has_gpus: bool = False
 
 
 class Engine(Protocol):
@@ -210,8 +244,14 @@ class Engine(Protocol):
     def cannot_run(self, reference: str) -> str | None:
         """Why no command of that image can be run on this machine; None where it can be tried."""
 
-    def runner(self, reference: str) -> AbstractContextManager[Run]:
-        """Runs commands in an image, each in a container without network, devices or mounts."""
+    def runner(
+        self, reference: str, devices: DeviceAccess = NO_DEVICES
+    ) -> AbstractContextManager[Run]:
+        """Runs commands in an image, each in a container without network or mounts.
+
+        It has `devices`, and no others. One that is gone when a command starts ends that command
+        with exit code 127, as an unknown program does.
+        """
 
     def export(self, reference: str) -> AbstractContextManager[Iterator[bytes]]:
         """The bytes of `docker save` for an existing image, as they come; nothing is stored."""

@@ -13,7 +13,14 @@ import pytest
 from buildmatrix.commands.preflight import run as ladder
 from buildmatrix.commands.preflight.run import exit_code, preflight
 from buildmatrix.commands.preflight.subject import Subject
-from buildmatrix.engines.model import ImageFacts, Run, RunResult
+from buildmatrix.engines.model import (
+    NO_DEVICES,
+    DeviceAccess,
+    Facilities,
+    ImageFacts,
+    Run,
+    RunResult,
+)
 from buildmatrix.progress import Silent
 from buildmatrix.reports.preflight.model import Check, PreflightTarget, Rung
 from buildmatrix.reports.preflight.table import render
@@ -29,8 +36,11 @@ class StandInEngine:
     def cannot_run(self, reference: str) -> str | None:
         return self.reason
 
+    def facilities(self) -> Facilities:
+        return Facilities()
+
     @contextmanager
-    def runner(self, reference: str) -> Iterator[Run]:
+    def runner(self, reference: str, devices: DeviceAccess = NO_DEVICES) -> Iterator[Run]:
         yield lambda command, timeout: RunResult(0, "", timed_out=False)
 
 

@@ -43,6 +43,10 @@ class MachineFiles:
         nodes = (f"/{path.relative_to(self.root)}" for path in paths if not path.is_dir())
         return tuple(sorted(nodes, key=natural))
 
+    def devices(self, path: str) -> tuple[str, ...]:
+        """A node, or the nodes of a folder, as `docker run --device` takes either."""
+        return self.nodes(path) or self.nodes(f"{path}/*")
+
     def text(self, path: str) -> str | None:
         """The content of a file; None where there is none that can be read."""
         try:

@@ -7,15 +7,25 @@ same reason, or pass for a wrong one.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from datetime import date
 
 from buildmatrix import __version__, store
+from buildmatrix.catalogue.load import load
+from buildmatrix.commands.doctor.machine import MachineFiles
+from buildmatrix.commands.preflight.devices import access
 from buildmatrix.commands.preflight.imports import disagreements, run_imports
 from buildmatrix.commands.preflight.subject import Subject
-from buildmatrix.engines.model import Run
-from buildmatrix.errors import EXIT_FINDINGS, EXIT_OK, UndecidedError, most_severe
+from buildmatrix.engines.model import NO_DEVICES, Run
+from buildmatrix.errors import (
+    EXIT_FINDINGS,
+    EXIT_OK,
+    BuildmatrixError,
+    UndecidedError,
+    most_severe,
+)
 from buildmatrix.judge import Judge
 from buildmatrix.progress import Progress
 from buildmatrix.reports.preflight.model import (
@@ -49,6 +59,9 @@ class Climb:
     node_class: NodeClass | None
     progress: Progress
 
+
+#: Rungs that ask nothing of a device, and get none.
+_WITHOUT_DEVICES: Collection[Rung] = ("static", "import")
 
 Runner = Callable[[Climb], tuple[tuple[Check, ...], str]]
 
@@ -87,8 +100,10 @@ def _climbed(
     elsewhere = tuple(node.name for node in subject.node_classes)
     outcomes: list[RungOutcome] = []
     why_not = subject.engine.cannot_run(subject.reference)
-    with subject.engine.runner(subject.reference) as run:
-        climb = Climb(subject, Judge(subject.spec, "error", today, ()), run, node, progress)
+    judge = Judge(subject.spec, "error", today, ())
+    with ExitStack() as stack:
+        run = stack.enter_context(subject.engine.runner(subject.reference))
+        climb, without = Climb(subject, judge, run, node, progress), ""
         for rung in wanted:
             runner = RUNNERS.get(rung)
             stopped = next((o for o in outcomes if o.state in ("failed", "undecided")), None)
@@ -101,11 +116,15 @@ def _climbed(
                 why = "this version has no probe for it"
                 outcomes.append(RungOutcome(rung, "not-run", why=why, run_on=elsewhere))
             else:
+                if rung == "device":
+                    climb, without = _with_devices(climb, stack)
                 progress.step(id, f"rung {rung}")
                 began = time.monotonic()
                 checks, why = runner(climb)
                 seconds = time.monotonic() - began
                 state = state_of(checks)
+                if without and state != "passed" and rung not in _WITHOUT_DEVICES:
+                    why = "; ".join(filter(None, (why, without)))
                 left = elsewhere if state == "not-run" else ()
                 outcomes.append(RungOutcome(rung, state, checks, why, left, seconds=seconds))
     worst = next((o for o in outcomes if o.state in ("failed", "undecided")), None)
@@ -120,6 +139,22 @@ def _climbed(
         subject.image.digest,
         node.name if node else None,
     )
+
+
+def _with_devices(climb: Climb, stack: ExitStack) -> tuple[Climb, str]:
+    """The rest of the climb with the devices of this machine; and why without, if they are here."""
+    subject, cdi = climb.subject, climb.node_class.cdi if climb.node_class else ()
+    try:
+        facilities = subject.engine.facilities()
+    except BuildmatrixError as error:
+        return climb, f"the engine does not say which devices it can hand in: {error.message}"
+    backend, catalogue = subject.target.backend, load(subject.spec.catalogue_files)
+    devices, why = access(MachineFiles(), catalogue, backend, facilities, cdi)
+    if devices == NO_DEVICES:
+        return climb, why
+    climb.progress.step(subject.target.id, f"with {devices}")
+    run = stack.enter_context(subject.engine.runner(subject.reference, devices))
+    return replace(climb, run=run), ""
 
 
 def _static(climb: Climb) -> tuple[tuple[Check, ...], str]:

@@ -17,10 +17,10 @@ import requests
 from docker import DockerClient
 from docker.errors import APIError, ImageNotFound
 from docker.models.containers import Container
-from docker.types import LogConfig
+from docker.types import DeviceRequest, LogConfig
 
 from buildmatrix.engines.docker.ahead import read_ahead
-from buildmatrix.engines.model import ImageFacts, RunResult
+from buildmatrix.engines.model import NO_DEVICES, DeviceAccess, ImageFacts, RunResult
 from buildmatrix.engines.text import plain
 from buildmatrix.errors import BuildError, ComponentError, Interrupted, UndecidedError
 
@@ -164,8 +164,9 @@ def run(
     command: Sequence[str],
     timeout_s: float,
     cancelled: Callable[[], bool],
+    devices: DeviceAccess = NO_DEVICES,
 ) -> RunResult:
-    """Run exactly `command` in a container that has nothing: no network, no devices, no writes.
+    """Run exactly `command` in a container that has `devices` alone: no network, no writes.
 
     The image's entry point is set aside. The root file system is read-only; `/tmp` is a file
     system in memory, and the home folder, where libraries keep caches. Raises `Interrupted` as soon
@@ -177,7 +178,7 @@ def run(
                 reference,
                 entrypoint=[command[0]],
                 command=list(command[1:]),
-                environment={"HOME": "/tmp"},  # noqa: S108 - a path inside the container
+                environment={**devices.environment, "HOME": "/tmp"},  # noqa: S108 - inside
                 network_mode="none",
                 read_only=True,
                 tmpfs={"/tmp": "mode=1777"},  # noqa: S108
@@ -190,6 +191,10 @@ def run(
                 # The daemon's default may be a driver whose logs cannot be read back.
                 log_config=LogConfig(type="json-file", config={"max-size": "8m", "max-file": "1"}),
                 labels={"org.buildmatrix.smoke": "true"},
+                devices=[f"{node}:{node}:rw" for node in devices.nodes],
+                group_add=list(devices.groups),
+                device_requests=list(_requests(devices)),
+                runtime=devices.runtime or None,
             )
         except ImageNotFound as error:
             raise BuildError(f"image {reference} is not on this machine; build it first") from error
@@ -197,6 +202,14 @@ def run(
             return _result(container, timeout_s, cancelled)
         finally:
             container.remove(force=True, v=True)
+
+
+def _requests(devices: DeviceAccess) -> Iterator[DeviceRequest]:
+    """As the options `--device VENDOR/CLASS=NAME` and `--gpus all` of `docker run` ask for it."""
+    if devices.cdi:
+        yield DeviceRequest(driver="cdi", device_ids=list(devices.cdi))
+    if devices.gpus:
+        yield DeviceRequest(count=-1, capabilities=[["gpu"]])
 
 
 def _result(container: Container, timeout_s: float, cancelled: Callable[[], bool]) -> RunResult:

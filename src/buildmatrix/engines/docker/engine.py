@@ -22,8 +22,10 @@ from buildmatrix.engines.docker.follow import Follower
 from buildmatrix.engines.docker.rawjson import messages
 from buildmatrix.engines.model import (
     INVENTORY,
+    NO_DEVICES,
     BuildJob,
     BuildOutcome,
+    DeviceAccess,
     Facilities,
     ImageFacts,
     Pushed,
@@ -102,15 +104,23 @@ class DockerEngine:
 
     def facilities(self) -> Facilities:
         """Runtimes and folder of the local daemon; see `Engine.facilities`."""
-        template = '{"runtimes":{{json .Runtimes}},"folder":{{json .DockerRootDir}}}'
-        answer = self._ask("info", "--format", template)
+        # As a whole: older clients do not know all of the fields.
+        answer = self._ask("info", "--format", "{{json .}}")
         try:
             description = json.loads(answer.stdout)
         except ValueError:
             raise _unusable(answer.stderr) from None
-        folder = Path(description["folder"] or "/nonexistent")
+        folder = Path(description.get("DockerRootDir") or "/nonexistent")
         is_here = self._host().startswith("unix:") and folder.is_dir()
-        return Facilities(tuple(sorted(description["runtimes"] or ())), folder if is_here else None)
+        # Without folders the daemon has no CDI (Docker Engine API 1.44, `GET /info`).
+        devices = description.get("DiscoveredDevices") or ()
+        return Facilities(
+            tuple(sorted(description.get("Runtimes") or ())),
+            folder if is_here else None,
+            has_cdi=bool(description.get("CDISpecDirs")),
+            cdi=tuple(item["ID"] for item in devices if item.get("Source") == "cdi"),
+            has_gpus=True,
+        )
 
     def present(self, references: Sequence[str]) -> Mapping[str, str]:
         """Reference → digest of the local images among `references`."""
@@ -335,11 +345,17 @@ class DockerEngine:
         return None
 
     @contextmanager
-    def runner(self, reference: str) -> Iterator[Run]:
+    def runner(self, reference: str, devices: DeviceAccess = NO_DEVICES) -> Iterator[Run]:
         """Each command gets a container of its own; see `Engine.runner`."""
-        yield partial(self.run, reference)
+        yield partial(self.run, reference, devices=devices)
 
-    def run(self, reference: str, command: Sequence[str], timeout_s: float) -> RunResult:
+    def run(
+        self,
+        reference: str,
+        command: Sequence[str],
+        timeout_s: float,
+        devices: DeviceAccess = NO_DEVICES,
+    ) -> RunResult:
         """Run a command in a throw-away container."""
         from buildmatrix.engines.docker import containers
 
@@ -350,6 +366,7 @@ class DockerEngine:
             command,
             timeout_s,
             lambda: self._processes.cancelled,
+            devices,
         )
 
     def export(self, reference: str) -> AbstractContextManager[Iterator[bytes]]:

@@ -16,8 +16,10 @@ from buildmatrix import store as inventories
 from buildmatrix.engines.disk import writing
 from buildmatrix.engines.model import (
     INVENTORY,
+    NO_DEVICES,
     BuildJob,
     BuildOutcome,
+    DeviceAccess,
     Facilities,
     ImageFacts,
     Ingredients,
@@ -266,7 +268,7 @@ class OciEngine:
             return confined.refuses(identity(configuration.config.user, tree))
 
     @contextmanager
-    def runner(self, reference: str) -> Iterator[Run]:
+    def runner(self, reference: str, devices: DeviceAccess = NO_DEVICES) -> Iterator[Run]:
         """The image is laid out once for all commands; see `Engine.runner`."""
         confined, text = self._sandbox
         if confined is None:
@@ -290,8 +292,13 @@ class OciEngine:
                         root,
                         user,
                         command,
-                        {**configuration.config.environment, "HOME": "/tmp"},  # noqa: S108 - inside
+                        {
+                            **configuration.config.environment,
+                            **devices.environment,
+                            "HOME": "/tmp",  # noqa: S108 - inside
+                        },
                         settings.working_dir or "/",
+                        devices=devices,
                     )
                     return sandbox.run(confined, job, own, timeout_s, self._cancelled.is_set)
 

@@ -7,12 +7,14 @@ and nothing else; no network, no capability, no way to gain one.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import selectors
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -23,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from buildmatrix.child import bound
-from buildmatrix.engines.model import RunResult
+from buildmatrix.engines.model import NO_DEVICES, DeviceAccess, RunResult
 from buildmatrix.engines.oci.identity import Identity
 from buildmatrix.engines.oci.unpacking import add_mount_points
 from buildmatrix.engines.text import plain, shorten
@@ -54,6 +56,8 @@ class Confined:
     folder: str = "/"
     #: Folders of this machine that are shown, read-only: path inside → path here.
     folders: Mapping[str, Path] = field(default_factory=dict)
+    #: Nodes of this machine that it may open, and the groups that it is in for them.
+    devices: DeviceAccess = NO_DEVICES
 
 
 class Sandbox(ABC):
@@ -99,6 +103,9 @@ class Bubblewrap(Sandbox):
             line += ["--ro-bind", os.fspath(here), inside]
         line += ["--proc", "/proc", "--dev", "/dev", "--perms", "1777"]
         line += ["--tmpfs", "/dev/shm"]  # noqa: S108
+        for node in confined.devices.nodes:
+            # Groups need no words: a user namespace leaves the account those that it has.
+            line += ["--dev-bind", node, node]
         line += ["--remount-ro", "/dev", "--perms", "1777", "--tmpfs", "/tmp"]  # noqa: S108
         for name, value in confined.environment.items():
             line += ["--setenv", name, value]
@@ -163,7 +170,11 @@ class Runtime(Sandbox):
             "maskedPaths": ["/proc/kcore", "/proc/keys", "/proc/timer_list"],
             "readonlyPaths": ["/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus"],
         }
-        groups = list(account.groups)
+        nodes = [_node(path) for path in confined.devices.nodes]
+        if nodes:
+            allowed = [{"allow": True, "access": "rw", **_number(node)} for node in nodes]
+            linux |= {"devices": nodes, "resources": {"devices": allowed}}
+        groups = [*account.groups, *confined.devices.groups]
         if not self.has_owners:
             namespaces.append("user")
             groups = []  # A user may map no group but its own.
@@ -173,7 +184,10 @@ class Runtime(Sandbox):
         user: dict[str, object] = {"uid": account.uid, "gid": account.gid}
         if groups:
             user["additionalGids"] = groups
+        # crun(1): rootless, the groups of the user who may open the devices.
+        keep = {"run.oci.keep_original_groups": "1"} if nodes and not self.has_owners else {}
         return {
+            "annotations": keep,
             "ociVersion": "1.0.2",
             "process": {
                 "terminal": False,
@@ -217,6 +231,13 @@ done
 mkdir "$root/dev/shm"
 mount -t tmpfs -o nosuid,nodev,mode=1777 tmpfs "$root/dev/shm"
 ln -s /proc/self/fd "$root/dev/fd"
+while [ "$1" != -- ]; do
+    mkdir -p "$root${1%/*}"
+    : >"$root$1"
+    mount --bind "$1" "$root$1"
+    shift
+done
+shift
 mount -o remount,ro,nosuid "$root/dev"
 while [ "$1" != -- ]; do
     mount --bind "$1" "$root$2"
@@ -252,7 +273,7 @@ except OSError as error:
                 confined.folder,
                 account.uid,
                 account.gid,
-                account.groups,
+                [*account.groups, *confined.devices.groups],
                 list(confined.command),
                 dict(confined.environment),
             ]
@@ -260,13 +281,34 @@ except OSError as error:
         shown = [part for inside, here in confined.folders.items() for part in (str(here), inside)]
         return [
             self._program, "--mount", "--pid", "--net", "--ipc", "--uts", "--fork", "--kill-child",
-            "--", "/bin/sh", "-c", self._MOUNTS, "sh", root, *shown, "--",
+            "--", "/bin/sh", "-c", self._MOUNTS, "sh", root, *confined.devices.nodes, "--",
+            *shown, "--",
             sys.executable, "-I", "-S", "-c", self._CHANGE, change,
         ]  # fmt: skip
 
     def refuses(self, account: Identity) -> str | None:
         """See `Sandbox.refuses`."""
         return "an image that runs as root is not confined by it" if account.uid == 0 else None
+
+
+def _node(path: str) -> dict[str, object]:
+    """A device of this machine, as the OCI runtime specification describes it (config-linux.md)."""
+    status = Path(path).stat()
+    if not stat.S_ISCHR(status.st_mode):
+        raise OSError(errno.ENODEV, os.strerror(errno.ENODEV), path)
+    return {
+        "path": path,
+        "type": "c",
+        "major": os.major(status.st_rdev),
+        "minor": os.minor(status.st_rdev),
+        "fileMode": stat.S_IMODE(status.st_mode),
+        "uid": status.st_uid,
+        "gid": status.st_gid,
+    }
+
+
+def _number(node: Mapping[str, object]) -> dict[str, object]:
+    return {key: node[key] for key in ("type", "major", "minor")}
 
 
 def sandboxes() -> Iterator[Sandbox]:
@@ -337,8 +379,15 @@ def run(
 
     Raises `Interrupted` soon after `cancelled` says so.
     """
+    try:
+        for path in confined.devices.nodes:
+            _node(path)
+        line = sandbox.line(confined, own)
+    except OSError as error:
+        # As Docker says it: nothing was started.
+        return RunResult(127, f"{error.filename}: {error.strerror}", timed_out=False)
     process = subprocess.Popen(
-        sandbox.line(confined, own),
+        line,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
