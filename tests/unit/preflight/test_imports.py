@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.commands.preflight.imports import disagreements, run_imports
+from buildmatrix.catalogue.load import load
+from buildmatrix.commands.preflight.imports import disagreements, run_imports, waits_for_driver
 from buildmatrix.engines.model import Run, RunResult
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.reports.preflight.model import Check
@@ -51,7 +52,7 @@ def runner(site: Path) -> Run:
 
 
 def imported(site: Path) -> dict[str, Check]:
-    return {check.subject: check for check in run_imports(runner(site))}
+    return {check.subject: check for check in run_imports(runner(site), load(), "cuda")}
 
 
 def test_each_module_and_entry_point_is_imported_by_itself(site: Path) -> None:
@@ -125,7 +126,8 @@ def test_a_module_that_prints_garbage_forks_and_lies_costs_no_other(site: Path) 
 
 
 def test_an_image_without_python_is_undecided() -> None:
-    (check,) = run_imports(lambda *_: RunResult(127, "python: not found", timed_out=False))
+    gone = RunResult(127, "python: not found", timed_out=False)
+    (check,) = run_imports(lambda *_: gone, load(), "cpu")
     assert check.state == "undecided" and "exit code 127" in check.message
 
 
@@ -133,3 +135,32 @@ def test_the_model_of_the_loader_has_to_agree() -> None:
     failed = [Check("torch", "failed", values={"missing_library": "libacme.so.7"})]
     (check,) = disagreements(failed, Inventory())
     assert "please report it" in check.message
+
+
+def test_an_optional_module_that_is_not_installed_is_no_failure(site: Path) -> None:
+    install(site, "plain", "")
+    install(site, "extra", "try:\n    import absent\nexcept ImportError as e:\n"
+            "    raise ImportError('pip install extra[absent]') from e")  # fmt: skip
+    install(site, "required", "import needed")
+    metadata = site / "required-1.0.dist-info/METADATA"
+    metadata.write_text(metadata.read_text() + "Requires-Dist: Needed>=1\n")
+    install(site, "own", "import own.part")
+    checks = imported(site)
+    assert {name: check.state for name, check in checks.items()} == {
+        "plain": "passed",
+        "extra": "not-run",
+        "required": "failed",
+        "own": "failed",
+    }
+    assert "needs the module absent" in checks["extra"].message
+
+
+def test_the_library_of_a_driver_is_the_business_of_a_node(
+    site: Path, link: Callable[[Path, str], None]
+) -> None:
+    load = "import ctypes, os\nctypes.CDLL(os.path.dirname(__file__) + '/core.so')"
+    install(site, "native", load)
+    link(site / "native/core.so", "libcuda.so.1")
+    check = imported(site)["native"]
+    assert (check.state, waits_for_driver(check)) == ("not-run", True)
+    assert check.message == "it needs libcuda.so.1, which the driver of a node brings"

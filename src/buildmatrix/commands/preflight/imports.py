@@ -6,6 +6,8 @@ from collections.abc import Collection
 from dataclasses import replace
 from pathlib import PurePosixPath
 
+from buildmatrix.catalogue.load import Catalogue
+from buildmatrix.catalogue.lookup import library
 from buildmatrix.commands.preflight.protocol import call, checks, unfinished
 from buildmatrix.engines.model import Run
 from buildmatrix.inventory.model import Inventory
@@ -17,8 +19,13 @@ from buildmatrix.reports.preflight.model import Check
 EACH_S, ALL_S = 120, 1_800
 
 
-def run_imports(run: Run, python: str = "python") -> tuple[Check, ...]:
-    """Import everything in the image, each name in a process of its own."""
+def run_imports(
+    run: Run, catalogue: Catalogue, backend: str, python: str = "python"
+) -> tuple[Check, ...]:
+    """Import everything in the image of a backend, each name in a process of its own.
+
+    What needs an optional module that is not installed, or the driver of a node, is `not-run`.
+    """
     probe = call("imports", {"seconds": EACH_S}, python)
     result = run(probe.command, ALL_S)
     seen = checks(result.output, probe.mark)
@@ -34,16 +41,27 @@ def run_imports(run: Run, python: str = "python") -> tuple[Check, ...]:
     names = listing.values.get("names")
     expected = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
     rest = unfinished(expected, seen, "the probe ended before it got there")
-    return (*(_explained(check) for check in seen if check is not listing), *rest)
+    return (
+        *(_explained(check, catalogue, backend) for check in seen if check is not listing),
+        *rest,
+    )
 
 
-def _explained(check: Check) -> Check:
+def waits_for_driver(check: Check) -> bool:
+    """Whether an import was not run to its end, since the host's driver is not here."""
+    return check.state == "not-run" and "missing_library" in check.values
+
+
+def _explained(check: Check, catalogue: Catalogue, backend: str) -> Check:
     """A failed import, said by its cause: the library that is missing, or who broke it."""
     if check.state != "failed":
         return check
-    library = check.values.get("missing_library")
-    if isinstance(library, str) and library:
-        return replace(check, message=f"{library} is missing, which importing it needs")
+    name = check.values.get("missing_library")
+    if isinstance(name, str) and name:
+        if _is_of_host(name, catalogue, backend):
+            message = f"it needs {name}, which the driver of a node brings"
+            return replace(check, state="not-run", message=message)
+        return replace(check, message=f"{name} is missing, which importing it needs")
     raised, own = check.values.get("raised_in"), check.values.get("distribution")
     if isinstance(raised, str) and isinstance(own, str) and "site-packages/" in raised:
         package = PurePosixPath(raised.rpartition("site-packages/")[2]).parts[0]
@@ -52,24 +70,33 @@ def _explained(check: Check) -> Check:
     return check
 
 
+def _is_of_host(name: str, catalogue: Catalogue, backend: str) -> bool:
+    """Whether a library of the backend's own vendor is the host's to bring."""
+    vendor = catalogue.vendor_of(backend)
+    matches = library(name, None, catalogue)
+    return any(
+        match.owned.entry.where == "host" and match.owned.vendor == vendor for match in matches
+    )
+
+
 def disagreements(failed: Collection[Check], inventory: Inventory) -> tuple[Check, ...]:
     """Where the loader and the model of it say different things: a defect of buildmatrix."""
     libraries = {
-        library
+        name
         for check in failed
-        if isinstance(library := check.values.get("missing_library"), str) and library
+        if isinstance(name := check.values.get("missing_library"), str) and name
     }
     if not libraries:
         return ()
     missing = _missing(resolve(inventory))
     return tuple(
         Check(
-            f"buildmatrix: {library}",
+            f"buildmatrix: {name}",
             "undecided",
-            f"the loader in the image did not find {library}, and buildmatrix's model of it did "
+            f"the loader in the image did not find {name}, and buildmatrix's model of it did "
             "not expect that; please report it with this image",
         )
-        for library in sorted(libraries - missing)
+        for name in sorted(libraries - missing)
     )
 
 

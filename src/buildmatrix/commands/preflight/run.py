@@ -16,7 +16,7 @@ from buildmatrix import __version__, store
 from buildmatrix.catalogue.load import load
 from buildmatrix.commands.doctor.machine import MachineFiles
 from buildmatrix.commands.preflight.devices import access
-from buildmatrix.commands.preflight.imports import disagreements, run_imports
+from buildmatrix.commands.preflight.imports import disagreements, run_imports, waits_for_driver
 from buildmatrix.commands.preflight.subject import Subject
 from buildmatrix.engines.model import NO_DEVICES, Run
 from buildmatrix.errors import (
@@ -123,6 +123,8 @@ def _climbed(
                 checks, why = runner(climb)
                 seconds = time.monotonic() - began
                 state = state_of(checks)
+                # What is left of a rung is said, and what is not complete has not passed.
+                state = "not-run" if state == "passed" and why else state
                 if without and state != "passed" and rung not in _WITHOUT_DEVICES:
                     why = "; ".join(filter(None, (why, without)))
                 left = elsewhere if state == "not-run" else ()
@@ -172,12 +174,16 @@ def _static(climb: Climb) -> tuple[tuple[Check, ...], str]:
 
 def _import(climb: Climb) -> tuple[tuple[Check, ...], str]:
     """Every module and every entry point; and whether the model of the loader agrees."""
-    checks = run_imports(climb.run)
+    checks = run_imports(climb.run, climb.judge.catalogue, climb.subject.target.backend)
     failed = [check for check in checks if check.state == "failed"]
     files = climb.subject.files
     if failed and files is not None and files.inventory.is_file():
         checks += disagreements(failed, store.read(files.inventory))
-    return checks, "" if checks else "nothing that can be imported is installed"
+    if not checks:
+        return checks, "nothing that can be imported is installed"
+    waiting = [check.subject for check in checks if waits_for_driver(check)]
+    shown = ", ".join(waiting[:5]) + (", ..." if len(waiting) > 5 else "")
+    return checks, f"these need the driver of a node: {shown}" if waiting else ""
 
 
 #: What runs a rung: its checks, and why there are none. A rung without a runner is not run.

@@ -25,6 +25,32 @@ MARK = OPTIONS["mark"]
 SECONDS = OPTIONS.get("seconds", 120)
 MEMORY = OPTIONS.get("memory", 4 << 30)
 JOBS = OPTIONS.get("jobs", 2)
+#: Top-level modules that are installed.
+INSTALLED: set[str] = set()
+#: Before what the process of an import says of its error.
+FAILURE = MARK + "error "
+CHILD = """
+import functools, importlib, json, traceback
+try:
+    found = importlib.import_module({module!r})
+    functools.reduce(getattr, {attribute!r}.split(".") if {attribute!r} else [], found)
+except BaseException as error:
+    chain = []
+    while error is not None and len(chain) < 20:
+        chain.append(error)
+        error = error.__cause__ or error.__context__
+    first = chain[0]
+    names = [e.name for e in chain if isinstance(e, ModuleNotFoundError) and e.name]
+    frames = traceback.extract_tb(chain[-1].__traceback__)
+    said = {{
+        "message": (type(first).__name__ + ": " + str(first))[:1500],
+        "missing_module": names[-1] if names else None,
+        "raised_in": frames[-1].filename if frames else "",
+    }}
+    print()
+    print({mark!r} + json.dumps(said), flush=True)
+    raise
+"""
 MISSING = re.compile(r"(?:ImportError|OSError): (\S+?): cannot open shared object file")
 TRIED = re.compile(r"error: (\S+): cannot open shared object file")
 
@@ -80,16 +106,14 @@ def top_level(distribution: metadata.Distribution, text: str | None) -> list[str
 
 def imported(name: str, debug: bool = False) -> tuple[int, str, str]:
     """Exit code, the end of what was printed, whether it was killed for time, and peak memory."""
-    module, colon, attribute = name.partition(":")
-    lines = ["import importlib, sys", f"m = importlib.import_module({module!r})"]
-    if colon:
-        lines += [f"for part in {attribute!r}.split('.'):", "    m = getattr(m, part)"]
+    module, _, attribute = name.partition(":")
+    source = CHILD.format(module=module, attribute=attribute, mark=FAILURE)
     env = dict(os.environ, PYTHONDONTWRITEBYTECODE="1", PYTHONFAULTHANDLER="1")
     if debug:
         env["LD_DEBUG"] = "libs"
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
-            [sys.executable, "-c", "\n".join(lines)],
+            [sys.executable, "-c", source],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -136,6 +160,29 @@ def missing_library(name: str) -> str | None:
     return tried[-1] if tried else None
 
 
+def failure(text: str) -> dict[str, str]:
+    """What the process of an import said of its error."""
+    for line in reversed(text.splitlines()):
+        if line.startswith(FAILURE):
+            said: dict[str, str] = json.loads(line[len(FAILURE) :])
+            return said
+    return {}
+
+
+def is_optional(module: str, distribution: str) -> bool:
+    """Whether nothing that is installed has a module, or requires it without an extra."""
+    first = module.partition(".")[0]
+    if first in INSTALLED or first in sys.builtin_module_names:
+        return False
+    plain = re.compile(r"[-_.]+")
+    required = {
+        plain.sub("-", re.split(r"[^A-Za-z0-9._-]", line, maxsplit=1)[0]).lower()
+        for line in metadata.requires(distribution) or ()
+        if "extra ==" not in line
+    }
+    return plain.sub("-", first).lower() not in required
+
+
 def check(item: tuple[str, tuple[str, str]]) -> None:
     """Import one name, and say how that went."""
     name, (distribution, kind) = item
@@ -148,14 +195,20 @@ def check(item: tuple[str, tuple[str, str]]) -> None:
     elif code == 0:
         report(name, "passed", "", seconds, **values)
     elif code < 0:
-        said = signal.Signals(-code).name
-        report(name, "failed", f"importing it died by {said}", seconds, signal=said, **values)
+        name_of = signal.Signals(-code).name
+        report(name, "failed", f"importing it died by {name_of}", seconds, signal=name_of, **values)
     else:
+        said = failure(text)
         lines = [line for line in text.splitlines() if line.strip()]
-        last = lines[-1].strip()[:1500] if lines else f"exit code {code} and no word"
+        last = said.get("message") or (lines[-1].strip()[:1500] if lines else f"exit code {code}")
         # Which file the error came up in names the distribution that broke it.
-        files = re.findall(r'File "([^"]+)", line \d+', text)
-        values["raised_in"] = files[-1] if files else ""
+        values["raised_in"] = said.get("raised_in") or ""
+        module = said.get("missing_module")
+        if module and is_optional(module, distribution):
+            values["missing_module"] = module
+            message = f"it needs the module {module}, which is optional and not installed"
+            report(name, "not-run", message, seconds, exit_code=code, **values)
+            return
         match = MISSING.search(text)
         if match or "shared object" in text or "undefined symbol" in text:
             library = missing_library(name) or (match.group(1) if match else None)
@@ -168,6 +221,7 @@ def main() -> None:
     """Look at all of them."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     found = modules()
+    INSTALLED.update(name.partition(":")[0].partition(".")[0] for name in found)
     wanted = OPTIONS.get("modules")
     items = [i for i in sorted(found.items()) if wanted is None or i[0] in wanted]
     report("modules", "passed", "", count=len(items), names=[name for name, _ in items])
