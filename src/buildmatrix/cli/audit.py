@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from buildmatrix.cli import completing
 from buildmatrix.cli.options import (
     CommandSettings,
+    load,
     option,
     selection_options,
     vulnerabilities_option,
 )
 from buildmatrix.cli.output import check_formats, report_options, write_result
 from buildmatrix.cli.scan import cache_option
+from buildmatrix.cli.sharding import Sharding, shard_options
 from buildmatrix.cli.workspace import workspace
+from buildmatrix.errors import UsageError
+
+if TYPE_CHECKING:
+    from buildmatrix.api.result import CommandResult
+    from buildmatrix.reports.run.model import Report
+    from buildmatrix.spec.model import Spec
 
 
 @click.command("audit", short_help="Show what locked wheels would bring in.")
 @click.argument("sources", nargs=-1, metavar="[SOURCE]...", shell_complete=completing.sources)
 @selection_options
+@shard_options
 @option(
     "--backend",
     "backends",
@@ -46,6 +55,7 @@ def command(
     sources: tuple[str, ...],
     globs: tuple[str, ...],
     subset: str | None,
+    sharding: Sharding | None,
     backends: tuple[str, ...],
     python: str | None,
     platform: str | None,
@@ -71,9 +81,18 @@ def command(
     """
     from buildmatrix.api.auditing import audit
     from buildmatrix.commands.audit.malloc import share_one_heap
+    from buildmatrix.sources.resolution.points import spec_targets
 
     pairs = check_formats(formats, output)
     share_one_heap()
+    if sharding is not None:
+        if sources:
+            raise UsageError("--shard divides the targets of the specification; give no SOURCE")
+        spec = load(settings)
+        part = sharding.of(spec_targets(spec, globs, subset, backends), settings)
+        if not part:
+            return write_result(_nothing(spec), pairs, output)
+        globs, subset, backends = tuple(target.id for target in part), None, ()
     result = audit(
         *sources,
         backends=backends,
@@ -93,3 +112,14 @@ def command(
         workspace=workspace(settings, no_cache=no_cache, offline=offline),
     )
     return write_result(result, pairs, output)
+
+
+def _nothing(spec: Spec) -> CommandResult[Report]:
+    """The audit of a shard without targets: there are more machines than targets."""
+    from buildmatrix.api.result import CommandResult
+    from buildmatrix.catalogue.load import load as load_catalogue
+    from buildmatrix.reports.formats import RUN
+    from buildmatrix.reports.run.model import assemble
+
+    report = assemble(spec.path.name, str(load_catalogue().date))
+    return CommandResult(report, 0, RUN, spec.root)

@@ -13,7 +13,6 @@ import click
 from buildmatrix.cli.console import complain
 from buildmatrix.cli.options import (
     CommandSettings,
-    load_targets,
     option,
     selection_options,
     vulnerabilities_option,
@@ -24,6 +23,7 @@ from buildmatrix.cli.output import (
     write_report,
 )
 from buildmatrix.cli.saving import check_save, save_images
+from buildmatrix.cli.sharding import Sharding, load_shard, shard_options
 from buildmatrix.cli.surroundings import engine_options
 from buildmatrix.cli.workspace import workspace
 from buildmatrix.engines.model import Surroundings
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 @click.command("build", short_help="Run the whole pipeline.")
 @selection_options
+@shard_options
 @option("--push", is_flag=True, help="Publish all tags when every selected target is green.")
 @option(
     "--save",
@@ -71,6 +72,7 @@ def command(
     /,
     globs: tuple[str, ...],
     subset: str | None,
+    sharding: Sharding | None,
     push: bool,
     save: str | None,
     stage: bool,
@@ -110,7 +112,7 @@ def command(
             "--format json=REPORT"
         )
     signer = _signer(sign_key, trust_root, published=push or stage) if attest else None
-    spec, targets = load_targets(settings, globs, subset)
+    spec, targets = load_shard(settings, globs, subset, sharding)
     if save is not None:
         check_save(save, targets)
     more = more_waivers(waivers, [target.id for target in spec.targets])

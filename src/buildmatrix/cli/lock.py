@@ -12,11 +12,11 @@ from buildmatrix.cli.bases import report_bases
 from buildmatrix.cli.console import complain, say
 from buildmatrix.cli.options import (
     CommandSettings,
-    load_targets,
     option,
     selection_options,
 )
 from buildmatrix.cli.progress import progress
+from buildmatrix.cli.sharding import Sharding, load_shard, shard_options
 from buildmatrix.errors import BuildmatrixError, UsageError, most_severe
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 @click.command("lock", short_help="Resolve one pylock.<id>.toml per target.")
 @selection_options
+@shard_options
 @option("--check", is_flag=True, help="Only list locks that are older than their inputs (exit 1).")
 @option(
     "--upgrade",
@@ -42,6 +43,7 @@ def command(
     settings: CommandSettings,
     globs: tuple[str, ...],
     subset: str | None,
+    sharding: Sharding | None,
     check: bool,
     upgrades: tuple[str, ...],
     jobs: int,
@@ -56,7 +58,7 @@ def command(
     from buildmatrix.locks.resolve import lock_targets
     from buildmatrix.locks.status import leftovers, staleness
 
-    spec, targets = load_targets(settings, globs, subset)
+    spec, targets = load_shard(settings, globs, subset, sharding)
     reasons = {target.id: staleness(spec, target) for target in targets}
     for line in leftovers(spec):
         complain(line)

@@ -7,7 +7,8 @@ import json
 import click
 
 from buildmatrix.cli.console import say
-from buildmatrix.cli.options import CommandSettings, format_option, load_targets, selection_options
+from buildmatrix.cli.options import CommandSettings, format_option, selection_options
+from buildmatrix.cli.sharding import Sharding, load_shard, shard_options
 from buildmatrix.spec.model import Spec, Target
 from buildmatrix.text import JSON, JSON_LINE, STYLED
 
@@ -77,12 +78,17 @@ _FORMATS = {"table": (_table, STYLED), "json": (_json, JSON), "github": (github_
 
 @click.command("targets", short_help="Print the matrix.")
 @selection_options
+@shard_options
 @format_option("style", list(_FORMATS), "`github` is a matrix for GitHub Actions.")
 @click.pass_obj
 def command(
-    settings: CommandSettings, globs: tuple[str, ...], subset: str | None, style: str
+    settings: CommandSettings,
+    globs: tuple[str, ...],
+    subset: str | None,
+    sharding: Sharding | None,
+    style: str,
 ) -> None:
     """Print the targets that the specification expands to."""
-    spec, targets = load_targets(settings, globs, subset)
+    spec, targets = load_shard(settings, globs, subset, sharding)
     render, syntax = _FORMATS[style]
     say(render(spec, targets), syntax)

@@ -244,7 +244,7 @@ def test_lock_names_the_target_of_an_error_once(tmp_path, capsys, monkeypatch):
     resolve = importlib.import_module("buildmatrix.locks.resolve")
     target = bare_target("cpu", "cpu", lock="pylock.cpu.toml")
     spec = replace(bare_spec(target), path=tmp_path / "buildmatrix.toml")
-    monkeypatch.setattr(command, "load_targets", lambda *_: (spec, (target,)))
+    monkeypatch.setattr(command, "load_shard", lambda *_: (spec, (target,)))
     monkeypatch.setattr(status, "staleness", lambda *_: "missing")
     monkeypatch.setattr(status, "leftovers", lambda *_: ())
     error = UndecidedError("cpu: no versions fit")

@@ -1,0 +1,101 @@
+"""The options that choose one part of the targets: `--shard` and `--timings`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from buildmatrix.cli.console import complain
+from buildmatrix.cli.options import CommandSettings, load_targets, option, stacked
+from buildmatrix.errors import UsageError
+
+if TYPE_CHECKING:
+    from buildmatrix.spec.model import Spec, Target
+    from buildmatrix.spec.shards import Shard
+
+_options = stacked(
+    option("--shard", metavar="I/N", help="Part I of N of the targets, for a CI matrix."),
+    option(
+        "--timings",
+        multiple=True,
+        type=click.Path(path_type=Path),
+        metavar="REPORT",
+        help="Balance shards by the seconds of a JSON report, or of a machine's state folder.",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sharding:
+    """Which part of the targets, and where their times come from.
+
+    The journal of this machine is only asked when it is named: another machine has another one, and
+    shards that were divided by different times would leave targets out.
+    """
+
+    shard: Shard
+    #: Reports of earlier runs as JSON, and state folders (`.buildmatrix/state`).
+    timings: tuple[Path, ...]
+
+    def of(self, targets: Sequence[Target], settings: CommandSettings) -> tuple[Target, ...]:
+        """The targets of the shard, in their order. Raises `UsageError` for what has no times."""
+        seconds: dict[str, float] = {}
+        for path in self.timings:
+            for id, taken in (_journal if path.is_dir() else _report)(path, targets).items():
+                # What the journal knew to be done took no time, and says nothing.
+                if taken > 0:
+                    seconds[id] = max(taken, seconds.get(id, 0.0))
+        part = self.shard.of(targets, seconds)
+        if not settings.quiet:
+            complain(f"shard {self.shard}: {len(part)} of {len(targets)} targets")
+        return part
+
+
+def shard_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options, as one parameter `sharding` of the command: a `Sharding` or None."""
+
+    @wraps(command)
+    def run(*arguments: Any, shard: str | None, timings: tuple[Path, ...], **others: Any) -> Any:
+        return command(*arguments, sharding=_sharding(shard, timings), **others)
+
+    return _options(run)
+
+
+def load_shard(
+    settings: CommandSettings,
+    globs: Sequence[str],
+    subset: str | None,
+    sharding: Sharding | None,
+) -> tuple[Spec, tuple[Target, ...]]:
+    """The specification, and the targets of the shard among those that were selected."""
+    spec, targets = load_targets(settings, globs, subset)
+    return spec, targets if sharding is None else sharding.of(targets, settings)
+
+
+def _sharding(shard: str | None, timings: tuple[Path, ...]) -> Sharding | None:
+    from buildmatrix.spec.shards import Shard
+
+    if shard:
+        return Sharding(Shard.parse(shard), timings)
+    if timings:
+        raise UsageError("--timings balances shards; give --shard as well")
+    return None
+
+
+def _report(path: Path, _: Sequence[Target]) -> dict[str, float]:
+    from buildmatrix.reports.run.saved import read
+
+    return {target.id: target.seconds for target in read(path).targets}
+
+
+def _journal(path: Path, targets: Sequence[Target]) -> dict[str, float]:
+    from buildmatrix.state import journal
+    from buildmatrix.state.folder import State
+
+    records = {target.id: journal.stored(State(path).of(target.id)) for target in targets}
+    return {id: record.seconds for id, record in records.items() if record is not None}
