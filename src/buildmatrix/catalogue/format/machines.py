@@ -35,6 +35,21 @@ class Host(CatalogueEntry, frozen=True):
     product: str = r"(\S.*)"
 
 
+class FrameworkDevices(CatalogueEntry, frozen=True):
+    """What a framework calls devices of the backend, as the probes of `preflight` have it.
+
+    That is the framework's own word, and where that is the same for several backends, what it was
+    built for behind it: `GPU cuda`, `GPU rocm`; of torch `hip` for what it calls `cuda` there.
+    """
+
+    #: Module that is imported: `torch`.
+    framework: str
+    #: Globs of its names for such devices.
+    devices: tuple[str, ...]
+    #: Modules that bring these devices to it, where it does not look for them itself.
+    imports: tuple[str, ...] = ()
+
+
 class Product(CatalogueEntry, frozen=True):
     """Devices, by the names that their vendor's tools and Kubernetes labels have for them.
 

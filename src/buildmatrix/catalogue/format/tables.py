@@ -16,7 +16,7 @@ from buildmatrix.catalogue.format.building import (
     WheelOrigin,
 )
 from buildmatrix.catalogue.format.entry import CatalogueEntry
-from buildmatrix.catalogue.format.machines import Host, NodeLabel, Product
+from buildmatrix.catalogue.format.machines import FrameworkDevices, Host, NodeLabel, Product
 from buildmatrix.catalogue.format.names import (
     CondaPackageEntry,
     DeviceCodeEntry,
@@ -87,6 +87,7 @@ class DataFile(
     indexes: tuple[Route, ...] = ()
     exceptions: tuple[ExceptionRule, ...] = ()
     hosts: tuple[Host, ...] = ()
+    framework_devices: tuple[FrameworkDevices, ...] = ()
     caches: tuple[CacheEntry, ...] = ()
     build: tuple[BuildPart, ...] = ()
     bases: tuple[StartingBase, ...] = ()

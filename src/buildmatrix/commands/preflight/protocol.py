@@ -1,15 +1,16 @@
 """What probes print, read with suspicion: an image's own code runs beside them.
 
-A probe is one file of Python, handed to the interpreter of the image as `python -c SOURCE OPTIONS`,
-with OPTIONS as JSON. It prints one line per check: a mark of this run, and JSON with the fields of
-`reports.preflight.model.Check`. What else appears is noise of libraries. The mark is made anew for
-every run, so that no line which a library prints by chance counts; an image that wants to deceive
-its own owner can, as it could with any test.
+A probe is one file of Python, together with those beside it that it imports, handed to the
+interpreter of the image as `python -c SOURCE OPTIONS`, with OPTIONS as JSON. It prints one line per
+check: a mark of this run, and JSON with the fields of `reports.preflight.model.Check`. What else
+appears is noise of libraries. The mark is made anew for every run, so that no line which a library
+prints by chance counts; an image that wants to deceive its own owner can, as with any test.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,17 @@ from buildmatrix.text import printable, shown
 LONGEST, MOST, MESSAGE = 64 << 10, 2_000, 2_000
 #: Fields beside the mark that a probe may set.
 _STATES = frozenset(get_args(RungState))
+#: Where probes are, and how one imports another.
+_PROBES = "buildmatrix.commands.preflight.probes"
+_PART = re.compile(rf"^from {re.escape(_PROBES)}\.(\w+) import", re.MULTILINE)
+#: A probe with its parts: a module that is there already is imported without its package.
+_JOINED = """\
+import sys, types
+for _name, _text in {parts!r}:
+    sys.modules[_name] = types.ModuleType(_name)
+    exec(compile(_text, _name, "exec"), sys.modules[_name].__dict__)
+exec(compile({source!r}, "probe", "exec"))
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +50,27 @@ class ProbeCall:
 def call(name: str, options: Mapping[str, object], python: str = "python") -> ProbeCall:
     """How the probe of that name (a file in `probes`) is run by the image's `python`."""
     mark = f"@@buildmatrix-{secrets.token_hex(8)}@@"
-    source = files("buildmatrix.commands.preflight.probes").joinpath(f"{name}.py").read_text()
     text = json.dumps({**options, "mark": mark}, separators=(",", ":"))
-    return ProbeCall((python, "-c", source, text), mark)
+    return ProbeCall((python, "-c", _program(name), text), mark)
+
+
+def _program(name: str) -> str:
+    """The source of a probe as one file, in which the parts that it imports become modules."""
+    parts: dict[str, str] = {}
+    source = _collected(name, parts)
+    if not parts:
+        return source
+    return _JOINED.format(parts=list(parts.items()), source=source)
+
+
+def _collected(name: str, parts: dict[str, str]) -> str:
+    """The source of a file; adds what it imports to `parts`, each behind what it needs itself."""
+    source = files(_PROBES).joinpath(f"{name}.py").read_text()
+    for part in _PART.findall(source):
+        if f"{_PROBES}.{part}" not in parts:
+            text = _collected(part, parts)
+            parts[f"{_PROBES}.{part}"] = text
+    return source
 
 
 def checks(output: str, mark: str) -> tuple[Check, ...]:

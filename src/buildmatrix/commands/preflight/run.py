@@ -15,8 +15,11 @@ from datetime import date
 from buildmatrix import __version__, store
 from buildmatrix.catalogue.load import load
 from buildmatrix.commands.doctor.machine import MachineFiles
+from buildmatrix.commands.preflight.compute import run_compute
+from buildmatrix.commands.preflight.device import run_devices
 from buildmatrix.commands.preflight.devices import access
 from buildmatrix.commands.preflight.imports import disagreements, run_imports, waits_for_driver
+from buildmatrix.commands.preflight.memory import run_memory
 from buildmatrix.commands.preflight.subject import Subject
 from buildmatrix.engines.model import NO_DEVICES, Run
 from buildmatrix.errors import (
@@ -186,5 +189,30 @@ def _import(climb: Climb) -> tuple[tuple[Check, ...], str]:
     return checks, f"these need the driver of a node: {shown}" if waiting else ""
 
 
+def _device(climb: Climb) -> tuple[tuple[Check, ...], str]:
+    """The devices of the backend, as the container and each framework see them."""
+    subject = climb.subject
+    catalogue = load(subject.spec.catalogue_files)
+    return run_devices(climb.run, subject.target.backend, catalogue, climb.node_class)
+
+
+def _compute(climb: Climb) -> tuple[tuple[Check, ...], str]:
+    """Products and copies of each framework on those devices."""
+    subject = climb.subject
+    return run_compute(climb.run, subject.target.backend, load(subject.spec.catalogue_files))
+
+
+def _memory(climb: Climb) -> tuple[tuple[Check, ...], str]:
+    """The memory of the container and of those devices."""
+    subject = climb.subject
+    return run_memory(climb.run, subject.target.backend, load(subject.spec.catalogue_files))
+
+
 #: What runs a rung: its checks, and why there are none. A rung without a runner is not run.
-RUNNERS: Mapping[Rung, Runner] = {"static": _static, "import": _import}
+RUNNERS: Mapping[Rung, Runner] = {
+    "static": _static,
+    "import": _import,
+    "device": _device,
+    "compute": _compute,
+    "memory": _memory,
+}

@@ -1,0 +1,45 @@
+"""The rung `compute`: each framework multiplies matrices on each device, rightly, and how fast."""
+
+from __future__ import annotations
+
+from buildmatrix.catalogue.load import Catalogue
+from buildmatrix.commands.preflight.device import no_word, texts
+from buildmatrix.commands.preflight.protocol import call, checks, unfinished
+from buildmatrix.commands.preflight.questions import frameworks
+from buildmatrix.engines.model import Run
+from buildmatrix.reports.preflight.model import Check
+
+#: Seconds for one product or copy to be timed, for one framework, and for all of them.
+TIMED_S, EACH_S, ALL_S = 2, 300, 1_800
+#: Bytes of the largest copy on a device whose memory is the host's.
+HOST_COPY = 256 << 20
+
+
+def run_compute(
+    run: Run, backend: str, catalogue: Catalogue, python: str = "python"
+) -> tuple[tuple[Check, ...], str]:
+    """Compute with each framework on the devices of a backend; the checks, and why there is none.
+
+    Values of a product: `tflops`, `median_seconds`, `cold_seconds` (the first call, with all that
+    it compiles), `size`, `max_error`; of a copy: `gbps`, `bytes`.
+    """
+    options: dict[str, object] = {
+        "frameworks": frameworks(backend, catalogue),
+        "seconds": EACH_S,
+        "each": TIMED_S,
+        "copy": HOST_COPY,
+    }
+    probe = call("compute", options, python)
+    result = run(probe.command, ALL_S)
+    seen = checks(result.output, probe.mark)
+    listing = next((check for check in seen if check.subject == "frameworks"), None)
+    if listing is None:
+        return (no_word("frameworks", result, ALL_S),), ""
+    measured = [check for check in seen if check is not listing]
+    # A framework reports each of its products; it is not lost where it reported one.
+    begun = {check.subject.partition(" ")[0] for check in measured}
+    names = [name for name in texts(listing, "names") if name not in begun]
+    measured += unfinished(names, measured, "the probe ended before it got there")
+    if all(check.state == "not-run" for check in measured):
+        return tuple(measured), f"no framework here computes on a device of {backend}"
+    return tuple(measured), ""

@@ -1,0 +1,276 @@
+"""Runs a function in a process of its own, bounded in time, memory and output.
+
+Part of probes: runs inside an image, by the image's Python, 3.8 or newer; standard library only.
+The process is forked before anything but the standard library was imported, so that what breaks,
+hangs, forks or prints in a framework costs nobody else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import select
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Container, Iterator
+from functools import lru_cache, partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Protocol
+
+#: Bytes of output that are kept of a process, the last ones, and bytes of its answers.
+OUTPUT, ANSWERS = 16 << 10, 1 << 20
+#: Seconds between two looks at a process.
+INTERVAL = 0.05
+#: Share of the memory of the container that a process may take.
+SHARE = 0.8
+
+
+class Emit(Protocol):
+    """Says one answer of a process."""
+
+    def __call__(self, **answer: Any) -> None:
+        """Say it, with names of its own."""
+
+
+@lru_cache(maxsize=1)
+def options() -> dict[str, Any]:
+    """What the probe was asked."""
+    read: dict[str, Any] = json.loads(sys.argv[1])
+    return read
+
+
+def report(
+    subject: str, state: str, message: str = "", seconds: float | None = None, **values: Any
+) -> None:
+    """Print one check, as `commands.preflight.protocol` reads it."""
+    check: dict[str, Any] = {
+        "subject": subject,
+        "state": state,
+        "message": message,
+        "values": values,
+    }
+    if seconds is not None:
+        check["seconds"] = round(seconds, 3)
+    sys.stdout.write(options()["mark"] + json.dumps(check) + "\n")
+    sys.stdout.flush()
+
+
+class Ended:
+    """How a process ended: its answers, and why there are no more of them."""
+
+    def __init__(self, answers: list[dict[str, Any]], why: str, output: str) -> None:
+        self.answers = answers
+        #: Empty where it did all that it had to.
+        self.why = why
+        self.output = output
+
+    @property
+    def account(self) -> str:
+        """Why it ended early, with the last line that it printed."""
+        lines = [line.strip() for line in self.output.splitlines() if line.strip()]
+        return f"{self.why}: {lines[-1][:500]}" if lines and self.why else self.why
+
+
+def run(function: Callable[[Emit], None], seconds: float, memory: int) -> Ended:
+    """Run `function(emit)` in a process of its own; each `emit(...)` is one answer."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    output, said = os.pipe()
+    answers, told = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(output)
+        os.close(answers)
+        _child(function, said, told)
+    os.close(said)
+    os.close(told)
+    kept = {output: bytearray(), answers: bytearray()}
+    flood = False
+
+    def read(wait: float) -> int:
+        nonlocal flood
+        count = 0
+        for ready in select.select([output, answers], [], [], wait)[0]:
+            chunk = os.read(ready, 1 << 16)
+            count += len(chunk)
+            if ready == output:
+                kept[output] = (kept[output] + chunk)[-OUTPUT:]
+            elif len(kept[answers]) < ANSWERS:
+                kept[answers] += chunk
+            else:
+                flood = flood or bool(chunk)
+        return count
+
+    why, status = _wait(pid, seconds, memory, read)
+    # What it left in the pipes; a process that it forked may hold them open for ever.
+    for _ in range(2 * (OUTPUT + ANSWERS) >> 16):
+        read(0)
+    os.close(output)
+    os.close(answers)
+    if not why and os.WIFSIGNALED(status):
+        why = f"died by {_name(os.WTERMSIG(status))}"
+    elif not why and os.WEXITSTATUS(status):
+        why = f"ended with exit code {os.WEXITSTATUS(status)}"
+    if flood:
+        why = why or f"answered more than {ANSWERS >> 10} KiB"
+    return Ended(_answers(kept[answers]), why, kept[output].decode("utf-8", "replace"))
+
+
+def each(
+    known: Container[str], ask: Callable[[str, dict[str, Any], Emit], None]
+) -> Iterator[tuple[str, float, Ended]]:
+    """Ask each framework of `known` that is installed: its name, seconds, and what came of it."""
+    asked = options()
+    wanted = {n: how for n, how in asked["frameworks"].items() if n in known and find_spec(n)}
+    report("frameworks", "passed", names=list(wanted))
+    for name, how in wanted.items():
+        began = time.monotonic()
+        ended = run(partial(ask, name, how), asked["seconds"], most_memory())
+        yield name, time.monotonic() - began, ended
+
+
+def _wait(pid: int, seconds: float, memory: int, read: Callable[[float], int]) -> tuple[str, int]:
+    """Wait for a process, and end it with its children when it takes too much."""
+    # No clock that jumps.
+    end, why, next_look = time.monotonic() + seconds, "", 0.0
+    while True:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            break
+        now = time.monotonic()
+        if now > end:
+            why = f"took more than {seconds:g} s"
+        elif now >= next_look:
+            next_look = now + INTERVAL
+            if resident(pid) > memory:
+                why = f"took more than {memory >> 20} MiB of memory"
+        if why:
+            _kill(pid)
+            status = os.waitpid(pid, 0)[1]
+            break
+        if not read(INTERVAL / 5):
+            # It may have closed its output, which would make this loop spin.
+            time.sleep(INTERVAL / 50)
+    _kill(pid)
+    return why, status
+
+
+def _child(function: Callable[[Emit], None], said: int, told: int) -> None:
+    """What the process does; never returns."""
+    code = 1
+    try:
+        os.setsid()
+        with contextlib.suppress(OSError):
+            # The kernel is to choose this process, should memory end, and not its parent.
+            Path("/proc/self/oom_score_adj").write_text("1000")
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        os.dup2(said, 1)
+        os.dup2(said, 2)
+
+        def emit(**answer: Any) -> None:
+            line = (json.dumps(answer) + "\n").encode()
+            while line:
+                line = line[os.write(told, line) :]
+
+        function(emit)
+        code = 0
+    except BaseException:
+        with contextlib.suppress(BaseException):
+            sys.stdout.flush()
+            traceback.print_exc()
+    finally:
+        with contextlib.suppress(BaseException):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        # Frameworks crash in their own end often enough; they have answered.
+        os._exit(code)
+
+
+def _answers(text: bytearray) -> list[dict[str, Any]]:
+    answers = []
+    for line in bytes(text).splitlines():
+        with contextlib.suppress(ValueError):
+            answer = json.loads(line)
+            if isinstance(answer, dict):
+                answers.append(answer)
+    return answers
+
+
+def _kill(pid: int) -> None:
+    """End a process and all of its session, also those that made groups of their own."""
+    with contextlib.suppress(OSError):
+        os.killpg(pid, signal.SIGKILL)
+    for other in session(pid):
+        with contextlib.suppress(OSError):
+            os.kill(other, signal.SIGKILL)
+
+
+def session(pid: int) -> list[int]:
+    """Processes of the session that `pid` leads."""
+    members = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                fields = (folder / "stat").read_text().rpartition(")")[2].split()
+                if int(fields[3]) == pid:
+                    members.append(int(folder.name))
+    return members
+
+
+def resident(pid: int) -> int:
+    """Bytes of memory that a process and those of its session have."""
+    total = 0
+    for member in {pid, *session(pid)}:
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            pages = int(Path(f"/proc/{member}/statm").read_text().split()[1])
+            total += pages * resource.getpagesize()
+    return total
+
+
+def container_memory() -> tuple[int, int]:
+    """Bytes that this container may have, and bytes that are free of these."""
+    fields = dict.fromkeys(("MemTotal", "MemAvailable"), 0)
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name in fields:
+                fields[name] = int(value.split()[0]) << 10
+    limit, free = fields["MemTotal"], fields["MemAvailable"]
+    for top, used in (
+        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+        (
+            "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+            "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+        ),
+    ):
+        # "max" is no number: no limit.
+        with contextlib.suppress(OSError, ValueError):
+            bound = int(Path(top).read_text())
+            if 0 < bound < limit or not limit:
+                limit = bound
+                free = min(free, max(0, bound - int(Path(used).read_text())))
+    for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
+        soft = resource.getrlimit(kind)[0]
+        if soft != resource.RLIM_INFINITY:
+            limit, free = min(limit, soft), min(free, soft)
+    return limit, free
+
+
+def most_memory() -> int:
+    """Bytes that one process may take here, so that nothing else of the container ends."""
+    limit, free = container_memory()
+    return int(SHARE * min(limit, free)) or 1 << 30
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

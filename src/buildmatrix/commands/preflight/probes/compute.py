@@ -1,0 +1,169 @@
+"""Multiplies matrices and moves memory with each framework, on each device of the backend.
+
+Runs inside an image, by the image's Python, 3.8 or newer. Each framework computes in a process of
+its own. See `commands.preflight.protocol` for what is printed.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+from buildmatrix.commands.preflight.probes.bounded import Emit, each, options, report
+from buildmatrix.commands.preflight.probes.frameworks import (
+    UNIT,
+    Device,
+    Framework,
+    chosen,
+    exact,
+    first_line,
+)
+from buildmatrix.commands.preflight.probes.runtimes import FRAMEWORKS
+
+#: Greatest error of a number, as a share of the greatest that was looked at: what rounding the
+#: result to the type makes, and sums that are kept in it.
+TOLERANCES = {"float32": 1e-5, "float16": 2e-2, "bfloat16": 4e-2, "int8": 0.0}
+#: Rows of the first product and of the greatest; bytes of the first copy and of the greatest.
+FIRST, LARGEST = 256, 8_192
+FIRST_COPY, LARGEST_COPY = 16 << 20, 1 << 30
+#: Seconds that one repetition is to take, and repetitions of which the median counts.
+LONG_ENOUGH, REPETITIONS = 0.02, 7
+#: Numbers of a product that are compared.
+COMPARED = 48
+#: What an error says where a type is only not there.
+UNSUPPORTED = ("not implemented", "not support", "unsupported", "unimplemented", "has no attribute")
+
+
+def median(run: Callable[[], Any], until: float) -> tuple[float, int]:
+    """Seconds of one run, and how many there were before the time was up."""
+    times: list[float] = []
+    while len(times) < REPETITIONS and (not times or time.monotonic() < until):
+        began = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - began)
+    return statistics.median(times), len(times)
+
+
+def product(framework: Framework, device: Device, type: str, emit: Emit) -> None:
+    """Check a small product, then find a size that takes long enough to be timed."""
+    subject = f"{framework.module} {device.id} {type}"
+    tolerance = TOLERANCES[type]
+    until = time.monotonic() + options()["each"]
+    began = time.perf_counter()
+    try:
+        job = framework.product(device, type, FIRST)
+        result = job.run()
+    except Exception as error:  # Whatever a framework raises.
+        text = first_line(error)
+        lacks = type != "float32" and any(word in text.lower() for word in UNSUPPORTED)
+        emit(subject=subject, state="not-run" if lacks else "failed", message=text)
+        return
+    cold = time.perf_counter() - began
+    where = job.where(result)
+    unit = 1 if type == "int8" else UNIT * UNIT
+    places = [(at * 89 % FIRST, at * 57 % FIRST) for at in range(COMPARED)]
+    right = [exact(row, column, FIRST) / unit for row, column in places]
+    got = [job.read(result, row, column) for row, column in places]
+    scale = max(abs(number) for number in right)
+    wrong = max(abs(number - right[at]) for at, number in enumerate(got)) / scale
+    values: dict[str, Any] = {
+        "max_error": wrong,
+        "tolerance": tolerance,
+        "cold_seconds": round(cold, 6),
+        "device": where,
+    }
+    if where != device.id:
+        message = f"was computed on {where or 'nobody knows what'}, and not on {device.id}"
+        emit(subject=subject, state="failed", message=message, **values)
+        return
+    # Not a number is not smaller than anything.
+    if not wrong <= tolerance:
+        message = f"is wrong by {wrong:.2g} of its greatest number; {tolerance:g} is allowed"
+        emit(subject=subject, state="failed", message=message, **values)
+        return
+    size, (seconds, count) = FIRST, median(job.run, until)
+    while seconds < LONG_ENOUGH and size < LARGEST and time.monotonic() < until:
+        size *= 2
+        job = framework.product(device, type, size)
+        job.run()
+        seconds, count = median(job.run, until)
+    tflops = 2 * size**3 / seconds / 1e12
+    values.update(
+        size=size,
+        median_seconds=round(seconds, 6),
+        repetitions=count,
+        tflops=round(tflops, 6),
+    )
+    emit(subject=subject, state="passed", message=f"{tflops:.3g} TFLOP/s", **values)
+
+
+def bandwidth(framework: Framework, device: Device, emit: Emit) -> None:
+    """Copy memory of the device, larger and larger, until that takes long enough to be timed."""
+    subject = f"{framework.module} {device.id} memory"
+    until = time.monotonic() + options()["each"]
+    count = FIRST_COPY
+    largest = min(LARGEST_COPY, options()["copy"] if device.is_host else LARGEST_COPY)
+    try:
+        run = framework.copy(device, count)
+        if run is None:
+            return
+        began = time.perf_counter()
+        run()
+        cold = time.perf_counter() - began
+        seconds, repetitions = median(run, until)
+        while seconds < LONG_ENOUGH and count < largest and time.monotonic() < until:
+            count *= 2
+            run = None
+            run = framework.copy(device, count)
+            if run is None:
+                return
+            run()
+            seconds, repetitions = median(run, until)
+    except Exception as error:
+        emit(subject=subject, state="failed", message=first_line(error))
+        return
+    # Each byte is read once and written once.
+    gbps = 2 * count / seconds / 1e9
+    emit(
+        subject=subject,
+        state="passed",
+        message=f"{gbps:.3g} GB/s",
+        bytes=count,
+        cold_seconds=round(cold, 6),
+        median_seconds=round(seconds, 6),
+        repetitions=repetitions,
+        gbps=round(gbps, 3),
+    )
+
+
+def ask(name: str, asked: dict[str, Any], emit: Emit) -> None:
+    """Compute with one framework on all devices of the backend that it has."""
+    framework = FRAMEWORKS[name](asked["kinds"], asked["imports"])
+    devices = chosen(framework.devices(), asked["wanted"])
+    emit(devices=[device.id for device in devices], reason=framework.reason)
+    for device in devices:
+        for type in framework.types(device):
+            product(framework, device, type, emit)
+        bandwidth(framework, device, emit)
+        framework.release(device)
+
+
+def main() -> None:
+    """Compute with each framework that is installed."""
+    for name, seconds, ended in each(FRAMEWORKS, ask):
+        measured = [answer for answer in ended.answers if "subject" in answer]
+        for answer in measured:
+            report(**answer)
+        if ended.why:
+            report(name, "failed", f"computing with it {ended.account}", seconds)
+        elif not measured:
+            first: dict[str, Any] = ended.answers[0] if ended.answers else {}
+            why = "has no product of its own" if first.get("devices") else "sees no device for it"
+            message = "; ".join(part for part in (why, str(first.get("reason") or "")) if part)
+            report(name, "not-run", message, seconds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""Says which devices are here: for the container, and for each framework that is installed.
+
+Runs inside an image, by the image's Python, 3.8 or newer. Each framework is asked in a process of
+its own. See `commands.preflight.protocol` for what is printed.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from buildmatrix.commands.preflight.probes.bounded import (
+    Emit,
+    container_memory,
+    each,
+    options,
+    report,
+)
+from buildmatrix.commands.preflight.probes.runtimes import FRAMEWORKS
+
+#: Nodes, libraries and characters of them that are reported.
+MOST, LONGEST = 256, 40_000
+
+
+def text(path: str) -> str:
+    """The content of a file; empty where there is none that can be read."""
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(1 << 20).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def nodes(host: dict[str, Any]) -> list[str]:
+    """The device nodes that a container sees of one kind of host (`[[hosts]]`)."""
+    found = []
+    for pattern in host["nodes"]:
+        for node in sorted(Path("/").glob(pattern.lstrip("/")))[:MOST]:
+            vendor = text(f"{host['sysfs']}/{node.name}/device/vendor").strip()
+            # Docker makes a folder where a node that it was to hand in is not there.
+            if not node.is_dir() and (not host["vendor"] or vendor == host["vendor"]):
+                found.append(str(node))
+    return found
+
+
+def drivers(host: dict[str, Any]) -> list[str]:
+    """`MODULE VERSION` of the drivers, as the kernel or their own files say it."""
+    said = [
+        f"{name} {text(f'/sys/module/{name}/version').strip()}".strip()
+        for name in host["modules"]
+        if Path(f"/sys/module/{name}").is_dir()
+    ]
+    for path in host["version_files"]:
+        match = re.search(host["version"], text(path))
+        if match:
+            said.append(f"{path} {match.group(1)}")
+    return said
+
+
+def machine(asked: dict[str, Any]) -> None:
+    """What the container sees of the machine."""
+    seen: list[str] = []
+    missing: list[str] = []
+    unusable: list[str] = []
+    versions: list[str] = []
+    for host in asked["hosts"]:
+        here = nodes(host)
+        seen += [node for node in here if node not in seen]
+        versions += [version for version in drivers(host) if version not in versions]
+        if here:
+            needed = [*here, *host["needs"]]
+            missing += [node for node in host["needs"] if not Path(node).exists()]
+            unusable += [
+                node
+                for node in needed
+                if Path(node).exists() and not os.access(node, os.R_OK | os.W_OK)
+            ]
+    limit, free = container_memory()
+    report(
+        "machine",
+        "passed",
+        nodes=seen,
+        missing_nodes=missing,
+        unusable_nodes=unusable,
+        drivers=versions,
+        environment=[
+            f"{name}={value}"[:500]
+            for name, value in sorted(os.environ.items())
+            if any(fnmatchcase(name, pattern) for pattern in asked["environment"])
+        ],
+        memory_bytes=limit,
+        memory_free_bytes=free,
+        kernel=platform.release(),
+        architecture=platform.machine(),
+        **processor(),
+    )
+
+
+def processor() -> dict[str, Any]:
+    """The CPU, and what of it this process may use."""
+    model, flags = "", ""
+    for line in text("/proc/cpuinfo").splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() in ("model name", "Hardware"):
+            model = model or value.strip()
+        elif name.strip() in ("flags", "Features"):
+            flags = flags or value.strip()
+        if model and flags:
+            break
+    return {"cpu": model, "cpus": len(os.sched_getaffinity(0)), "cpu_flags": flags}
+
+
+def libraries() -> list[str]:
+    """Shared objects that this process has mapped, but for extension modules of Python."""
+    paths = {line.partition("/")[2] for line in text("/proc/self/maps").splitlines()}
+    shared = re.compile(r"\.so(\.[0-9.]+)?( \(deleted\))?\Z")
+    paths = {f"/{p}" for p in paths if shared.search(p) and ".cpython-" not in p}
+    kept, size = [], 0
+    for path in sorted(paths):
+        size += len(path)
+        if size > LONGEST:
+            break
+        kept.append(path)
+    return kept
+
+
+def ask(name: str, asked: dict[str, Any], emit: Emit) -> None:
+    """Ask one framework."""
+    framework = FRAMEWORKS[name](asked["kinds"], asked["imports"])
+    emit(version=framework.version)
+    devices = framework.devices()[:MOST]
+    emit(
+        build=framework.build,
+        reason=framework.reason,
+        ids=[device.id for device in devices],
+        kinds=[device.kind for device in devices],
+        names=[device.name for device in devices],
+        memory_bytes=[float(device.memory) for device in devices],
+        libraries=libraries(),
+    )
+
+
+def main() -> None:
+    """Look at the machine, then ask each framework that is installed."""
+    machine(options())
+    for name, seconds, ended in each(FRAMEWORKS, ask):
+        values = {key: value for answer in ended.answers for key, value in answer.items()}
+        state = "passed" if "ids" in values and not ended.why else "failed"
+        message = f"asking it for its devices {ended.account}" if state == "failed" else ""
+        report(name, state, message, seconds, **values)
+
+
+if __name__ == "__main__":
+    main()

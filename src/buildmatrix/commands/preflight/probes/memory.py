@@ -1,0 +1,154 @@
+"""Takes memory of each device in steps, writes to all of it, gives it back, and takes it again.
+
+Runs inside an image, by the image's Python, 3.8 or newer. The memory of a device is taken by the
+frameworks that have it; that of the container by this file itself, within what it may have. See
+`commands.preflight.protocol` for what is printed.
+"""
+
+from __future__ import annotations
+
+import gc
+import mmap
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+from buildmatrix.commands.preflight.probes.bounded import (
+    Emit,
+    container_memory,
+    each,
+    most_memory,
+    options,
+    report,
+    resident,
+    run,
+)
+from buildmatrix.commands.preflight.probes.frameworks import chosen, first_line
+from buildmatrix.commands.preflight.probes.runtimes import FRAMEWORKS
+
+#: Steps in which memory is taken; share of what was taken that may stay with the process.
+STEPS, STAYS = 8, 0.1
+
+
+def pressure(
+    subject: str,
+    target: int,
+    take: Callable[[int], Any],
+    release: Callable[[], None],
+    free: Callable[[], int | None],
+    emit: Emit,
+    values: dict[str, Any],
+) -> None:
+    """Take `target` bytes twice, and see that they were there again the second time."""
+    step = target // STEPS
+    before = free()
+    fastest = 0.0
+    for turn in ("first", "second"):
+        held: list[Any] = []
+        try:
+            for _ in range(STEPS):
+                began = time.perf_counter()
+                held.append(take(step))
+                seconds = time.perf_counter() - began
+                fastest = max(fastest, step / seconds / 1e9)
+        except Exception as error:
+            taken = len(held) * step
+            message = f"{taken >> 20} of {target >> 20} MiB the {turn} time: {first_line(error)}"
+            emit(subject=subject, state="failed", message=message, taken_bytes=taken, **values)
+            return
+        finally:
+            held.clear()
+            gc.collect()
+            release()
+    after = free()
+    values.update(taken_bytes=step * STEPS, steps=STEPS, touch_gbps=round(fastest, 3))
+    message = f"{step * STEPS >> 20} MiB taken twice and given back"
+    state = "passed"
+    if before is not None and after is not None:
+        values.update(lost_bytes=max(0, before - after))
+        if before - after > STAYS * target:
+            state, message = (
+                "failed",
+                f"{before - after >> 20} of {target >> 20} MiB did not return",
+            )
+    emit(subject=subject, state=state, message=message, **values)
+
+
+def container(emit: Emit) -> None:
+    """Memory of the container, which is the host's."""
+    asked = options()
+    limit, free = container_memory()
+    target = min(int(asked["share"] * min(limit, free)), asked["most"])
+
+    def take(count: int) -> mmap.mmap:
+        if container_memory()[1] < (1 - asked["share"]) * free / 2:
+            raise MemoryError("others took the rest of what was free")
+        taken = mmap.mmap(-1, count)
+        for page in range(0, count, mmap.PAGESIZE):
+            taken[page] = 1
+        return taken
+
+    pressure(
+        "container",
+        target,
+        take,
+        lambda: None,
+        # What this process does not have is free, as far as it is concerned.
+        lambda: limit - resident(os.getpid()),
+        emit,
+        {"total_bytes": limit, "free_bytes": free},
+    )
+
+
+def ask(name: str, asked: dict[str, Any], emit: Emit) -> None:
+    """Memory of all devices of the backend that a framework has."""
+    framework = FRAMEWORKS[name](asked["kinds"], asked["imports"])
+    devices = chosen(framework.devices(), asked["wanted"])
+    emit(devices=[device.id for device in devices])
+    for device in devices:
+        share, most = options()["share"], options()["most"]
+        available = framework.free(device) or device.memory
+        if device.is_host:
+            # The host's memory, whatever the device says that it has.
+            available = min(available or most_memory(), most_memory(), most)
+        if not available:
+            continue
+        framework_free: Callable[[], int | None] = lambda: framework.free(device)  # noqa: B023, E731
+        try:
+            kept = framework.fill(device, 1 << 20)
+        except Exception as error:
+            emit(subject=f"{name} {device.id}", state="failed", message=first_line(error))
+            continue
+        if kept is None:
+            continue
+        pressure(
+            f"{name} {device.id}",
+            int(share * available),
+            lambda count: framework.fill(device, count),  # noqa: B023
+            lambda: framework.release(device),  # noqa: B023
+            framework_free,
+            emit,
+            {"total_bytes": device.memory},
+        )
+
+
+def main() -> None:
+    """The container first, then the devices of each framework."""
+    asked = options()
+    began = time.monotonic()
+    ended = run(container, asked["seconds"], most_memory())
+    for answer in ended.answers:
+        report(**answer)
+    if ended.why:
+        report("container", "failed", f"taking memory {ended.account}", time.monotonic() - began)
+    for name, seconds, ended in each(FRAMEWORKS, ask):
+        for answer in ended.answers:
+            if "subject" in answer:
+                report(**answer)
+        if ended.why:
+            report(name, "failed", f"taking memory with it {ended.account}", seconds)
+
+
+if __name__ == "__main__":
+    main()
