@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from buildmatrix.text import printable
 
@@ -38,6 +39,13 @@ class BuildmatrixError(Exception):
         self.message = message
         #: The log file that holds the details, where there is one.
         self.log = log
+
+    def saying(self, message: str) -> Self:
+        """The same error with another text."""
+        # Classes of errors have parameters of their own; so no new one is made of a message alone.
+        same = type(self).__new__(type(self), message)
+        same.__dict__.update(self.__dict__, message=message)
+        return same
 
 
 class UsageError(BuildmatrixError):

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from buildmatrix.locks.model import Lock
 from buildmatrix.locks.resolve import lock_targets
 from buildmatrix.locks.status import staleness
+from buildmatrix.locks.uv import Uv
 from buildmatrix.progress import Silent
+from buildmatrix.spec.bare import bare_spec
 from buildmatrix.spec.model import Base, Policy, Spec, Target, User
 
 pytestmark = pytest.mark.network
@@ -89,3 +94,33 @@ def test_only_wheels_for_the_targets_python_and_platform_are_locked(tmp_path: Pa
     for wheel in numpy.wheels:
         assert "cp312-cp312-manylinux" in wheel.filename
         assert wheel.filename.endswith("x86_64.whl")
+
+
+def test_targets_that_ask_the_same_are_resolved_once_and_have_equal_locks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "base.in").write_text("onnxruntime\nidna\n")
+    calls: list[str] = []
+    run = Uv.run
+
+    def counted(uv: Uv, arguments: Sequence[str], *others: Any) -> Any:
+        calls.append(next(part for part in arguments if part.startswith("--python-version")))
+        return run(uv, arguments, *others)
+
+    monkeypatch.setattr(Uv, "run", counted)
+    pythons = {"a": "3.12", "b": "3.13", "c": "3.12", "d": "3.13"}
+    target = cpu_target(("base.in",))
+    targets = [
+        replace(target, id=f"cpu-{name}", variant=name, python=python, lock=f"{name}.toml")
+        for name, python in pythons.items()
+    ]
+    spec = replace(bare_spec(*targets), path=tmp_path / "buildmatrix.toml")
+    locks = lock_targets(spec, targets, upgrade=False, offline=False, progress=Silent(), jobs=2)
+    assert all(isinstance(lock, Lock) for lock in locks.values()), locks
+    # Of each question: the graph, and the lock with its hashes.
+    assert sorted(calls) == ["--python-version=3.12"] * 2 + ["--python-version=3.13"] * 2
+    assert not any(staleness(spec, target) for target in targets)
+    texts = [(tmp_path / target.lock).read_text() for target in targets]
+    assert texts[2] == texts[0].replace('"cpu-a"', '"cpu-c"')
+    assert texts[3] == texts[1].replace('"cpu-b"', '"cpu-d"')
+    assert "onnxruntime" in texts[0]

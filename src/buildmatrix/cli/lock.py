@@ -81,11 +81,13 @@ def command(
             jobs=jobs,
         )
     failures = {id: r for id, r in results.items() if isinstance(r, BuildmatrixError)}
+    failed_by_message: dict[str, list[str]] = {}
+    for id, failure in failures.items():
+        failed_by_message.setdefault(failure.message.removeprefix(f"{id}: "), []).append(id)
+    for message, ids in failed_by_message.items():
+        complain(f"{', '.join(ids)}: {message}")
     for target in targets:
-        if target.id in failures:
-            message = failures[target.id].message.removeprefix(f"{target.id}: ")
-            complain(f"{target.id}: {message}")
-        elif not settings.quiet:
+        if target.id not in failures and not settings.quiet:
             state = "locked" if target.id in results else "current"
             say(f"{target.id}: {state} {target.lock}")
     if not settings.quiet:

@@ -1,4 +1,4 @@
-"""Resolving: one lock per target, by `uv pip compile`, targets side by side."""
+"""Resolving: one lock per target, by `uv pip compile`, distinct questions side by side."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ import os
 import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from packaging.utils import canonicalize_name
-
 from buildmatrix import toml
-from buildmatrix.errors import BuildmatrixError, SpecError, UndecidedError
+from buildmatrix.errors import BuildmatrixError, UndecidedError
 from buildmatrix.files import write_changed
 from buildmatrix.locks.compile import TWINS, Compiler
 from buildmatrix.locks.graph import ResolvedNode
-from buildmatrix.locks.inputs import input_values
 from buildmatrix.locks.lines import RequirementLine
 from buildmatrix.locks.model import Lock
 from buildmatrix.locks.plan import (
@@ -29,9 +27,9 @@ from buildmatrix.locks.plan import (
 from buildmatrix.locks.platform import marker_environment
 from buildmatrix.locks.pylock_reader import read_lock
 from buildmatrix.locks.pylock_writer import Origin, document
+from buildmatrix.locks.question import Question, question, shared
 from buildmatrix.locks.requirement_set import applies
 from buildmatrix.locks.status import staleness
-from buildmatrix.locks.target_requirements import read_target_requirements
 from buildmatrix.locks.uv import Uv, find_uv
 from buildmatrix.progress import Progress
 from buildmatrix.scratch import scratch
@@ -53,58 +51,96 @@ def lock_targets(
     progress: Progress,
     jobs: int,
 ) -> Mapping[str, Lock | BuildmatrixError]:
-    """Bring the locks of `targets` up to date, `jobs` at a time; target → its lock or its error.
+    """Bring the locks of `targets` up to date; target → its lock or its error.
 
     A lock that fits its inputs is only read. One that does not is resolved again, and keeps the
     versions that it has wherever they still fit: `upgrade` gives up those of all distributions
-    (True) or of the named ones. `offline` resolves from uv's cache alone. One target's error
-    stops no other.
+    (True) or of the named ones. `offline` resolves from uv's cache alone. Targets that ask the same
+    share one resolution, and `jobs` of these run at a time. One resolution's error stops no other.
     """
-
-    def work(target: Target) -> Lock | BuildmatrixError:
+    results: dict[str, Lock | BuildmatrixError] = {}
+    questions: list[Question] = []
+    for target in targets:
         try:
             if not upgrade and staleness(spec, target) is None:
-                return read_lock(spec.root / target.lock)
-            flags = _flags(upgrade, offline)
-            return _lock(
-                find_uv(), spec, target, _kept_versions(spec, target, upgrade), flags, progress
-            )
+                results[target.id] = read_lock(spec.root / target.lock)
+            else:
+                questions.append(question(spec.root, target, upgrade))
         except BuildmatrixError as error:
-            return error
+            results[target.id] = error
+    flags = _flags(upgrade, offline)
 
-    locks = side_by_side(work, targets, jobs, "lock")
-    return {target.id: lock for target, lock in zip(targets, locks, strict=True)}
+    def work(group: Sequence[Question]) -> Mapping[str, Lock | BuildmatrixError]:
+        return _lock(spec.root, group, flags, progress)
+
+    for answers in side_by_side(work, shared(questions), jobs, "lock"):
+        results.update(answers)
+    return {target.id: results[target.id] for target in targets}
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """One resolution: what is in the locks of all targets that asked for it."""
+
+    uv: str
+    #: uv's lock, in the format of PEP 751.
+    body: str
+    origins: Mapping[str, Origin]
 
 
 def _lock(
-    uv: Uv,
-    spec: Spec,
-    target: Target,
-    preferred: Mapping[str, str],
-    flags: Sequence[str],
-    progress: Progress,
-) -> Lock:
-    requirements = read_target_requirements(spec.root, target)
-    inputs = input_values(spec.root, target, requirements)
+    root: Path, group: Sequence[Question], flags: Sequence[str], progress: Progress
+) -> Mapping[str, Lock | BuildmatrixError]:
+    """Resolve once for targets that ask the same, and write the lock of each."""
+    first, *others = group
+    for other in others:
+        progress.step(other.target.id, f"lock: shares the resolution of {first.target.id}")
+    try:
+        answer = _resolve(find_uv(), root, first, flags, progress)
+    except BuildmatrixError as error:
+        return {item.target.id: _named(error, first.target, item.target) for item in group}
+    return {item.target.id: _written(root, item, answer) for item in group}
+
+
+def _resolve(
+    uv: Uv, root: Path, question: Question, flags: Sequence[str], progress: Progress
+) -> _Answer:
+    target, requirements = question.target, question.requirements
     environment = marker_environment(target)
     lines = [line for line in requirements.lines if applies(line, environment)]
     limits = [line for line in requirements.constraints if applies(line, environment)]
     with scratch("lock") as folder:
-        compiler = Compiler(uv, spec.root, target, folder, flags, requirements.options)
-        plan, graph = settle(compiler, target, first_plan(target, lines), preferred, progress)
+        compiler = Compiler(uv, root, target, folder, flags, requirements.options)
+        first = first_plan(target, lines)
+        plan, graph = settle(compiler, target, first, question.preferred, progress)
         progress.step(target.id, "lock: collecting hashes")
         body = compiler.pylock(plan, graph)
     check_indexes(target, graph)
     _check_hashes(target, body, [line for line in (*lines, *limits) if line.hashes])
     origins = {
-        name: Origin(
-            node.index, tuple(sorted(set(_askers(node, node.via, plan, lines, spec.root))))
-        )
+        name: Origin(node.index, tuple(sorted(set(_askers(node, node.via, plan, lines, root)))))
         for name, node in graph.items()
     }
-    path = spec.root / target.lock
-    write_changed(path, document(body, target.id, uv.version, inputs, origins).encode())
-    return read_lock(path)
+    return _Answer(uv.version, body, origins)
+
+
+def _written(root: Path, question: Question, answer: _Answer) -> Lock | BuildmatrixError:
+    target = question.target
+    path = root / target.lock
+    text = document(answer.body, target.id, answer.uv, question.inputs, answer.origins)
+    try:
+        write_changed(path, text.encode())
+        return read_lock(path)
+    except BuildmatrixError as error:
+        return error
+
+
+def _named(error: BuildmatrixError, resolved: Target, target: Target) -> BuildmatrixError:
+    """The error of a resolution that was made for `resolved`, as `target` has it."""
+    text = error.message.removeprefix(f"{resolved.id}: ")
+    if target is resolved or text == error.message:
+        return error
+    return error.saying(f"{target.id}: {text}")
 
 
 def settle(
@@ -182,22 +218,6 @@ def _askers(
             yield from places or [file]
         else:
             yield asker
-
-
-def _kept_versions(spec: Spec, target: Target, upgrade: bool | Sequence[str]) -> Mapping[str, str]:
-    """Versions of the present lock that a new resolution should keep where it can."""
-    if upgrade is True:
-        return {}
-    try:
-        lock = read_lock(spec.root / target.lock)
-    except SpecError:
-        return {}  # No lock yet, or a broken one: it is about to be replaced.
-    given_up = {canonicalize_name(name) for name in upgrade or ()}
-    return {
-        package.name: package.version
-        for package in lock.packages
-        if package.version and package.name not in given_up
-    }
 
 
 def _flags(upgrade: bool | Sequence[str], offline: bool) -> list[str]:
