@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from buildmatrix import toml
+from buildmatrix.catalogue.format.machines import HostCheck
 from buildmatrix.catalogue.format.tables import SCHEMA, DataFile, entries
 from buildmatrix.catalogue.model import Replacement, ReplacementAction
 from buildmatrix.elf.marks import MARKS
@@ -31,6 +32,7 @@ _ACTIONS: Mapping[str, ReplacementAction] = {
 }
 #: One step of a path in a message of msgspec: `.libraries`, `[0]`; `[...]` is any key of a table.
 _STEP = re.compile(r"\.([A-Za-z0-9_-]+)|\[(\d+)\]")
+_CHECK_ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _WILDCARD = re.compile(r"[*?\[]")
 _UNKNOWN_FIELD = re.compile(r"unknown field `([^`]+)`")
 _FORMAT = "docs/catalogue.md lists what each table may hold"
@@ -128,6 +130,8 @@ def _complaints(file: DataFile) -> Iterator[tuple[Place, str]]:
             if not path.startswith(("/proc/", "/sys/")) or "**" in path:
                 message = f"[[hosts]] has the file {path!r}; write one below /proc or /sys"
                 yield ("hosts", number, "product-files"), message
+    for number, check in enumerate(file.checks):
+        yield from ((("checks", number, key), text) for key, text in _bad_check(check))
     for number, promise in enumerate(file.variant_features):
         for pattern, meaning in promise.values.items():
             place = ("variant-features", number, "values")
@@ -171,6 +175,26 @@ def _complaints(file: DataFile) -> Iterator[tuple[Place, str]]:
                     f"[[distributions]] has the replacement {text!r}; write `use NAME`, `remove`, "
                     "`index NAME` or `keep`, and behind a `;` what else is to be said",
                 )
+
+
+def _bad_check(check: HostCheck) -> Iterator[tuple[str, str]]:
+    """What a check of a machine cannot be: key, and what is wrong with it."""
+    if not _CHECK_ID.fullmatch(check.id):
+        yield "id", f"[[checks]] has the id {check.id!r}; write small letters, digits and dashes"
+    for key, paths in (("files", check.files), ("when", check.when)):
+        for path in paths:
+            if not path.startswith(("/", "{device}/")) or "**" in path or "/../" in path:
+                yield key, f"[[checks]] has the file {path!r}; write an absolute path without `**`"
+    if bool(check.files) == (check.reads == "log"):
+        yield "files", f"[[checks]] {check.id} reads files, or the log, and not both"
+    if (check.whole is not None) != (check.over == "share"):
+        yield "whole", f"[[checks]] {check.id} has a whole where it measures a share alone"
+    for key, pattern in (("pattern", check.pattern), ("whole", check.whole)):
+        if pattern is not None:
+            complaints = [text for _, text in _bad_pattern(("checks", 0, key), pattern)]
+            yield from ((key, text) for text in complaints)
+            if not complaints and not re.compile(pattern).groups:
+                yield key, f"[[checks]] has {pattern!r}, which needs a group"
 
 
 def _versions(file: DataFile) -> Iterator[tuple[str, int, str]]:

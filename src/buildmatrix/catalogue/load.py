@@ -16,7 +16,13 @@ from typing import Generic, Protocol, TypeVar
 from buildmatrix.catalogue.datafile import read, read_file
 from buildmatrix.catalogue.format.artifacts import ArtifactEntry, CacheEntry, Framework
 from buildmatrix.catalogue.format.entry import Basis, CatalogueEntry
-from buildmatrix.catalogue.format.machines import FrameworkDevices, Host, NodeLabel, Product
+from buildmatrix.catalogue.format.machines import (
+    FrameworkDevices,
+    Host,
+    HostCheck,
+    NodeLabel,
+    Product,
+)
 from buildmatrix.catalogue.format.names import (
     DeviceCodeEntry,
     DistributionEntry,
@@ -112,6 +118,7 @@ class Catalogue:
     tools: GlobIndex[Owned[ToolEntry]]
     exceptions: Sequence[Owned[ExceptionRule]]
     hosts: Sequence[Owned[Host]]
+    checks: Sequence[Owned[HostCheck]]
     framework_devices: Sequence[Owned[FrameworkDevices]]
     caches: Sequence[Owned[CacheEntry]]
     #: By their names as `names.product_words` has them.
@@ -199,6 +206,7 @@ def catalogue(named: Mapping[str, DataFile]) -> Catalogue:
         tools=_index(files, lambda file: file.tools, _names),
         exceptions=_sequence(files, lambda file: file.exceptions),
         hosts=_sequence(files, lambda file: file.hosts),
+        checks=_sequence(files, lambda file: file.checks),
         framework_devices=_sequence(files, lambda file: file.framework_devices),
         caches=_sequence(files, lambda file: file.caches),
         redistribution=_sequence(files, lambda file: file.redistribution),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Generator
 from functools import partial
 from typing import TYPE_CHECKING
@@ -13,10 +14,18 @@ from buildmatrix.cli.options import CommandSettings, format_option, load, option
 from buildmatrix.cli.output import write_document
 from buildmatrix.cli.workspace import workspace
 from buildmatrix.engines.choice import DOCKER, OCI
-from buildmatrix.errors import EXIT_OK, ComponentError, SpecError, UndecidedError, most_severe
+from buildmatrix.errors import (
+    EXIT_FINDINGS,
+    EXIT_OK,
+    ComponentError,
+    SpecError,
+    UndecidedError,
+    most_severe,
+)
 from buildmatrix.reports.formats import DOCTOR, names
 
 if TYPE_CHECKING:
+    from buildmatrix.commands.doctor.node import Node, Sample
     from buildmatrix.reports.doctor.model import Diagnosis, DoctorLine, State
     from buildmatrix.spec.model import Spec
 
@@ -29,12 +38,20 @@ _CODES: dict[State, int] = {
 }
 
 
+#: The same for the checks of the node and a process, with --strict.
+_STRICT: dict[State, int] = {
+    "partly": EXIT_FINDINGS,
+    "unknown": UndecidedError.exit_code,
+}
+
+
 def _lines(
-    settings: CommandSettings, builder: str | None, offline: bool
+    settings: CommandSettings, builder: str | None, offline: bool, interval: float
 ) -> Generator[DoctorLine, None, Callable[[Collection[DoctorLine]], Diagnosis]]:
     """Each thing that is checked, as soon as it is known; then what makes a document of them."""
     from buildmatrix.commands.doctor import examine
     from buildmatrix.commands.doctor.machine import MachineFiles
+    from buildmatrix.commands.doctor.node import lines as node_lines
     from buildmatrix.locks.machine_indexes import default_indexes
     from buildmatrix.reports.doctor.model import DoctorLine
     from buildmatrix.spec.paths import read_data_files
@@ -46,6 +63,10 @@ def _lines(
 
     line, catalogue = examine.catalogue_line(lambda: read_data_files(settings.file))
     yield line
+
+    machine = MachineFiles()
+    node = examine.node(machine, catalogue)
+    before = node.sample(time.monotonic()) if interval else None
 
     def specification() -> Spec | None:
         return load(settings) if settings.file.exists() else None
@@ -70,17 +91,72 @@ def _lines(
         yield from examine.index_lines(urls)
 
     wanted = {target.backend for target in spec.targets} if spec else set()
-    machine = MachineFiles()
     yield from examine.device_lines(machine, catalogue, wanted, facilities)
-    return partial(examine.diagnosis, machine, catalogue, facilities)
+    checks = tuple(node.checks(_second(node, before, interval)))
+    yield from node_lines(checks)
+    return partial(examine.diagnosis, machine, catalogue, facilities, checks=checks)
+
+
+def _second(node: Node, before: Sample | None, interval: float) -> tuple[Sample, Sample] | None:
+    """Both samples, when at least `interval` seconds have passed since the first."""
+    if before is None:
+        return None
+    time.sleep(max(0.0, before.moment + interval - time.monotonic()))
+    return before, node.sample(time.monotonic())
+
+
+def _process(
+    settings: CommandSettings, pid: int
+) -> Generator[DoctorLine, None, Callable[[Collection[DoctorLine]], Diagnosis]]:
+    """What one process has mapped, and nothing else."""
+    from buildmatrix.commands.doctor import examine, process
+    from buildmatrix.commands.doctor.machine import MachineFiles
+    from buildmatrix.spec.paths import read_data_files
+
+    line, catalogue = examine.catalogue_line(lambda: read_data_files(settings.file))
+    if line.state != "ok":
+        yield line
+    machine = MachineFiles()
+    seen = process.examine(pid, catalogue, machine)
+    yield from process.lines(seen)
+    return partial(examine.diagnosis, machine, catalogue, None, process=seen)
 
 
 @click.command("doctor", short_help="Show what this machine can do.")
 @option("--builder", metavar="NAME", help="A buildx builder to check instead of the daemon's.")
 @option("--offline", is_flag=True, help="Do not contact package indexes.")
+@option(
+    "--process",
+    "pid",
+    type=click.IntRange(min=1),
+    metavar="PID",
+    help="Show only which vendors' libraries a process has mapped.",
+)
+@option(
+    "--interval",
+    type=click.FloatRange(0, 60),
+    default=1.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time between two looks at counters; 0: do not look at them.",
+)
+@option(
+    "--strict",
+    is_flag=True,
+    help="Fail where a check of the machine is `partly` (1) or `unknown` (3).",
+)
 @format_option("format_", names(DOCTOR), "json has what `node-classes` reads of a machine.")
 @click.pass_obj
-def command(settings: CommandSettings, /, builder: str | None, offline: bool, format_: str) -> int:
+def command(
+    settings: CommandSettings,
+    /,
+    builder: str | None,
+    offline: bool,
+    pid: int | None,
+    interval: float,
+    strict: bool,
+    format_: str,
+) -> int:
     """Show what this machine can do, and what to install where it cannot.
 
     No program of a vendor is run: devices and drivers are read from the machine's files. A device
@@ -89,7 +165,10 @@ def command(settings: CommandSettings, /, builder: str | None, offline: bool, fo
     from buildmatrix.reports.doctor.table import line as printed
 
     lines = []
-    checking = _lines(settings, builder or None, offline)
+    if pid is None:
+        checking = _lines(settings, builder or None, offline, interval)
+    else:
+        checking = _process(settings, pid)
     while True:
         try:
             line = next(checking)
@@ -102,4 +181,15 @@ def command(settings: CommandSettings, /, builder: str | None, offline: bool, fo
             say(printed(line))
     if format_ != DOCTOR[0].name:
         write_document(DOCTOR, document(lines), [(format_, None)], None)
-    return most_severe([EXIT_OK, *(_CODES.get(line.state, EXIT_OK) for line in lines)])
+    return most_severe([EXIT_OK, *(_code(line, strict) for line in lines)])
+
+
+def _code(line: DoctorLine, strict: bool) -> int:
+    """What a line says about the exit code."""
+    kind = line.subject.partition(" ")[0]
+    if kind not in ("node", "library", "process"):
+        return _CODES.get(line.state, EXIT_OK)
+    if kind == "process" and line.state == "unknown":
+        # Nothing else was asked for.
+        return UndecidedError.exit_code
+    return _STRICT.get(line.state, EXIT_OK) if strict else EXIT_OK

@@ -171,6 +171,7 @@ VERIFY = (
 DOCTOR = (
     Format("table", "doctor.table:render", LINES),
     Format("json", _JSON, JSON),
+    Format("prometheus", "doctor.prometheus:render", LINES),
 )
 #: Of a `reports.node_classes.model.NodeClassCheck`.
 NODE_CLASSES = (

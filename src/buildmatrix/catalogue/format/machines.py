@@ -33,6 +33,58 @@ class Host(CatalogueEntry, frozen=True):
     #: first group is the name of the device in them.
     product_files: tuple[str, ...] = ()
     product: str = r"(\S.*)"
+    #: Globs of names of devices in sysfs that are this vendor's without being on the PCI bus: parts
+    #: that a device is divided into.
+    platform_devices: tuple[str, ...] = ()
+
+
+#: What a check reads: what stands in files, that files of such names are there, or the kernel's
+#: log.
+Reading = Literal["content", "name", "log"]
+#: One value, its growth per second, or the share (percent) of its growth in that of a whole.
+Measuring = Literal["once", "second", "share"]
+
+
+class HostCheck(CatalogueEntry, frozen=True, kw_only=True):
+    """A check of a machine: what is read, what is right, and what to do where it is not.
+
+    Each file that a glob of `files` matches is one measure. A check of a vendor's backend counts
+    where its devices are.
+    """
+
+    id: str
+    #: What is measured, for a person.
+    title: str
+    #: Globs; `{device}` is the folder in sysfs of each device of the backend (of a backend without
+    #: a vendor: of every accelerator) on the PCI bus.
+    files: tuple[str, ...] = ()
+    reads: Reading = "content"
+    #: Regular expression whose first group is the value; a file that it does not match says
+    #: nothing. In the log a group `device` says which one a line is about.
+    pattern: str = r"\A\s*(\S[^\n]*?)\s*\Z"
+    over: Measuring = "once"
+    #: Of a share: regular expression whose first group has the numbers that make the whole.
+    whole: str | None = None
+    scale: float = 1
+    unit: str = ""
+    #: What is right: numbers, globs of values, or how a value relates to that of another file
+    #: (`{folder}` and `{stem}`, the name up to its last `_`, are those of the file that was read).
+    #: Nothing of these: whatever is there; of a log, nothing.
+    least: float | None = None
+    most: float | None = None
+    good: tuple[str, ...] = ()
+    against: str | None = None
+    relation: Literal["equal", "at-least", "below"] = "equal"
+    #: What values mean.
+    meanings: dict[str, str] = {}
+    #: What it is where that does not hold, and where none of the files is there.
+    state: Literal["low", "partly"] = "partly"
+    absent: Literal["none", "low", "partly"] = "none"
+    #: Globs of which each must match something, else the check does not count.
+    when: tuple[str, ...] = ()
+    #: Whether it counts only where there is an accelerator.
+    needs_devices: bool = False
+    remedy: str
 
 
 class FrameworkDevices(CatalogueEntry, frozen=True):

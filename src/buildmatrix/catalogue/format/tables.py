@@ -16,7 +16,13 @@ from buildmatrix.catalogue.format.building import (
     WheelOrigin,
 )
 from buildmatrix.catalogue.format.entry import CatalogueEntry
-from buildmatrix.catalogue.format.machines import FrameworkDevices, Host, NodeLabel, Product
+from buildmatrix.catalogue.format.machines import (
+    FrameworkDevices,
+    Host,
+    HostCheck,
+    NodeLabel,
+    Product,
+)
 from buildmatrix.catalogue.format.names import (
     CondaPackageEntry,
     DeviceCodeEntry,
@@ -87,6 +93,7 @@ class DataFile(
     indexes: tuple[Route, ...] = ()
     exceptions: tuple[ExceptionRule, ...] = ()
     hosts: tuple[Host, ...] = ()
+    checks: tuple[HostCheck, ...] = ()
     framework_devices: tuple[FrameworkDevices, ...] = ()
     caches: tuple[CacheEntry, ...] = ()
     build: tuple[BuildPart, ...] = ()

@@ -11,9 +11,17 @@ from buildmatrix.catalogue.format.machines import Host
 from buildmatrix.catalogue.load import Catalogue, load
 from buildmatrix.commands.doctor.checks import absent, devices, disk
 from buildmatrix.commands.doctor.machine import MachineFacts, MachineFiles, look
+from buildmatrix.commands.doctor.node import Node
 from buildmatrix.engines.model import Engine, Facilities
 from buildmatrix.errors import BuildmatrixError, ComponentError, SpecError
-from buildmatrix.reports.doctor.model import Diagnosis, DoctorLine, HostDevices, State
+from buildmatrix.reports.doctor.model import (
+    Diagnosis,
+    DoctorLine,
+    HostDevices,
+    NodeCheck,
+    ProcessLibraries,
+    State,
+)
 from buildmatrix.spec.model import Spec
 
 #: A project that every index may be asked for: the answer "not here" is an answer, too.
@@ -137,6 +145,9 @@ def diagnosis(
     catalogue: Catalogue,
     facilities: Facilities | None,
     lines: Collection[DoctorLine],
+    *,
+    checks: Collection[NodeCheck] | None = None,
+    process: ProcessLibraries | None = None,
 ) -> Diagnosis:
     """All that was checked, with what programs want to know of the machine."""
     return Diagnosis(
@@ -156,7 +167,20 @@ def diagnosis(
             for facts in seen
             if facts.anything
         ),
+        node=tuple(checks) if checks is not None else None,
+        process=process,
     )
+
+
+def node(machine: MachineFiles, catalogue: Catalogue) -> Node:
+    """The machine as its checks see it, with the devices that drivers have on the PCI bus."""
+    devices: dict[str, list[str]] = {}
+    for owned in catalogue.hosts:
+        folders = machine.pci_devices(owned.entry.modules)
+        if folders or look(machine, owned.backend, owned.entry, ()).nodes:
+            present = devices.setdefault(owned.backend, [])
+            present += [folder for folder in folders if folder not in present]
+    return Node(machine, catalogue, devices)
 
 
 def _seen(

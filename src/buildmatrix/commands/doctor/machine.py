@@ -7,19 +7,33 @@ the specification of the container device interface (cncf-tags/container-device-
 
 from __future__ import annotations
 
+import glob
 import os
 import re
+import stat
+import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
 from buildmatrix.catalogue.format.machines import Host
+from buildmatrix.catalogue.names import matches_any
 from buildmatrix.parsing import natural
 
 #: Bytes of a file that are read, and nodes and files of one pattern that are looked at.
 LARGEST = 1 << 20
-MOST = 512
+MOST = 4096
+
+#: Bytes and seconds of the kernel's log that are read: its buffer is smaller than that.
+LOG_BYTES = 16 << 20
+LOG_SECONDS = 2.0
+#: Where the kernel's log is, the first one that can be read counts: the buffer since the start of
+#: the machine, and what a log daemon writes.
+LOGS = ("/dev/kmsg", "/var/log/kern.log", "/var/log/messages")
+#: Bytes of one record of /dev/kmsg, which is read as a whole or not at all.
+_RECORD = 1 << 16
+_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi")
 #: `kind: vendor.com/class` of a CDI specification, in YAML or JSON: a key of the outermost table.
@@ -31,6 +45,17 @@ _KIND = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
+class KernelLog:
+    """What could be read of the kernel's log."""
+
+    text: str = ""
+    #: Which file it is; empty where none can be read.
+    path: str = ""
+    #: What was not read, and why: files, or the rest of the log.
+    unread: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class MachineFiles:
     """The files of a machine, below a folder that stands for its root."""
 
@@ -38,22 +63,85 @@ class MachineFiles:
 
     def nodes(self, pattern: str) -> tuple[str, ...]:
         """The paths that match a glob of absolute paths, in the order of their numbers."""
-        paths = islice(self.root.glob(pattern.lstrip("/")), MOST)
         # Docker makes a folder where a node that it was to hand in is not there.
-        nodes = (f"/{path.relative_to(self.root)}" for path in paths if not path.is_dir())
-        return tuple(sorted(nodes, key=natural))
+        return tuple(path for path in self._matching(pattern) if not self._at(path).is_dir())
 
     def devices(self, path: str) -> tuple[str, ...]:
         """A node, or the nodes of a folder, as `docker run --device` takes either."""
         return self.nodes(path) or self.nodes(f"{path}/*")
 
-    def text(self, path: str) -> str | None:
-        """The content of a file; None where there is none that can be read."""
+    def matching(self, pattern: str) -> bool:
+        """Whether anything matches a glob."""
+        return bool(self._matching(pattern))
+
+    def pci_devices(self, modules: Collection[str]) -> tuple[str, ...]:
+        """The folders in sysfs of what drivers of these kernel modules have on the PCI bus."""
+        addresses = dict.fromkeys(
+            address
+            for module in modules
+            for folder in (f"/sys/module/{module}/drivers/pci:*", f"/sys/bus/pci/drivers/{module}")
+            for path in self._matching(f"{folder}/*:*:*.*")
+            if _ADDRESS.fullmatch(address := path.rpartition("/")[2])
+        )
+        return tuple(f"/sys/bus/pci/devices/{address}" for address in addresses)
+
+    def _matching(self, pattern: str) -> list[str]:
+        # What `Path.glob` does about folders that cannot be read differs between Pythons.
+        paths = glob.iglob(pattern.lstrip("/"), root_dir=self.root)  # noqa: PTH207
+        return sorted((f"/{path}" for path in islice(paths, MOST)), key=natural)
+
+    def text(self, path: str, most: int = LARGEST) -> str | None:
+        """The content of a file; None where there is none that can be read.
+
+        What is no file of bytes (a pipe, a device) is none: to read it may never end.
+        """
         try:
-            with self._at(path).open("rb") as file:
-                return file.read(LARGEST).decode("utf-8", "replace")
-        except OSError:
+            descriptor = os.open(self._at(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            with os.fdopen(descriptor, "rb") as file:
+                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    return None
+                return file.read(most).decode("utf-8", "replace")
+        except (OSError, ValueError):
             return None
+
+    def kernel_log(self) -> KernelLog:
+        """The kernel's log, as far as this user may read it."""
+        closed = []
+        for path in LOGS:
+            try:
+                text, whole = self._log(path)
+            except OSError as error:
+                closed.append(f"{path}: {error.strerror or 'not readable'}")
+            else:
+                return KernelLog(text, path, "" if whole else f"only a part of {path} was read")
+        return KernelLog(unread="; ".join(closed))
+
+    def _log(self, path: str) -> tuple[str, bool]:
+        """The text of a log, and whether that is all of it; of a file its end is read."""
+        descriptor = os.open(self._at(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            status = os.fstat(descriptor)
+            if stat.S_ISREG(status.st_mode) and status.st_size > LOG_BYTES:
+                os.lseek(descriptor, -LOG_BYTES, os.SEEK_END)
+            elif not (stat.S_ISREG(status.st_mode) or stat.S_ISCHR(status.st_mode)):
+                raise OSError(0, "no log")
+            pieces: list[bytes] = []
+            size, until = 0, time.monotonic() + LOG_SECONDS
+            while size < LOG_BYTES and time.monotonic() < until:
+                try:
+                    piece = os.read(descriptor, _RECORD)
+                except BrokenPipeError:
+                    # Records were written over while we read.
+                    continue
+                except BlockingIOError:
+                    piece = b""
+                if not piece:
+                    return b"".join(pieces).decode("utf-8", "replace"), status.st_size <= LOG_BYTES
+                pieces.append(piece)
+                size += len(piece)
+            return b"".join(pieces).decode("utf-8", "replace"), False
+        finally:
+            os.close(descriptor)
 
     def link(self, path: str) -> str | None:
         """The last component of what a link leads to."""
@@ -160,7 +248,10 @@ def _is_of(machine: MachineFiles, node: str, host: Host) -> bool:
     if host.pci_vendor is None or host.sysfs is None:
         return True
     vendor = machine.text(f"{host.sysfs}/{node.rpartition('/')[2]}/device/vendor") or ""
-    return vendor.strip().lower() == host.pci_vendor.lower()
+    if vendor.strip().lower() == host.pci_vendor.lower():
+        return True
+    name = machine.link(f"{host.sysfs}/{node.rpartition('/')[2]}/device")
+    return name is not None and matches_any(host.platform_devices, name)
 
 
 def _driver(

@@ -1,0 +1,340 @@
+"""The checks of the catalogue, held against a machine: what was read → what is said of it.
+
+No vendor is named here: which files are read, what is right in them and what to do otherwise are
+data (`catalogue.format.machines.HostCheck`).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from glob import escape
+
+from buildmatrix.catalogue.format.machines import HostCheck
+from buildmatrix.catalogue.load import Catalogue, Owned
+from buildmatrix.catalogue.names import matches_any
+from buildmatrix.commands.doctor.machine import KernelLog, MachineFiles
+from buildmatrix.reports.doctor.model import DoctorLine, Measure, NodeCheck, State
+
+#: Measures in one line, and kinds of error of a log that are kept.
+_SHOWN = 4
+_KINDS = 200
+#: What /dev/kmsg writes before a message: priority, number, microseconds, flags.
+_PREFIX = re.compile(r"\d+,\d+,\d+,[^;]*;")
+_NOT_MEASURED = "not measured, as --interval is 0"
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What files with counters said at one moment; seconds of a clock that only goes forward."""
+
+    moment: float
+    texts: Mapping[str, str]
+
+
+class _UnreadError(Exception):
+    """Something that is there could not be read, or makes no sense; the text says what."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A machine, and which accelerators are in it: backend → folders of its devices in sysfs."""
+
+    machine: MachineFiles
+    catalogue: Catalogue
+    devices: Mapping[str, Sequence[str]]
+
+    @cached_property
+    def log(self) -> KernelLog:
+        """The kernel's log, read when the first check asks for it."""
+        return self.machine.kernel_log()
+
+    def sample(self, moment: float) -> Sample:
+        """What the files with counters say now."""
+        paths = dict.fromkeys(
+            path
+            for owned in self.catalogue.checks
+            if owned.entry.over != "once" and self._counts(owned)
+            for path in self.files(owned)
+        )
+        texts = {path: self.machine.text(path) for path in paths}
+        return Sample(moment, {path: text for path, text in texts.items() if text is not None})
+
+    def checks(self, samples: tuple[Sample, Sample] | None) -> Iterator[NodeCheck]:
+        """What each check says that counts on this machine; counters need two `samples`."""
+        for owned in self.catalogue.checks:
+            if self._counts(owned):
+                yield self._checked(owned, samples)
+
+    def files(self, owned: Owned[HostCheck]) -> list[str]:
+        """The files that a check reads here."""
+        return [
+            path for pattern in self._patterns(owned, owned.entry.files)
+            for path in self.machine.nodes(pattern)
+        ]  # fmt: skip
+
+    def _patterns(self, owned: Owned[HostCheck], paths: Collection[str]) -> Iterator[str]:
+        for path in paths:
+            if "{device}" not in path:
+                yield path
+                continue
+            for backend, folders in self.devices.items():
+                if owned.vendor is None or owned.backend == backend:
+                    yield from (path.replace("{device}", escape(folder)) for folder in folders)
+
+    def _counts(self, owned: Owned[HostCheck]) -> bool:
+        check = owned.entry
+        if owned.vendor is not None and owned.backend not in self.devices:
+            return False
+        if check.needs_devices and not self.devices:
+            return False
+        return all(
+            any(map(self.machine.matching, self._patterns(owned, [path]))) for path in check.when
+        )
+
+    def _checked(self, owned: Owned[HostCheck], samples: tuple[Sample, Sample] | None) -> NodeCheck:
+        check = owned.entry
+        measures: tuple[Measure, ...] = ()
+        try:
+            measures = tuple(self._measures(owned, samples))
+        except _UnreadError as error:
+            state: State = "unknown"
+            text = str(error)
+        else:
+            state, text = self._verdict(owned, measures, samples)
+        if check.reads == "log" and state == "ok" and self.log.unread:
+            state, text = "unknown", f"{text}; {self.log.unread}"
+        file = next(
+            file for file in self.catalogue.files.values() if any(c is check for c in file.checks)
+        )
+        return NodeCheck(
+            id=check.id,
+            backend=owned.backend if owned.vendor is not None else "",
+            title=check.title,
+            state=state,
+            text=text,
+            remedy=check.remedy if state in ("low", "partly") else "",
+            unit=check.unit,
+            sources=tuple(file.sources[key] for key in check.source),
+            checked=(check.checked or file.checked).isoformat(),
+            measures=measures,
+        )
+
+    def _verdict(
+        self,
+        owned: Owned[HostCheck],
+        measures: Sequence[Measure],
+        samples: tuple[Sample, Sample] | None,
+    ) -> tuple[State, str]:
+        check = owned.entry
+        broken = [measure for measure in measures if not measure.holds]
+        if broken:
+            return check.state, _said(check, broken)
+        if check.reads == "log":
+            harmless = f"; {_said(check, measures)}" if measures else ""
+            return "ok", f"no such line in {self.log.path}{harmless}"
+        if measures:
+            return "ok", _counted(check, measures)
+        if check.over != "once" and samples is None and self.files(owned):
+            return "none", _NOT_MEASURED
+        return check.absent, f"none here ({' '.join(check.files)})"
+
+    def _measures(
+        self, owned: Owned[HostCheck], samples: tuple[Sample, Sample] | None
+    ) -> Iterator[Measure]:
+        check = owned.entry
+        if check.reads == "log":
+            yield from self._errors(check)
+            return
+        if check.over != "once":
+            yield from _rates(check, self.files(owned), samples) if samples else ()
+            return
+        for path in self.files(owned):
+            text = path if check.reads == "name" else self.machine.text(path)
+            if text is None:
+                raise _UnreadError(f"{path} cannot be read by this user")
+            for value in dict.fromkeys(_values(check.pattern, text)):
+                bound = self._other(check, path)
+                if bound is not None or check.against is None:
+                    yield _measure(check, path, value, bound)
+
+    def _other(self, check: HostCheck, path: str) -> str | None:
+        """The value of the file that a value is held against; None where that says nothing."""
+        if check.against is None:
+            return None
+        folder, _, name = path.rpartition("/")
+        against = check.against.replace("{folder}", folder)
+        against = against.replace("{stem}", name.rpartition("_")[0])
+        text = self.machine.text(against)
+        if text is None:
+            return None
+        values = _values(check.pattern, text) if check.against.startswith("{") else [text.strip()]
+        return next(iter(values), None) or None
+
+    def _errors(self, check: HostCheck) -> Iterator[Measure]:
+        """What lines of the log say, each device and value once."""
+        if not self.log.path:
+            raise _UnreadError(f"the kernel's log cannot be read ({self.log.unread})")
+        pattern = re.compile(check.pattern)
+        number = next(
+            index for index in range(1, pattern.groups + 1)
+            if index not in pattern.groupindex.values()
+        )  # fmt: skip
+        seen: Counter[tuple[str, str]] = Counter()
+        for line in self.log.text.splitlines():
+            match = pattern.search(_PREFIX.sub("", line[:2000], count=1))
+            if match is not None and len(seen) < _KINDS:
+                device = match.groupdict().get("device") or self.log.path
+                seen[device, match[number]] += 1
+        for (device, value), count in seen.items():
+            meaning = check.meanings.get(value)
+            words = f"{value} ({meaning})" if meaning else value
+            yield Measure(
+                place=device,
+                value=f"{words}, {count}×" if count > 1 else words,
+                number=_number(value, 1),
+                bound="",
+                holds=matches_any(check.good, value),
+            )
+
+
+def line(checked: NodeCheck) -> DoctorLine:
+    """A check, as a person reads it."""
+    text = f"{checked.text}. {checked.remedy}" if checked.remedy else checked.text
+    return DoctorLine(checked.state, f"node {checked.id}", text)
+
+
+def lines(checks: Collection[NodeCheck]) -> Iterator[DoctorLine]:
+    """Checks as people read them; those for which there is nothing here are one line."""
+    yield from (line(checked) for checked in checks if checked.state != "none")
+    silent = [checked for checked in checks if checked.state == "none"]
+    unmeasured = [checked.id for checked in silent if checked.text == _NOT_MEASURED]
+    absent = [checked.id for checked in silent if checked.text != _NOT_MEASURED]
+    if unmeasured:
+        yield DoctorLine("none", "node", f"{', '.join(unmeasured)} {_NOT_MEASURED}")
+    if absent:
+        yield DoctorLine("none", "node", f"nothing to read here for {', '.join(absent)}")
+
+
+def _values(pattern: str, text: str) -> list[str]:
+    """What the first group of a pattern is, wherever it matches; not more than are worth it."""
+    matches = re.finditer(pattern, text)
+    return [match[1] for match, _ in zip(matches, range(_KINDS), strict=False) if match[1]]
+
+
+def _number(value: str, scale: float) -> float | None:
+    if not _NUMBER.fullmatch(value):
+        return math.inf if value == "unlimited" else None
+    return float(value) * scale
+
+
+def _shown(number: float) -> str:
+    return f"{number:,.1f}".removesuffix(".0") if math.isfinite(number) else "unlimited"
+
+
+def _measure(check: HostCheck, place: str, value: str, bound: str | None) -> Measure:
+    number = _number(value, check.scale)
+    return _judged(check, place, value, number, bound)
+
+
+def _judged(
+    check: HostCheck, place: str, value: str, number: float | None, bound: str | None
+) -> Measure:
+    holds, words = True, ""
+    if check.good:
+        holds, words = matches_any(check.good, value), f"should be {' or '.join(check.good)}"
+    elif bound is not None:
+        holds, words = _relates(check, value, number, bound)
+    elif number is not None:
+        if check.least is not None and number < check.least:
+            holds, words = False, f"should be {_shown(check.least)} or more"
+        if check.most is not None and number > check.most:
+            holds, words = False, f"should be {_shown(check.most)} or less"
+    finite = number is not None and math.isfinite(number)
+    return Measure(
+        place=place,
+        value=_shown(number) if number is not None else value,
+        number=number if finite else None,
+        bound=words,
+        holds=holds,
+    )
+
+
+def _relates(check: HostCheck, value: str, number: float | None, bound: str) -> tuple[bool, str]:
+    if check.relation == "equal":
+        return value == bound, f"should be {bound}"
+    other = _number(bound, check.scale)
+    if number is None or other is None:
+        return True, ""
+    if check.relation == "below":
+        return number < other, f"should be below {_shown(other)}"
+    return number >= other, f"could be {_shown(other)}"
+
+
+def _rates(
+    check: HostCheck, files: Collection[str], samples: tuple[Sample, Sample]
+) -> Iterator[Measure]:
+    """How counters grew between two samples; what came or went in between says nothing."""
+    before, after = samples
+    seconds = after.moment - before.moment
+    for path in files:
+        if path not in before.texts or path not in after.texts:
+            continue
+        growth = _growth(check.pattern, path, before, after)
+        if growth is None:
+            continue
+        whole = seconds if check.whole is None else _growth(check.whole, path, before, after)
+        if whole is None or whole <= 0:
+            raise _UnreadError(f"{path} cannot be compared: no time passed between two samples")
+        rate = growth / whole * check.scale * (100 if check.whole is not None else 1)
+        yield _judged(check, path, "", rate, None)
+
+
+def _growth(pattern: str, path: str, before: Sample, after: Sample) -> float | None:
+    """By how much the sum of the numbers in the first group of a pattern grew."""
+    sums = []
+    for sample in (before, after):
+        values = _values(pattern, sample.texts[path])
+        if not values:
+            return None
+        sums.append(sum(map(float, _NUMBER.findall(values[0]))))
+    if sums[1] < sums[0]:
+        raise _UnreadError(f"{path} cannot be compared: its counter went back between two samples")
+    return sums[1] - sums[0]
+
+
+def _said(check: HostCheck, measures: Sequence[Measure]) -> str:
+    """What is wrong, each value once with the places that have it."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for measure in measures:
+        groups.setdefault((measure.value, measure.bound), []).append(_place(measure.place))
+    parts = []
+    for (value, bound), places in groups.items():
+        more = f" and {len(places) - 2} more" if len(places) > 2 else ""
+        held = f" ({bound})" if bound else ""
+        unit = f" {check.unit}" if check.unit else ""
+        parts.append(f"{' '.join(places[:2])}{more}: {value}{unit}{held}")
+    rest = f"; and {len(parts) - _SHOWN} more" if len(parts) > _SHOWN else ""
+    return "; ".join(parts[:_SHOWN]) + rest
+
+
+def _counted(check: HostCheck, measures: Sequence[Measure]) -> str:
+    """What is there, each value once with how often."""
+    values = Counter(measure.value for measure in measures)
+    unit = f" {check.unit}" if check.unit else ""
+    parts = [
+        f"{value}{unit} ({count}×)" if count > 1 else f"{value}{unit}"
+        for value, count in values.most_common(_SHOWN)
+    ]
+    rest = f" and {len(values) - _SHOWN} more" if len(values) > _SHOWN else ""
+    return ", ".join(parts) + rest
+
+
+def _place(path: str) -> str:
+    """A file without the folders that all such files have."""
+    return re.sub(r"\A/sys/(bus/pci/devices|devices/system|class)/", "", path)

@@ -1,0 +1,220 @@
+"""Which libraries of accelerators' vendors a live process has mapped, and whose files they are.
+
+Source: proc_pid_maps(5) and proc_pid_mountinfo(5); nothing of the process is run or stopped. Paths
+are those that the process sees, in its own mount namespace.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from buildmatrix.catalogue.load import Catalogue
+from buildmatrix.catalogue.lookup import library
+from buildmatrix.catalogue.names import demangle, matches_any, version_of
+from buildmatrix.commands.doctor.machine import MachineFiles
+from buildmatrix.reports.doctor.model import DoctorLine, MappedLibrary, Origin, ProcessLibraries
+
+#: Bytes of `maps` that are read; a process may have 65,530 mappings, of files with long names.
+LARGEST = 32 << 20
+#: Bytes of a RECORD, and distributions of one folder that are searched for who owns a file.
+_RECORD = 16 << 20
+_MOST = 2000
+_ESCAPED = re.compile(r"\\([0-7]{3})")
+_DELETED = " (deleted)"
+_PACKAGES = re.compile(r"(.*/(?:site|dist)-packages)/(.+)")
+
+
+@dataclass(frozen=True, slots=True)
+class _Mapped:
+    path: str
+    deleted: bool
+
+
+def examine(
+    pid: int, catalogue: Catalogue, machine: MachineFiles | None = None
+) -> ProcessLibraries:
+    """What a process has mapped; what may not be read is said in `unread`."""
+    machine = machine or MachineFiles()
+    command = (machine.text(f"/proc/{pid}/comm") or "").strip()
+    mapped, unread = _maps(machine.root / f"proc/{pid}/maps")
+    mounts = _mounts(machine, pid)
+    owners = _Owners(MachineFiles(machine.root / f"proc/{pid}/root"))
+    libraries = []
+    for item in mapped:
+        name = item.path.rpartition("/")[2]
+        matches = library(name, item.path.lstrip("/"), catalogue)
+        vendor = next((match.owned.vendor for match in matches if match.owned.vendor), None)
+        if vendor is None:
+            continue
+        libraries.append(
+            MappedLibrary(
+                path=item.path,
+                vendor=vendor,
+                backends=tuple(dict.fromkeys(match.owned.backend for match in matches)),
+                role=matches[0].owned.entry.role,
+                version=version_of(name),
+                distribution=owners.of(item.path),
+                origin=_origin(mounts, item.path),
+                deleted=item.deleted,
+            )
+        )
+    nodes = [node for owned in catalogue.hosts for node in (*owned.entry.nodes, *owned.entry.needs)]
+    return ProcessLibraries(
+        pid=pid,
+        command=command,
+        libraries=tuple(libraries),
+        devices=tuple(item.path for item in mapped if matches_any(nodes, item.path)),
+        unread=unread,
+    )
+
+
+def lines(process: ProcessLibraries) -> Iterator[DoctorLine]:
+    """What a person reads of it: the process, then each library, copies of one side by side."""
+    subject = f"process {process.pid}"
+    named = f" ({process.command})" if process.command else ""
+    if process.unread:
+        yield DoctorLine("unknown", subject, process.unread)
+    if not process.libraries and not process.unread:
+        yield DoctorLine("none", subject, f"no library of an accelerator is mapped{named}")
+    if process.libraries:
+        vendors = ", ".join(dict.fromkeys(item.vendor for item in process.libraries))
+        count = len(process.libraries)
+        text = f"{count} librar{'ies' if count > 1 else 'y'} of {vendors}{named}"
+        if process.devices:
+            text += f"; devices {' '.join(process.devices)}"
+        yield DoctorLine("ok", subject, text)
+    copies: dict[str, list[MappedLibrary]] = {}
+    for item in process.libraries:
+        copies.setdefault(_stem(item.path), []).append(item)
+    for stem, same in copies.items():
+        text = "; ".join(map(_described, same))
+        if len(same) > 1:
+            yield DoctorLine(
+                "partly", f"library {stem}",
+                f"{len(same)} copies: {text}. Which one a symbol comes from depends on the order "
+                "of loading: remove one of them, or have both brought by one distribution.",
+            )  # fmt: skip
+        elif same[0].deleted:
+            yield DoctorLine(
+                "partly", f"library {stem}",
+                f"{text}. The file was removed or replaced since: start the process again.",
+            )  # fmt: skip
+        else:
+            yield DoctorLine("ok", f"library {stem}", text)
+
+
+_ORIGINS: Mapping[Origin, str] = {
+    "machine": "of this machine",
+    "image": "of the image",
+    "mounted": "mounted into the container",
+    "unknown": "whose is not known",
+}
+
+
+def _described(item: MappedLibrary) -> str:
+    parts = [_ORIGINS[item.origin], item.distribution, "deleted" if item.deleted else ""]
+    return f"{item.path} ({', '.join(filter(None, parts))})"
+
+
+def _stem(path: str) -> str:
+    """The name of a library without its version: all copies of one have it."""
+    return demangle(path.rpartition("/")[2]).partition(".so")[0]
+
+
+def _maps(path: Path) -> tuple[list[_Mapped], str]:
+    """The files that are mapped, each once; and what could not be read."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            data = file.read(LARGEST)
+    except FileNotFoundError:
+        return [], "there is no such process"
+    except PermissionError:
+        return [], "its mappings may not be read by this user: run as its user or as root"
+    except OSError as error:
+        return [], f"its mappings cannot be read: {error.strerror}"
+    cut = len(data) == LARGEST
+    if not data:
+        return [], "it has no memory of its own: it is part of the kernel, or has ended"
+    mapped: dict[tuple[str, str], _Mapped] = {}
+    for text in data.decode("utf-8", "surrogateescape").split("\n"):
+        fields = text.split(None, 5)
+        if len(fields) < 6 or not fields[5].startswith("/"):
+            continue
+        name = _ESCAPED.sub(lambda match: chr(int(match[1], 8)), fields[5])
+        deleted = name.endswith(_DELETED)
+        # The same path twice is two files where one has replaced the other.
+        mapped.setdefault((name, fields[4]), _Mapped(name.removesuffix(_DELETED), deleted))
+    return list(mapped.values()), f"more than {LARGEST:,} bytes of mappings" if cut else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Mounts:
+    """Where the file systems of a process are mounted; None where that cannot be read."""
+
+    points: tuple[str, ...] | None
+    #: Whether it sees the files of this machine as we do.
+    ours: bool
+
+
+def _mounts(machine: MachineFiles, pid: int) -> _Mounts:
+    try:
+        proc = machine.root / "proc"
+        ours = (proc / f"{pid}/ns/mnt").readlink() == (proc / "self/ns/mnt").readlink()
+    except OSError:
+        return _Mounts(None, ours=False)
+    text = machine.text(f"/proc/{pid}/mountinfo", LARGEST)
+    if text is None:
+        return _Mounts(None, ours)
+    rows = [row.split(" ") for row in text.splitlines()]
+    points = tuple(
+        _ESCAPED.sub(lambda match: chr(int(match[1], 8)), row[4]) for row in rows if len(row) > 9
+    )
+    layered = any(
+        row[4] == "/" and "overlay" in row[row.index("-") + 1]
+        for row in rows if len(row) > 9 and "-" in row[:-1]
+    )  # fmt: skip
+    # In a container of our own the root is an image's, too.
+    return _Mounts(points, ours and not layered)
+
+
+def _origin(mounts: _Mounts, path: str) -> Origin:
+    if mounts.ours:
+        return "machine"
+    if mounts.points is None:
+        return "unknown"
+    within = [
+        point
+        for point in mounts.points
+        if path == point or path.startswith(point.rstrip("/") + "/")
+    ]
+    return "image" if max(within, key=len, default="/") == "/" else "mounted"
+
+
+class _Owners:
+    """Which distribution installed a file, by the RECORD files beside it."""
+
+    def __init__(self, files: MachineFiles) -> None:
+        self._files = files
+        self._records: dict[str, list[tuple[str, str]]] = {}
+
+    def of(self, path: str) -> str:
+        """`name version` of a distribution; empty where none has the file."""
+        match = _PACKAGES.fullmatch(path)
+        if match is None:
+            return ""
+        if match[1] not in self._records:
+            names = self._files.nodes(f"{match[1]}/*.dist-info/RECORD")[:_MOST]
+            self._records[match[1]] = [
+                (name.split("/")[-2].removesuffix(".dist-info"), name) for name in names
+            ]
+        for distribution, record in self._records[match[1]]:
+            text = self._files.text(record, _RECORD) or ""
+            if text.startswith(f"{match[2]},") or f"\n{match[2]}," in text:
+                name, _, version = distribution.rpartition("-")
+                return f"{name} {version}"
+        return ""
