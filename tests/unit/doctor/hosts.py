@@ -1,7 +1,7 @@
 """Small trees that look as machines with accelerators do; nothing of them is from a real machine.
 
 What the files are called and hold is what their drivers write: the sources are those of the
-catalogue's `*.host.toml`. A text `->PLACE` is a link.
+catalogue's `*.checks.toml`. A text `->PLACE` is a link.
 """
 
 from __future__ import annotations
