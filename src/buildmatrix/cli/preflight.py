@@ -2,23 +2,50 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import click
 
 from buildmatrix.cli import completing
-from buildmatrix.cli.options import CommandSettings, formats_option, option
+from buildmatrix.cli.console import say
+from buildmatrix.cli.options import (
+    CommandSettings,
+    formats_option,
+    option,
+    with_global_options,
+)
 from buildmatrix.cli.output import check_formats, write_document
 from buildmatrix.cli.surroundings import engine_option
 from buildmatrix.cli.workspace import workspace
+from buildmatrix.engines.choice import OCI
 from buildmatrix.reports.formats import PREFLIGHT, names
 from buildmatrix.reports.preflight.model import RUNGS, Rung
 
 FORMATS = names(PREFLIGHT)
 
 
-@click.command("preflight", short_help="Import, compute and warm up in images that were built.")
+class _Preflight(click.Command):
+    """`preflight TARGET`, and `preflight collect FILE...`: no target is called `collect`."""
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        """Parse the arguments of the command that they are for."""
+        if args[:1] == ["collect"]:
+            other = with_global_options(collect)
+            return other.make_context(f"{info_name} collect", args[1:], parent, **extra)
+        return super().make_context(info_name, args, parent, **extra)
+
+
+@click.command(
+    "preflight", cls=_Preflight, short_help="Import, compute and warm up in images that were built."
+)
 @click.argument("name", metavar="TARGET|IMAGE", shell_complete=completing.targets)
 @option(
     "--level",
@@ -30,8 +57,31 @@ FORMATS = names(PREFLIGHT)
 @option("--node-class", metavar="NAME", help="This machine is one of that node class.")
 @option("--backend", metavar="NAME", help="Of an image that does not say for which it is.")
 @option("--strict", is_flag=True, help="A rung that did not run leaves the run undecided.")
+@option(
+    "--kubernetes",
+    is_flag=True,
+    help="Run nothing: write a Job for each image and node class into the folder -o.",
+)
+@option("--image", metavar="NAME@DIGEST", help="The target's image in a registry (--kubernetes).")
+@option(
+    "--report",
+    type=click.Path(path_type=Path),
+    help="A report of `build --stage`: where the images are (--kubernetes).",
+)
+@option(
+    "--nodes",
+    type=click.IntRange(1, 1000),
+    default=1,
+    show_default=True,
+    help="On how many machines of a node class (--kubernetes).",
+)
 @formats_option(FORMATS)
-@option("-o", "--output", type=click.Path(path_type=Path), help="File; - is stdout.")
+@option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="File; - is stdout. With --kubernetes a folder.",
+)
 @engine_option
 @click.pass_obj
 def command(
@@ -42,6 +92,10 @@ def command(
     node_class: str | None,
     backend: str | None,
     strict: bool,
+    kubernetes: bool,
+    image: str | None,
+    report: Path | None,
+    nodes: int,
     formats: tuple[str, ...],
     output: Path | None,
     engine: str,
@@ -52,18 +106,35 @@ def command(
     containers without network, with a read-only root, as the image's user, bounded in time and
     memory. What this machine cannot run is said, with the node classes that have to; it never
     counts as passed. TARGET may be a pattern.
+
+    `preflight collect FILE...` reads the logs of the pods that --kubernetes describes.
     """
     from datetime import date
 
+    from buildmatrix.commands.preflight.cluster import subjects_of, write
     from buildmatrix.commands.preflight.run import exit_code, preflight
-    from buildmatrix.commands.preflight.subject import of_image, of_targets
-    from buildmatrix.errors import UsageError
+    from buildmatrix.commands.preflight.subject import of_image, of_reference, of_targets
+    from buildmatrix.errors import EXIT_OK, UsageError
 
-    pairs = check_formats(formats, output, FORMATS)
+    pairs = check_formats(formats, None if kubernetes else output, FORMATS)
     here = workspace(settings, engine=engine)
     spec = here.declared()()
     is_target = spec is not None and not (":" in name or "/" in name)
     engines = cache(here.keeper)
+    if kubernetes:
+        if formats or output is None or str(output) == "-":
+            raise UsageError("--kubernetes writes files: give -o FOLDER, and no --format")
+        if spec is not None and is_target:
+            images = subjects_of(name, spec, engines(OCI), image, report)
+        elif backend is None or image or report:
+            raise UsageError("an image that is no target needs --backend, and is named once")
+        else:
+            images = (of_reference(name, backend, spec, engines(OCI)),)
+        for path in write(images, level, node_class, nodes, output, date.today()):
+            say(f"kubectl create -f {path}")
+        return EXIT_OK
+    if image or report or nodes > 1:
+        raise UsageError("--image, --report and --nodes are for --kubernetes")
     if spec is not None and is_target:
         subjects = of_targets(name, spec, engines, engine)
     else:
@@ -74,5 +145,45 @@ def command(
         raise UsageError(f"--node-class {node_class}: the node classes of {name} are {listed}")
     with here.progress() as display:
         result = preflight(subjects, level, node_class, display, date.today())
+    write_document(PREFLIGHT, result, pairs, output)
+    return exit_code(result, strict)
+
+
+@click.command("collect", short_help="Read what pods found into one report.")
+@click.argument("files", nargs=-1, metavar="FILE|FOLDER|-...", shell_complete=completing.files)
+@option("--image", metavar="NAME@DIGEST", help="Refuse results of any other image.")
+@option("--strict", is_flag=True, help="A rung that did not run leaves the run undecided.")
+@formats_option(FORMATS)
+@option("-o", "--output", type=click.Path(path_type=Path), help="File; - is stdout.")
+@click.pass_obj
+def collect(
+    settings: CommandSettings,
+    /,
+    files: tuple[str, ...],
+    image: str | None,
+    strict: bool,
+    formats: tuple[str, ...],
+    output: Path | None,
+) -> int:
+    """Read the logs of pods of `preflight --kubernetes`: what `kubectl logs` prints.
+
+    FILE may hold the logs of many pods, with or without prefixes and timestamps; - is standard
+    input, as is nothing. Nodes of one class are joined, and where they contradict each other, that
+    is said. What a pod announced and did not get to is undecided.
+    """
+    from datetime import date
+
+    from buildmatrix.commands.preflight.cluster import subject_of
+    from buildmatrix.commands.preflight.collect import collect as joined
+    from buildmatrix.commands.preflight.logs import read
+    from buildmatrix.commands.preflight.run import exit_code
+    from buildmatrix.registry.reference import Reference
+
+    pairs = check_formats(formats, output, FORMATS)
+    here = workspace(settings)
+    spec = here.declared()()
+    digest = Reference.parse(image).digest if image else None
+    logs = read(files or ("-",))
+    result = joined(logs, partial(subject_of, spec, here.keeper(OCI)), digest, date.today())
     write_document(PREFLIGHT, result, pairs, output)
     return exit_code(result, strict)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from buildmatrix.engines.choice import AUTO
 from buildmatrix.engines.model import Engine, ImageFacts
 from buildmatrix.errors import UndecidedError, UsageError
+from buildmatrix.registry.reference import Reference
 from buildmatrix.spec.bare import bare_spec, bare_target
 from buildmatrix.spec.model import NodeClass, Spec, Target
 from buildmatrix.spec.points import select
@@ -70,11 +71,36 @@ def of_image(name: str, backend: str | None, spec: Spec | None, engine: Engine) 
     backend = backend or labels.get("dev.buildmatrix.backend")
     if backend is None:
         raise UsageError(f"{name} does not say which backend it is for; give --backend")
-    target = bare_target(name, backend, labels.get("dev.buildmatrix.runtime", "any"))
-    if spec is not None:
-        classes = tuple(node for node in spec.node_classes if node.backend == backend)
-        target = replace(target, node_classes=classes)
+    target = _bare(name, backend, labels.get("dev.buildmatrix.runtime", "any"), spec)
     return Subject(target, spec or bare_spec(target), engine, *found)
+
+
+def of_reference(
+    name: str, backend: str, spec: Spec | None, engine: Engine, target: Target | None = None
+) -> Subject:
+    """An image in a registry, by its name with a digest, that need not be on this machine.
+
+    Raises `UsageError` for a name without a digest: what runs elsewhere would be any image.
+    """
+    digest = Reference.parse(name).digest
+    if not digest:
+        raise UsageError(f"{name} has no digest; name the image as HOST/NAME@sha256:...")
+    files = None
+    if target is None:
+        target = _bare(name, backend, "any", spec)
+    elif spec is not None:
+        files = State(spec.root / FOLDER).of(target.id)
+    facts = ImageFacts(digest, {}, {}, 0, "")
+    return Subject(target, spec or bare_spec(target), engine, name, facts, files)
+
+
+def _bare(name: str, backend: str, runtime: str, spec: Spec | None) -> Target:
+    """What an image that is no target would be, with the node classes of its backend."""
+    target = bare_target(name, backend, runtime)
+    if spec is None:
+        return target
+    classes = tuple(node for node in spec.node_classes if node.backend == backend)
+    return replace(target, node_classes=classes)
 
 
 def _first(engine: Engine, names: Sequence[str]) -> tuple[str, ImageFacts] | None:

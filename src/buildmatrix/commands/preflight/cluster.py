@@ -1,0 +1,138 @@
+"""A preflight on a cluster: which images, on which machines, and the commands of their rungs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import date
+from fnmatch import fnmatchcase
+from functools import partial
+from pathlib import Path
+
+from buildmatrix.catalogue.load import Catalogue, load
+from buildmatrix.commands.preflight.logs import PodLog
+from buildmatrix.commands.preflight.manifests import Run, text
+from buildmatrix.commands.preflight.plan import CLUSTER_RUNGS, Step, steps
+from buildmatrix.commands.preflight.run import RUNNERS, Climb, Runner
+from buildmatrix.commands.preflight.subject import Subject, of_reference
+from buildmatrix.engines import model as engines
+from buildmatrix.engines.model import Engine, ImageFacts, RunResult
+from buildmatrix.errors import UndecidedError, UsageError
+from buildmatrix.files import write_changed
+from buildmatrix.judge import Judge
+from buildmatrix.progress import Silent
+from buildmatrix.reports.preflight.model import RUNGS, Rung
+from buildmatrix.reports.run.saved import read
+from buildmatrix.spec.bare import bare_spec, bare_target
+from buildmatrix.spec.model import NodeClass, Spec, Target
+from buildmatrix.spec.points import select
+
+
+def subjects_of(
+    pattern: str, spec: Spec, engine: Engine, image: str | None, report: Path | None
+) -> tuple[Subject, ...]:
+    """The targets that a pattern matches, each with its image in a registry.
+
+    That is `image`, or what a report says was pushed. Raises `UsageError`.
+    """
+    targets = select(spec, [pattern], None)
+    if image is not None and len(targets) != 1:
+        raise UsageError(f"--image is one image, and {pattern} matches {len(targets)} targets")
+    pushed = _pushed(report) if report is not None else {}
+    return tuple(
+        of_reference(_reference(target, image, pushed), target.backend, spec, engine, target)
+        for target in targets
+    )
+
+
+def subject_of(spec: Spec | None, engine: Engine, log: PodLog) -> Subject:
+    """What a pod was about: a target of the specification, or an image by itself."""
+    targets = spec.targets if spec is not None else ()
+    target = next((target for target in targets if target.id == log.target), None)
+    try:
+        return of_reference(log.image, log.backend, spec, engine, target)
+    except (UndecidedError, UsageError):
+        # The name of an image that a hostile log made up; or none, where its beginning is lost.
+        bare = bare_target(log.target or "unknown", log.backend or "cpu")
+        return Subject(
+            bare, spec or bare_spec(bare), engine, log.image, ImageFacts("", {}, {}, 0, "")
+        )
+
+
+def _reference(target: Target, image: str | None, pushed: Mapping[str, str]) -> str:
+    reference = image or pushed.get(target.id)
+    if reference is None:
+        raise UsageError(
+            f"{target.id}: a cluster needs its image in a registry, by digest; give --image "
+            "HOST/NAME@sha256:..., or --report with the report of `build --stage`"
+        )
+    return reference
+
+
+def _pushed(path: Path) -> dict[str, str]:
+    """Target → its image in a registry."""
+    return {
+        target.id: f"{target.staged.repository}@{target.staged.digest}"
+        for target in read(path).targets
+        if target.staged is not None
+    }
+
+
+def write(
+    subjects: Sequence[Subject],
+    level: Rung,
+    node_class: str | None,
+    nodes: int,
+    folder: Path,
+    today: date,
+) -> tuple[Path, ...]:
+    """Write a file for each image and node class; gives their paths. Raises `UsageError`."""
+    texts: dict[Path, str] = {}
+    for subject in subjects:
+        classes = [n for n in subject.node_classes if node_class in (None, n.name)]
+        if not classes:
+            raise UsageError(
+                f"{subject.target.id} runs on no node class; describe its machines in "
+                "[node-class.NAME], or by `buildmatrix node-classes import`"
+            )
+        catalogue = load(subject.spec.catalogue_files)
+        for node in classes:
+            planned = tuple(_planned(subject, level, node, today))
+            if not planned:
+                raise UsageError(f"no rung up to `{level}` runs on a cluster")
+            run = Run(
+                subject.target,
+                subject.reference,
+                node,
+                level,
+                planned,
+                {name: _count(name, node, catalogue) for name in node.resources},
+                nodes,
+            )
+            texts[folder / run.file] = text(run)
+    for path, content in texts.items():
+        write_changed(path, content.encode())
+    return tuple(texts)
+
+
+def _planned(subject: Subject, level: Rung, node: NodeClass, today: date) -> Iterator[Step]:
+    judge = Judge(subject.spec, "error", today, ())
+    climb = Climb(subject, judge, lambda *_: RunResult(0, "", timed_out=False), node, Silent())
+    for rung in RUNGS[: RUNGS.index(level) + 1]:
+        runner = RUNNERS.get(rung)
+        if runner is not None and rung in CLUSTER_RUNGS:
+            yield from steps(rung, partial(_with, climb, runner))
+
+
+def _with(climb: Climb, runner: Runner, run: engines.Run) -> object:
+    return runner(replace(climb, run=run))
+
+
+def _count(resource: str, node: NodeClass, catalogue: Catalogue) -> int:
+    """How many of a resource a pod asks for: all devices of a machine, one of anything else."""
+    counted = any(
+        owned.entry.field == "count" and fnmatchcase(resource, name)
+        for owned in catalogue.node_resources
+        for name in owned.entry.names
+    )
+    return node.count or 1 if counted else 1

@@ -1,0 +1,161 @@
+"""What pods on other machines found, as a preflight: all nodes of a node class, rung by rung."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import date
+
+from buildmatrix import __version__
+from buildmatrix.commands.preflight.logs import PodLog
+from buildmatrix.commands.preflight.plan import CLUSTER_RUNGS, Replay, Unanswered
+from buildmatrix.commands.preflight.protocol import checks, unfinished
+from buildmatrix.commands.preflight.run import RUNNERS, Climb
+from buildmatrix.commands.preflight.subject import Subject
+from buildmatrix.engines.model import RunResult
+from buildmatrix.errors import UsageError
+from buildmatrix.judge import Judge
+from buildmatrix.progress import Silent
+from buildmatrix.reports.preflight.model import (
+    RUNGS,
+    Check,
+    Preflight,
+    PreflightTarget,
+    Rung,
+    RungOutcome,
+    state_of,
+)
+from buildmatrix.reports.run.model import ReportTool
+
+
+def collect(
+    logs: Sequence[PodLog], subject_of: Callable[[PodLog], Subject], digest: str | None, today: date
+) -> Preflight:
+    """One preflight of all pods. `subject_of` says which target a pod was about.
+
+    `digest`: that of the image which is asked for. Raises `UsageError` for pods of another image.
+    """
+    _check_digests([log for log in logs if log.steps is not None], digest)
+    groups: dict[tuple[str, str], list[PodLog]] = {}
+    for log in logs:
+        groups.setdefault((log.target, log.node_class), []).append(log)
+    subjects = [subject_of(group[0]) for group in groups.values()]
+    targets = tuple(
+        _joined(subject, group, today)
+        for subject, group in zip(subjects, groups.values(), strict=True)
+    )
+    catalogue = Judge(subjects[0].spec, "error", today, ()).catalogue_date
+    return Preflight(ReportTool(version=__version__, catalogue=catalogue), targets)
+
+
+def _check_digests(logs: Sequence[PodLog], digest: str | None) -> None:
+    expected: dict[str, PodLog] = {}
+    for log in logs:
+        other = expected.setdefault(log.target, log)
+        wanted = digest or other.digest
+        if log.digest != wanted:
+            raise UsageError(
+                f"{log.source}: the pod {log.pod} ran {log.target} as {log.digest}, and asked for "
+                f"is {wanted}; results of different images are not one report"
+            )
+
+
+def _joined(subject: Subject, logs: Sequence[PodLog], today: date) -> PreflightTarget:
+    """All nodes of one class, rung by rung."""
+    first = logs[0]
+    node = next((item for item in subject.node_classes if item.name == first.node_class), None)
+    climb = Climb(subject, Judge(subject.spec, "error", today, ()), _never, node, Silent())
+    outcomes = [outcome for log in logs for outcome in _climbed(climb, log)]
+    outcomes.sort(key=lambda outcome: RUNGS.index(outcome.rung))
+    return PreflightTarget(
+        first.target or f"a pod of {first.source}",
+        first.backend,
+        tuple(_contradicted(outcome, outcomes) for outcome in outcomes),
+        first.image or None,
+        first.digest or None,
+        first.node_class or None,
+    )
+
+
+def _contradicted(outcome: RungOutcome, all_: Sequence[RungOutcome]) -> RungOutcome:
+    """A failure with the nodes of the class on which the same rung passed."""
+    if outcome.state != "failed":
+        return outcome
+    others = (other for other in all_ if other.rung == outcome.rung and other.state == "passed")
+    nodes = sorted({other.where for other in others} - {outcome.where})
+    again = any(
+        other.rung == outcome.rung and other.where == outcome.where and other.state == "passed"
+        for other in all_
+    )
+    said = [f"it passed on {', '.join(nodes[:8])}, of the same node class"] if nodes else []
+    said += ["another pod on this node passed it"] if again else []
+    return replace(outcome, why="; ".join(filter(None, (outcome.why, *said))))
+
+
+def _climbed(climb: Climb, log: PodLog) -> Iterator[RungOutcome]:
+    """The ladder as one pod climbed it."""
+    if log.steps is None:
+        why = f"{log.source}: the log of a pod begins in the middle; what it was about is lost"
+        yield RungOutcome("import", "undecided", why=why, where=log.where)
+        return
+    planned = {rung for rung, _ in log.steps}
+    stopped: RungOutcome | None = None
+    for rung in _asked(log.level):
+        if rung not in planned:
+            outcome = RungOutcome(rung, "not-run", why=_unplanned(rung), where=log.where)
+        elif stopped is not None:
+            why = f"the rung `{stopped.rung}` {stopped.state}"
+            outcome = RungOutcome(rung, "not-run", why=why, where=log.where)
+        else:
+            outcome = _replayed(climb, log, rung)
+        if outcome.state in ("failed", "undecided"):
+            stopped = outcome
+        yield outcome
+
+
+def _asked(level: str) -> Sequence[Rung]:
+    last = RUNGS.index(level) if level in RUNGS else len(RUNGS) - 1
+    return [rung for rung in RUNGS[: last + 1] if rung != "static"]
+
+
+def _unplanned(rung: Rung) -> str:
+    if rung not in CLUSTER_RUNGS:
+        return "it runs with `preflight` on the machine itself, not in a pod"
+    return "the manifest asked for none of its commands"
+
+
+def _replayed(climb: Climb, log: PodLog, rung: Rung) -> RungOutcome:
+    runner = RUNNERS.get(rung)
+    if runner is None:
+        why = "this version has no probe for it"
+        return RungOutcome(rung, "undecided", why=why, where=log.where)
+    try:
+        found, why = runner(replace(climb, run=Replay(rung, log.answers(rung))))
+    except Unanswered as missing:
+        if not missing.is_planned:
+            why = "its commands are others than those of the manifest: write that again"
+            return RungOutcome(rung, "undecided", why=why, where=log.where)
+        found, why = _before_the_end(missing, log), log.lost()
+    if log.missing:
+        found += (
+            Check(f"log of {log.pod}", "undecided", f"{log.missing} of its lines are missing"),
+        )
+    return RungOutcome(rung, state_of(found), found, why, where=log.where)
+
+
+def _before_the_end(lost: Unanswered, log: PodLog) -> tuple[Check, ...]:
+    """What a command said before its pod was lost; what it announced and did not say is open."""
+    seen = checks(lost.output, lost.mark) if lost.mark else ()
+    announced = [
+        name
+        for check in seen
+        if isinstance(names := check.values.get("names"), list)
+        for name in names
+        if isinstance(name, str)
+    ]
+    rest = unfinished(announced, seen, "the pod was lost before it got there")
+    return (*seen, *rest, Check(f"pod {log.pod}", "undecided", log.lost()))
+
+
+def _never(command: Sequence[str], timeout_s: float) -> RunResult:
+    raise AssertionError(f"nothing runs here: {command} {timeout_s}")

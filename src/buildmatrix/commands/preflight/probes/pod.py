@@ -1,0 +1,165 @@
+"""Runs the commands of a plan, one after the other, and prints what comes of them as JSON lines.
+
+Runs inside a pod, by the image's Python, 3.8 or newer; standard library only, and nothing of
+buildmatrix is in the image. `commands.preflight.pods` reads what is printed: a line that begins the
+run and says what it is about, one line for each line of a probe that has its mark, one line for
+the end of a command, and one for the end of the run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import secrets
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+#: Bytes of what commands print beside their checks that are kept, the last ones; bytes of one
+#: line, and of all checks of a command.
+NOISE, LONGEST, MOST = 16 << 10, 64 << 10, 1 << 20
+RUN = secrets.token_hex(6)
+NUMBERS = itertools.count()
+FOLDER = Path(sys.argv[1])
+PLAN = json.loads((FOLDER / "plan.json").read_text(encoding="utf-8"))
+
+
+def say(kind: str, **fields: object) -> None:
+    """Print one line, at once: what comes later may never come."""
+    text = json.dumps({"buildmatrix": kind, "run": RUN, "line": next(NUMBERS), **fields})
+    rest = text.encode() + b"\n"
+    while rest:
+        rest = rest[os.write(1, rest) :]
+
+
+def stop(number: int, _: object) -> None:
+    """The node is drained, or the time of the job is over."""
+    say("stopped", signal=signal.Signals(number).name)
+    everything_else_ends()
+    os._exit(128 + number)
+
+
+def everything_else_ends() -> None:
+    """End what commands left behind: in a container, all processes but this."""
+    if os.getpid() == 1:
+        with contextlib.suppress(OSError):
+            os.kill(-1, signal.SIGKILL)
+    with contextlib.suppress(OSError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def command_of(step: dict) -> list:  # type: ignore[type-arg]
+    """The words of a command; long ones lie in files of their own."""
+    return [
+        word if isinstance(word, str) else (FOLDER / word["file"]).read_text(encoding="utf-8")
+        for word in step["command"]
+    ]
+
+
+def run(number: int, step: dict) -> None:  # type: ignore[type-arg]
+    """Run one command to its end, in a home folder of its own, so that no cache is warm."""
+    mark = "@@buildmatrix-" + secrets.token_hex(8) + "@@"
+    line = [word.replace(PLAN["mark"], mark) for word in command_of(step)]
+    home = tempfile.mkdtemp()
+    began = time.monotonic()
+    reader = Reader(number, mark.encode())
+    try:
+        process = subprocess.Popen(
+            line,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=dict(os.environ, HOME=home, TMPDIR=home),
+            start_new_session=True,
+        )
+    except OSError as error:
+        say("exit", step=number, code=127, seconds=0.0, timed_out=False, noise=str(error))
+        return
+    timed_out = reader.read(process, began + step["seconds"])
+    with contextlib.suppress(OSError):
+        os.killpg(process.pid, signal.SIGKILL)
+    code = process.wait()
+    everything_else_ends()
+    shutil.rmtree(home, ignore_errors=True)
+    say(
+        "exit",
+        step=number,
+        code=code if code >= 0 else 128 - code,
+        seconds=round(time.monotonic() - began, 3),
+        timed_out=timed_out,
+        noise=reader.noise.decode("utf-8", "replace"),
+        dropped=reader.dropped,
+    )
+
+
+class Reader:
+    """What a command prints: its checks are handed on as they come, of the rest the end is kept."""
+
+    def __init__(self, number: int, mark: bytes) -> None:
+        self.number, self.mark = number, mark
+        self.noise, self.rest, self.dropped, self.said = b"", b"", 0, 0
+
+    def read(self, process: subprocess.Popen, deadline: float) -> bool:  # type: ignore[type-arg]
+        """Read until the command ends, or its time is over; whether that was so."""
+        output = process.stdout
+        assert output is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(output, selectors.EVENT_READ)
+            while time.monotonic() < deadline:
+                # A child that was left behind may keep the pipe open.
+                if not selector.select(0.2):
+                    if process.poll() is not None:
+                        break
+                    continue
+                chunk = os.read(output.fileno(), 1 << 16)
+                if not chunk:
+                    break
+                self.take(chunk)
+        self.line(self.rest)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(max(0.0, deadline - time.monotonic()))
+        return process.poll() is None
+
+    def take(self, chunk: bytes) -> None:
+        """Split what came into lines; of one without an end the beginning is enough."""
+        *lines, self.rest = (self.rest + chunk).split(b"\n")
+        for line in lines:
+            self.line(line)
+        if len(self.rest) > 2 * LONGEST:
+            self.rest = self.rest[:LONGEST] + self.rest[-1000:]
+
+    def line(self, line: bytes) -> None:
+        """Hand on a check, keep the end of the rest."""
+        _, mark, text = line.partition(self.mark)
+        if not mark:
+            self.noise = (self.noise + line + b"\n")[-NOISE:] if line else self.noise
+        elif self.said + len(text) > MOST:
+            self.dropped += 1
+        else:
+            self.said += len(text)
+            say("check", step=self.number, text=text[:LONGEST].decode("utf-8", "replace"))
+
+
+def main() -> None:
+    """Run the plan."""
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    steps = PLAN["steps"]
+    listed = [{"rung": step["rung"], "key": step["key"]} for step in steps]
+    where = {name: os.environ.get(f"BUILDMATRIX_{name.upper()}", "") for name in ("node", "pod")}
+    about = {name: PLAN[name] for name in ("schema", *PLAN["about"])}
+    say("begin", **about, **where, steps=listed)
+    for number, step in enumerate(steps):
+        run(number, step)
+    say("end")
+
+
+main()
