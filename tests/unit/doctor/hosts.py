@@ -34,14 +34,19 @@ def pci(
     speed: tuple[str, str] = ("32.0", "32.0"),
     numa: int = 0,
     iommu: str = "identity",
+    slot: tuple[int, str] | None = None,
     **files: str,
 ) -> Files:
-    """A device on the PCI bus that a driver has."""
+    """A device on the PCI bus that a driver has, in a slot of so many lanes and such a speed."""
     driver = driver or module
-    folder = f"/sys/devices/pci0000:00/{address}"
+    bus = "pci0000:00" if slot is None else "pci0000:00/0000:00:01.0"
+    folder = f"/sys/devices/{bus}/{address}"
+    if slot is not None:
+        files["..__max_link_width"] = f"{slot[0]}\n"
+        files["..__max_link_speed"] = f"{slot[1]} GT/s PCIe\n"
     return {
-        f"/sys/bus/pci/devices/{address}": f"->../../../devices/pci0000:00/{address}",
-        f"/sys/bus/pci/drivers/{driver}/{address}": f"->../../../../devices/pci0000:00/{address}",
+        f"/sys/bus/pci/devices/{address}": f"->../../..{folder.removeprefix('/sys')}",
+        f"/sys/bus/pci/drivers/{driver}/{address}": f"->../../../..{folder.removeprefix('/sys')}",
         f"{folder}/current_link_width": f"{width[0]}\n",
         f"{folder}/max_link_width": f"{width[1]}\n",
         f"{folder}/current_link_speed": f"{speed[0]} GT/s PCIe\n",
@@ -115,11 +120,19 @@ def dgx() -> Files:
 
 
 def desktop() -> Files:
-    """One idle GPU of a desktop, whose driver was updated and not loaded again."""
+    """One idle GPU in a narrow slot, whose driver was updated and not loaded again."""
     return {
         **linux(governor="powersave"),
         **module("nvidia", "580.65.06"),
-        **pci("0000:01:00.0", "nvidia", speed=("2.5", "16.0"), iommu="DMA-FQ", numa=-1),
+        **pci(
+            "0000:01:00.0",
+            "nvidia",
+            width=(8, 16),
+            speed=("2.5", "16.0"),
+            iommu="DMA-FQ",
+            numa=-1,
+            slot=(8, "16.0"),
+        ),
         "/dev/nvidia0": "",
         "/dev/nvidiactl": "",
         "/dev/nvidia-uvm": "",

@@ -73,11 +73,18 @@ def test_a_desktop_whose_driver_was_updated_without_being_loaded(generated):
     assert states(generated, "partly") == {"temperature": "partly", "nvidia-user-driver": "partly"}
     assert set(states(generated, "low")) == {
         "pcie-link-speed",
+        "pcie-slot-width",
         "iommu-mode",
         "cpu-governor",
         "cpu-throttling",
         "nvidia-container-hooks",
     }
+    # The card uses all that the slot has.
+    assert said(generated, "pcie-link-width") == "ok: 8 lanes"
+    assert said(generated, "pcie-slot-width") == (
+        "low: 0000:01:00.0/max_link_width: 16 lanes (limited to 8)"
+    )
+    assert said(generated, "pcie-link-speed").endswith(": 2.5 GT/s (could be 16)")
     assert said(generated, "nvidia-user-driver").endswith("580.95.05 (should be 580.65.06)")
     assert said(generated, "temperature") == (
         "partly: hwmon/hwmon0/temp1_input: 101 °C (should be below 100)"

@@ -67,14 +67,14 @@ class HostCheck(CatalogueEntry, frozen=True, kw_only=True):
     whole: str | None = None
     scale: float = 1
     unit: str = ""
-    #: What is right: numbers, globs of values, or how a value relates to that of another file
-    #: (`{folder}` and `{stem}`, the name up to its last `_`, are those of the file that was read).
-    #: Nothing of these: whatever is there; of a log, nothing.
+    #: What is right: numbers, globs of values, or how a value relates to those of other files, of
+    #: which the least counts. `{folder}` and `{stem}`, the name up to its last `_`, are those of
+    #: the file that was read. Nothing of these: whatever is there; of a log, nothing.
     least: float | None = None
     most: float | None = None
     good: tuple[str, ...] = ()
-    against: str | None = None
-    relation: Literal["equal", "at-least", "below"] = "equal"
+    against: tuple[str, ...] = ()
+    relation: Literal["equal", "at-least", "at-most", "below"] = "equal"
     #: What values mean.
     meanings: dict[str, str] = {}
     #: What it is where that does not hold, and where none of the files is there.

@@ -160,21 +160,20 @@ class Node:
                 raise _UnreadError(f"{path} cannot be read by this user")
             for value in dict.fromkeys(_values(check.pattern, text)):
                 bound = self._other(check, path)
-                if bound is not None or check.against is None:
+                if bound is not None or not check.against:
                     yield _measure(check, path, value, bound)
 
     def _other(self, check: HostCheck, path: str) -> str | None:
-        """The value of the file that a value is held against; None where that says nothing."""
-        if check.against is None:
-            return None
+        """What a value is held against: the least of what other files say; None for nothing."""
         folder, _, name = path.rpartition("/")
-        against = check.against.replace("{folder}", folder)
-        against = against.replace("{stem}", name.rpartition("_")[0])
-        text = self.machine.text(against)
-        if text is None:
-            return None
-        values = _values(check.pattern, text) if check.against.startswith("{") else [text.strip()]
-        return next(iter(values), None) or None
+        values = []
+        for template in check.against:
+            against = template.replace("{folder}", folder)
+            text = self.machine.text(against.replace("{stem}", name.rpartition("_")[0])) or ""
+            # Beside a file lie others of its kind; a version elsewhere is the whole of its file.
+            said = _values(check.pattern, text) if "{folder}" in template else [text.strip()]
+            values += said[:1]
+        return min(filter(None, values), key=lambda value: _number(value, 1) or 0, default=None)
 
     def _errors(self, check: HostCheck) -> Iterator[Measure]:
         """What lines of the log say, each device and value once."""
@@ -273,6 +272,8 @@ def _relates(check: HostCheck, value: str, number: float | None, bound: str) -> 
         return True, ""
     if check.relation == "below":
         return number < other, f"should be below {_shown(other)}"
+    if check.relation == "at-most":
+        return number <= other, f"limited to {_shown(other)}"
     return number >= other, f"could be {_shown(other)}"
 
 
