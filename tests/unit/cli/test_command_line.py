@@ -235,7 +235,7 @@ def test_a_name_that_no_image_can_have_is_a_usage_error():
 @pytest.mark.parametrize("mirror", ["registry.example.com/hub", "registry.example.com /hub/"])
 def test_a_mirror_that_is_no_prefix_is_a_usage_error_that_says_what_to_write(mirror):
     with pytest.raises(UsageError, match=r": --mirror registry\.example\.com/hub/$"):
-        surroundings.surroundings(mirror, "", None, None, None)
+        surroundings.surroundings(mirror, "", None, None)
 
 
 def test_lock_names_the_target_of_an_error_once(tmp_path, capsys, monkeypatch):
@@ -256,7 +256,7 @@ def test_quiet_is_taken_after_the_command_too_and_excludes_verbose(capsys, monke
     command = importlib.import_module("buildmatrix.cli.lock")
     status = importlib.import_module("buildmatrix.locks.status")
     monkeypatch.setattr(status, "leftovers", lambda *_: ())
-    monkeypatch.setattr(command, "load_targets", lambda *_: (bare_spec(), ()))
+    monkeypatch.setattr(command, "load_shard", lambda *_: (bare_spec(), ()))
     assert run(capsys, "lock", "-q", "--no-progress")[0] == 0
     code, _, errors = run(capsys, "-q", "lock", "-v")
     assert code == 2
