@@ -63,7 +63,13 @@ if TYPE_CHECKING:
 @option("--no-audit", is_flag=True, help="Judge locked wheels by their names alone.")
 @vulnerabilities_option
 @option("--rebuild", is_flag=True, help="Build what the journal says is done, too.")
-@option("--jobs", type=click.IntRange(1), default=3, show_default=True, help="Targets at a time.")
+@option(
+    "--jobs",
+    type=click.IntRange(1),
+    default=3,
+    show_default=True,
+    help="Targets at a time; with several builders, on each.",
+)
 @engine_options
 @report_options
 @click.pass_obj
@@ -88,6 +94,7 @@ def command(
     rebuild: bool,
     jobs: int,
     around: Surroundings,
+    builders: tuple[str, ...],
     formats: tuple[str, ...],
     output: Path | None,
     fail_on: FailOn,
@@ -118,10 +125,11 @@ def command(
     more = more_waivers(waivers, [target.id for target in spec.targets])
     spec = replace(spec, waivers=(*spec.waivers, *more))
     here = workspace(settings, engine=around.engine, offline=offline)
-    builder = here.builder(buildx=around.builder)
+    builder = here.builder(buildx=builders[0] if builders else None)
     options = Options(
         surroundings=around,
         jobs=jobs,
+        builders=builders or (None,),
         fail_fast=fail_fast,
         fail_on=fail_on,
         strict=strict,

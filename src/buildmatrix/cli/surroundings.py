@@ -23,7 +23,13 @@ engine_option = option(
 )
 _options = stacked(
     engine_option,
-    option("--builder", metavar="NAME", help="A buildx builder: local, remote or Kubernetes."),
+    option(
+        "--builder",
+        "builders",
+        multiple=True,
+        metavar="NAME",
+        help="A buildx builder: local, remote or Kubernetes; several share the targets.",
+    ),
     option(
         "--mirror",
         metavar="PREFIX",
@@ -50,21 +56,27 @@ _options = stacked(
 
 
 def engine_options(command: Callable[..., int]) -> Callable[..., int]:
-    """The options, as one parameter `around` of the command: a `Surroundings`, checked."""
+    """The options, as two parameters of the command: `around`, a `Surroundings`, and `builders`."""
 
     @wraps(command)
     def run(
         *arguments: Any,
         engine: str,
-        builder: str | None,
+        builders: tuple[str, ...],
         mirror: str,
         network: str,
         ca: Path | None,
         netrc: Path | None,
         **others: Any,
     ) -> int:
-        around = surroundings(mirror, network, ca, netrc, builder, engine)
-        return command(*arguments, around=around, **others)
+        around = surroundings(mirror, network, ca, netrc, engine)
+        for name in builders:
+            if builders.count(name) > 1:
+                raise UsageError(
+                    f"--builder {name} is given twice; --jobs says how many targets it builds at a "
+                    "time"
+                )
+        return command(*arguments, around=around, builders=builders, **others)
 
     return _options(run)
 
@@ -74,7 +86,6 @@ def surroundings(
     network: str,
     ca: Path | None,
     netrc: Path | None,
-    builder: str | None,
     engine: str = AUTO,
 ) -> Surroundings:
     """What the options say, checked."""
@@ -95,5 +106,4 @@ def surroundings(
         mirror=mirror,
         network="" if network == "default" else network,
         secrets={name: path.absolute() for name, path in secrets.items()},
-        builder=builder or None,
     )

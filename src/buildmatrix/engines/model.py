@@ -27,8 +27,6 @@ class Surroundings:
     network: str = ""
     #: Secret id → file on this machine, mounted into the steps that ask for it.
     secrets: Mapping[str, Path] = field(default_factory=dict)
-    #: Name of a buildx builder, or None for the current one.
-    builder: str | None = None
     #: Who builds: the name of an engine, or `auto`.
     engine: str = "auto"
 
@@ -65,6 +63,8 @@ class BuildJob:
     #: The name that a loaded image has until its gates have passed: `tags` stay where they are
     #: until then. Empty: it gets its tags at once.
     staged: str = ""
+    #: Name of the buildx builder that makes the image, or has it; None for the current one.
+    builder: str | None = None
     #: What the Dockerfile says, as data. None where an image is only scanned.
     ingredients: Ingredients | None = None
 

@@ -244,6 +244,15 @@ class AuditTotals:
 
 
 @dataclass(frozen=True, slots=True)
+class BuilderAttempt:
+    """A builder that was named and had a target, and how that ended."""
+
+    builder: str
+    #: Why it built no image; None where it did.
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class StagedImage:
     """An image that lies in a registry without a tag."""
 
@@ -326,6 +335,8 @@ class TargetResult:
     nodes: tuple[NodeFit, ...] | None = field(default=None, metadata=IF_KNOWN)
     #: Whose its bytes are, where they were audited or scanned.
     composition: Composition | None = field(default=None, metadata=IF_KNOWN)
+    #: Builders that had it in this run, the last one at the end, where builders were named.
+    builders: tuple[BuilderAttempt, ...] | None = field(default=None, metadata=IF_KNOWN)
 
     def __post_init__(self) -> None:
         """Put what is a mapping into the order that reports have."""

@@ -27,6 +27,8 @@ class BuildRecord(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     #: Name of the engine that has the image.
     engine: str = "docker"
+    #: Name of the buildx builder that made it; None for the current one.
+    builder: str | None = None
     #: Digests of the image's manifest and configuration: Docker names an image by either.
     digest: str
     config: str | None

@@ -117,3 +117,14 @@ def test_another_builder_needs_no_daemon(tmp_path: Path) -> None:
         tmp_path, f"{BUILDX} *inspect*) echo 'Driver: kubernetes';; *) exit 1;; esac"
     )
     assert engine.check("cluster") == "buildx v0.29.1"
+
+
+def test_the_daemon_of_another_context_would_keep_the_images(tmp_path: Path) -> None:
+    engine = engine_with(
+        tmp_path,
+        f"{BUILDX} *}}}}\\ rack) echo unix:///rack.sock;; context*) echo unix:///here.sock;; "
+        "*inspect*) echo 'Driver: docker';; version*) echo 28.5.2;; esac",
+    )
+    with pytest.raises(UsageError, match="--builder rack is the daemon of another Docker context"):
+        engine.check("rack")
+    assert engine.check("default") == "docker 28.5.2, buildx v0.29.1"

@@ -30,6 +30,7 @@ RECORDED = {
     "copy-source-missing": (4, ["missing-folder", "`copy`"], 1),
     "daemon-dies": (5, ["connection to the builder broke off", "run again"], 1),
     "daemon-down": (5, ["does not answer at unix:///nonexistent.sock", "DOCKER_HOST"], 1),
+    "builder-silent": (5, ["builder does not answer: context deadline", "DOCKER_HOST"], 1),
     "builder-unknown": (2, ["no builder 'nope'", "docker buildx ls"], 1),
     "entitlement-refused": (5, ["does not allow security.insecure"], 1),
     "builder-disk-full-copy": (4, ["disk is full", "docker buildx prune"], RESOURCE_EXHAUSTED),

@@ -4,9 +4,11 @@ Its settings are a JSON file in the working folder, so that a case file can writ
 
     {"fails": [TARGET], "interrupts": [TARGET], "roots": {TARGET: FOLDER}, "smoke": {TARGET: CODE},
      "refuses": [TARGET], "runs_nothing": WHY, "waits": [TARGET],
+     "builders": [BUILDER], "dies": {BUILDER: TARGET},
      "push_fails": [TARGET], "unreachable": [TARGET], "raises": TEXT}
 
 What "waits" builds until it is cancelled, and what "fails" does so once all of those have begun.
+A builder that "dies" does so with that target and with all after it, or with all for "*".
 Every target has `roots/TARGET` as its root file system unless `roots` names another folder. The
 scanner that buildmatrix generated reads it, in a process of its own, as it would in a builder.
 """
@@ -42,6 +44,7 @@ from buildmatrix.errors import (
     BuildmatrixError,
     ComponentError,
     Interrupted,
+    UsageError,
 )
 from buildmatrix.progress import Progress
 from buildmatrix.registry.reference import Reference
@@ -71,6 +74,8 @@ class FakeEngine:
     def check(self, builder: str | None = None) -> str:
         if "missing" in self._settings:
             raise ComponentError(self._settings["missing"])
+        if builder not in self._settings.get("builders", (builder,)):
+            raise UsageError(f"there is no builder {builder!r}; `docker buildx ls` lists those")
         return "docker 28.5.2, buildx v0.29.1"
 
     def facilities(self) -> Facilities:
@@ -89,6 +94,9 @@ class FakeEngine:
         progress.step(job.id, "building")
         job.log.parent.mkdir(parents=True, exist_ok=True)
         job.log.write_text(f"fake build of {job.id}\n")
+        if self._settings.get("dies", {}).get(job.builder) in (job.id, "*"):
+            self._settings["dies"][job.builder] = "*"
+            raise ComponentError("the connection to the builder broke off while it worked")
         if self._told("interrupts", job.id):
             # Ctrl-C arrives at the main thread, and wakes it from its wait.
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)

@@ -11,14 +11,15 @@ import msgspec
 
 from buildmatrix import store
 from buildmatrix.commands.build import smoke
+from buildmatrix.commands.build.builders import Builders, Slot
 from buildmatrix.commands.build.options import Options
 from buildmatrix.commands.build.work import BuildWork
-from buildmatrix.engines.model import Engine
-from buildmatrix.errors import BuildmatrixError, Interrupted
+from buildmatrix.engines.model import BuildOutcome, Engine
+from buildmatrix.errors import BuildmatrixError, ComponentError, Interrupted
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.judge import Judge
 from buildmatrix.progress import Progress
-from buildmatrix.rules.model import Gate
+from buildmatrix.rules.model import BuilderAttempt, Gate
 from buildmatrix.spec.model import Spec
 from buildmatrix.state import journal
 from buildmatrix.state.journal import BuildRecord
@@ -34,11 +35,19 @@ class ImageGates:
     engine: Engine
     judge: Judge
     progress: Progress
+    builders: Builders
 
-    def pass_all(self, work: BuildWork) -> None:
+    def pass_next(self) -> None:
+        """Wait for a free slot on a builder, and take the target that it is for through all."""
+        with self.builders.slot() as slot:
+            if slot is not None:
+                self._pass_all(slot)
+
+    def _pass_all(self, slot: Slot) -> None:
         """Take one target from build to smoke, and give its image its tags."""
+        work = slot.work
         try:
-            if self._through("build", work, self._image):
+            if self._through("build", work, lambda _: self._image(slot)):
                 # An export takes as long as smoke commands do, and needs nothing of them.
                 with ThreadPoolExecutor(1, thread_name_prefix="layers") as aside:
                     scanned = aside.submit(self._scanned, work)
@@ -63,11 +72,12 @@ class ImageGates:
             return False
         return True
 
-    def _image(self, work: BuildWork) -> None:
+    def _image(self, slot: Slot) -> None:
         """Build and scan what the journal does not have."""
+        work = slot.work
         if work.record is None:
+            outcome = self._built(slot)
             assert work.job is not None
-            outcome = self.engine.build(work.job, self.options.surroundings, self.progress)
             # The layers cannot say what the image's configuration does.
             inventory = replace(
                 store.read(outcome.inventory),
@@ -81,6 +91,7 @@ class ImageGates:
             record = BuildRecord(
                 key=work.key,
                 engine=self.engine.name,
+                builder=slot.builder,
                 digest=outcome.digest,
                 config=outcome.config,
                 loaded=outcome.loaded,
@@ -92,6 +103,44 @@ class ImageGates:
             journal.write(work.files, record)
             work.record = record
         work.gates["build"] = "passed"
+
+    def _built(self, slot: Slot) -> BuildOutcome:
+        """The image of one builder, or of a second one where the first dies."""
+        work = slot.work
+        try:
+            return self._built_once(slot)
+        except ComponentError as error:
+            lost = slot.builder
+            if not self.builders.move(slot):
+                raise
+            self.progress.note(
+                f"{work.target.id}: builder {lost} failed, going on with {slot.builder}: "
+                f"{error.message}"
+            )
+            try:
+                return self._built_once(slot)
+            except ComponentError as second:
+                raise ComponentError(
+                    f"builder {lost}: {error.message}\nbuilder {slot.builder}: {second.message}",
+                    log=second.log,
+                ) from second
+
+    def _built_once(self, slot: Slot) -> BuildOutcome:
+        work = slot.work
+        work.place_on(slot.builder)
+        assert work.job is not None
+        attempt = None if slot.builder is None else BuilderAttempt(slot.builder)
+        try:
+            outcome = self.engine.build(work.job, self.options.surroundings, self.progress)
+        except Interrupted:
+            raise
+        except BuildmatrixError as error:
+            if attempt is not None:
+                work.attempts.append(replace(attempt, error=error.message))
+            raise
+        if attempt is not None:
+            work.attempts.append(attempt)
+        return outcome
 
     def _scanned(self, work: BuildWork) -> Inventory:
         """What lies in the image, and what its layers hide."""

@@ -17,8 +17,10 @@ class Options:
     """How `build` runs."""
 
     surroundings: Surroundings = field(default_factory=Surroundings)
-    #: Targets that are locked, built or judged at the same time.
+    #: Targets that are locked, built or judged at the same time; of builders, each builds as many.
     jobs: int = 3
+    #: The buildx builders that share the targets; None is the current one.
+    builders: tuple[str | None, ...] = (None,)
     #: Stop everything at the first target that is not green.
     fail_fast: bool = False
     #: Findings of this severity or above fail a gate.

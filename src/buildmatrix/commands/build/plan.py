@@ -49,14 +49,20 @@ class BuildPlan:
             ingredients=Ingredients(self._spec, target, lock),
         )
 
-    def key(self, target: Target, lock: Lock) -> str:
-        """Digest of everything that the image is made of and made by."""
+    def keys(self, target: Target, lock: Lock) -> dict[str, str | None]:
+        """Digest of everything that the image is made of and made by → the builder that makes it.
+
+        An image that a run does not load is where it was built, so each builder has its own.
+        """
+        return {self._key(target, lock, name): name for name in self._options.builders}
+
+    def _key(self, target: Target, lock: Lock, builder: str | None) -> str:
         names = bake_name(target.id), scan_name(target.id)
         own_folders = (f"{self._spec.output}/{target.id}/", f"{self._spec.output}/scan/")
         return journal.key(
             {
                 "engine": self._engine,
-                "builder": self._options.surroundings.builder,
+                "builder": builder,
                 "mirror": self._options.surroundings.mirror,
                 "bake": [self._entries[name] for name in names],
                 "generated": {

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from buildmatrix.commands.build import smoke
+from buildmatrix.commands.build.builders import Builders
 from buildmatrix.commands.build.committed import outdated
 from buildmatrix.commands.build.image_gates import ImageGates
 from buildmatrix.commands.build.lock_gate import LockGate
@@ -121,13 +122,12 @@ class _BuildRun:
     def registries(self) -> None:
         """Find out before anything is built that a registry cannot be reached."""
         references = [tag for work in self.works for tag in work.target.references]
-        for reference, why in self.engine.unreachable(
-            references, self.options.surroundings.builder
-        ).items():
-            raise UndecidedError(
-                f"the registry of {reference} cannot be reached, so nothing was built: {why}; see "
-                "that it answers, or build without --push"
-            )
+        for builder in self.options.builders:
+            for reference, why in self.engine.unreachable(references, builder).items():
+                raise UndecidedError(
+                    f"the registry of {reference} cannot be reached, so nothing was built: {why}; "
+                    "see that it answers, or build without --push"
+                )
 
     def render(self) -> None:
         """Write the generated files, and say for each target what is to be built from what."""
@@ -147,7 +147,7 @@ class _BuildRun:
             lock = locks[work.target.id]
             has_device = self.judge.has_device(work.target.backend)
             work.job = plan.job(work.target, lock, work.files, has_device)
-            work.key = plan.key(work.target, lock)
+            work.keys = plan.keys(work.target, lock)
 
     def compare_with_git(self, files: Mapping[str, bytes]) -> None:
         """Find the generated files that somebody committed and that `files` had to correct."""
@@ -174,9 +174,13 @@ class _BuildRun:
 
     def recall(self, works: Sequence[BuildWork]) -> None:
         """Give the targets their records, where the images that these name are still there."""
-        if not self.options.rebuild:
-            for work in works:
-                work.record = journal.read(work.files, work.key)
+        for work in works:
+            record = journal.stored(work.files)
+            if record is not None:
+                work.home = record.builder
+                if record.key in work.keys and not self.options.rebuild:
+                    work.record = record
+                    work.place_on(work.keys[record.key])
         loaded = [work.record for work in works if work.record and work.record.loaded]
         present = self.engine.present([tag for record in loaded for tag in record.tags])
         for work in works:
@@ -184,12 +188,23 @@ class _BuildRun:
                 work.record = None
             work.cached = work.record is not None
         if any(work.record is None for work in works):
-            self.engine.check(self.options.surroundings.builder)
+            for builder in self.options.builders:
+                self.engine.check(builder)
 
     def side_by_side(self, works: Sequence[BuildWork]) -> None:
-        """Build, scan, judge and smoke-test, `jobs` targets at a time."""
-        gates = ImageGates(self.spec, self.options, self.engine, self.judge, self.progress)
-        crew = Crew(gates.pass_all, self.options.jobs, "target", stop=self.engine.cancel)
+        """Build, scan, judge and smoke-test, `jobs` targets at a time on each builder."""
+        builders = Builders(self.options.builders, self.options.jobs, works)
+        gates = ImageGates(
+            self.spec, self.options, self.engine, self.judge, self.progress, builders
+        )
+
+        def stop() -> None:
+            builders.stop()
+            self.engine.cancel()
+
+        slots = self.options.jobs * len(self.options.builders)
+        # As many turns as targets; which one a turn is for, its slot says.
+        crew = Crew[BuildWork, None](lambda _: gates.pass_next(), slots, "target", stop=stop)
         if len(works) > 1:
             self.progress.part(TARGETS, 0, len(works), TARGETS)
         for number, _ in enumerate(crew.answers(works), 1):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from buildmatrix.engines.model import BuildJob
@@ -13,6 +13,7 @@ from buildmatrix.locks.model import Lock
 from buildmatrix.rules.composition import Composition
 from buildmatrix.rules.model import (
     GATES,
+    BuilderAttempt,
     Finding,
     Gate,
     GateState,
@@ -34,8 +35,13 @@ class BuildWork:
     files: TargetFiles
     lock: Lock | None = None
     job: BuildJob | None = None
-    key: str = ""
+    #: By which the journal knows it again: digest → the builder that it is about.
+    keys: Mapping[str, str | None] = field(default_factory=dict)
     record: BuildRecord | None = None
+    #: The builder that made the last image, whatever that was made of.
+    home: str | None = None
+    #: Builders that had it in this run, in their order.
+    attempts: list[BuilderAttempt] = field(default_factory=list)
     cached: bool = False
     #: What of its inventory goes into the report: inventories are large, and there are many.
     scanned: Inventory | None = None
@@ -71,6 +77,11 @@ class BuildWork:
         self.push = "failed" if isinstance(error, BuildError) else "undecided"
         self.errors.append(f"{what}: {error.message}")
 
+    def place_on(self, builder: str | None) -> None:
+        """Say who builds it, or has built it."""
+        if self.job is not None:
+            self.job = replace(self.job, builder=builder)
+
     def demand(self, gates: Collection[str], why_no_smoke: str) -> None:
         """Leave it open that a gate did not run that the policy requires, where nothing failed."""
         if self.red or self.errors:
@@ -83,6 +94,12 @@ class BuildWork:
                     f"the gate {gate} did not run, and `gates` under [policy] requires it for "
                     f"{self.target.backend}{why}"
                 )
+
+    @property
+    def key(self) -> str:
+        """The key of what its builder makes."""
+        builder = self.job.builder if self.job is not None else None
+        return next((key for key, name in self.keys.items() if name == builder), "")
 
     @property
     def green(self) -> bool:
@@ -136,4 +153,5 @@ class BuildWork:
             bases=record.bases if record else {},
             nodes=self.nodes,
             composition=self.composition,
+            builders=tuple(self.attempts) or None,
         )

@@ -91,6 +91,12 @@ class DockerEngine:
             )
         if self._driver(builder) != _OWN_DRIVER:
             return match[0]
+        if builder is not None and self._host(builder) != self._host():
+            raise UsageError(
+                f"--builder {builder} is the daemon of another Docker context, where its images "
+                "would stay; make a builder there with `docker buildx create --name NAME "
+                f"{builder}`, or set DOCKER_CONTEXT"
+            )
         version = self._ask("version", "--format", "{{.Server.Version}}")
         if version.returncode != 0:
             raise _unusable(version.stderr)
@@ -156,7 +162,7 @@ class DockerEngine:
         with writing(job.scan_output):
             job.scan_output.mkdir(parents=True, exist_ok=True)
             inventory.unlink(missing_ok=True)
-        load = job.load or self._driver(surroundings.builder) == _OWN_DRIVER
+        load = job.load or self._driver(job.builder) == _OWN_DRIVER
         overlay = bake.image_overlay(
             job,
             surroundings,
@@ -213,14 +219,14 @@ class DockerEngine:
         *,
         tagged: bool = True,
     ) -> Pushed:
-        """Publish the images of `jobs` through the builder that has them; see `Engine.push`."""
+        """Publish each image through the builder that has it; see `Engine.push`."""
         pushed: dict[str, str] = {}
         job = jobs[0] if jobs else None
         try:
-            own = self._driver(surroundings.builder) == _OWN_DRIVER
-            keep = "type=docker" if own else "type=image,push=false"
             for job in jobs:
                 progress.step(job.id, "push: comparing with what was scanned")
+                own = self._driver(job.builder) == _OWN_DRIVER
+                keep = "type=docker" if own else "type=image,push=false"
                 if job.config not in (None, self._export(job, surroundings, progress, keep).config):
                     raise UndecidedError(
                         f"{job.id}: the builder no longer has the image that was scanned; nothing "
@@ -303,7 +309,7 @@ class DockerEngine:
         """
         overlay_file = job.log.with_suffix(".overlay.json")
         metadata = _metadata(job)
-        builder = [f"--builder={surroundings.builder}"] if surroundings.builder else []
+        builder = [f"--builder={job.builder}"] if job.builder else []
         command = [
             self._docker(), "buildx", "bake", *builder,
             f"--file={job.bake_file.absolute()}", f"--file={overlay_file.absolute()}",
@@ -421,9 +427,10 @@ class DockerEngine:
             self._drivers[builder] = driver[1]
         return self._drivers[builder]
 
-    def _host(self) -> str:
-        """Where the daemon listens: the SDK does not know the contexts of the docker command."""
-        answer = self._ask("context", "inspect", "--format", "{{.Endpoints.docker.Host}}")
+    def _host(self, context: str | None = None) -> str:
+        """Where a daemon listens: the SDK does not know the contexts of the docker command."""
+        names = [context] if context else []
+        answer = self._ask("context", "inspect", "--format", "{{.Endpoints.docker.Host}}", *names)
         if answer.returncode != 0:
             raise _unusable(answer.stderr)
         return answer.stdout.strip()

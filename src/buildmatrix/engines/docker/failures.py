@@ -32,6 +32,8 @@ _FULL = (
 )
 _SOURCE = r"failed to resolve source metadata for (?P<image>\S+): "
 _DOWN = "start it, or point DOCKER_HOST or --builder at one that runs"
+# docker/buildx, driver/driver.go and driver/remote: steps before the builder has anything to do.
+_BOOTING = ("[internal] waiting for connection", "[internal] booting buildkit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +263,10 @@ def explain(
             f"the scanner failed ({_how(command['how'])}), so the image counts as "
             f"unread{_quoted(output)}",
             log=log,
+        )
+    if failed and failed.name in _BOOTING:
+        return ComponentError(
+            f"the builder does not answer: {shorten(failed.error, 300)}; {_DOWN}", log=log
         )
     # The words of a command are not BuildKit's, and what it printed counts only where it failed.
     texts = {
