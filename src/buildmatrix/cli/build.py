@@ -28,6 +28,7 @@ from buildmatrix.cli.surroundings import engine_options
 from buildmatrix.cli.workspace import workspace
 from buildmatrix.engines.model import Surroundings
 from buildmatrix.errors import UsageError
+from buildmatrix.reports.preflight.model import RUNGS, Rung
 
 if TYPE_CHECKING:
     from buildmatrix.attestation.attach import Signer
@@ -57,6 +58,11 @@ if TYPE_CHECKING:
     help="Trust configuration of the Sigstore services that sign without a key; else the public.",
 )
 @option("--fail-fast", is_flag=True, help="Stop everything at the first target that fails.")
+@option(
+    "--preflight",
+    type=click.Choice(RUNGS[1:]),
+    help="Climb the ladder of `preflight` with each image, up to this rung, in the gate smoke.",
+)
 @option("--no-smoke", is_flag=True, help="Run no smoke commands.")
 @option("--locked", is_flag=True, help="Fail where a lock is missing or stale; never resolve.")
 @option("--offline", is_flag=True, help="Resolve from caches only.")
@@ -86,6 +92,7 @@ def command(
     sign_key: Path | None,
     trust_root: Path | None,
     fail_fast: bool,
+    preflight: Rung | None,
     no_smoke: bool,
     locked: bool,
     offline: bool,
@@ -137,6 +144,7 @@ def command(
         offline=offline,
         rebuild=rebuild,
         smoke=not no_smoke,
+        preflight=preflight,
         push=push,
         stage=stage,
         signer=signer,

@@ -12,6 +12,7 @@ import msgspec
 from buildmatrix import store
 from buildmatrix.commands.build import smoke
 from buildmatrix.commands.build.builders import Builders, Slot
+from buildmatrix.commands.build.climbing import climb, digest_of
 from buildmatrix.commands.build.options import Options
 from buildmatrix.commands.build.work import BuildWork
 from buildmatrix.engines.model import BuildOutcome, Engine
@@ -19,6 +20,7 @@ from buildmatrix.errors import BuildmatrixError, ComponentError, Interrupted
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.judge import Judge
 from buildmatrix.progress import Progress
+from buildmatrix.reports.preflight.model import Rung
 from buildmatrix.rules.model import BuilderAttempt, Gate
 from buildmatrix.spec.model import Spec
 from buildmatrix.state import journal
@@ -165,10 +167,21 @@ class ImageGates:
         work.gates["scan"] = self.judge.gate(judgement.findings)
 
     def _smoke(self, work: BuildWork) -> None:
-        """Run what can run here, in the image that was scanned."""
+        """Run what can run here, in the image that was scanned: commands, then the ladder."""
         record = work.record
-        if not self.options.smoke or record is None or not record.loaded or not record.tags:
+        if record is None or not record.loaded or not record.tags:
             return
+        passed: tuple[str, ...] = ()
+        if self.options.smoke:
+            passed = self._commands(work, record)
+        if self.options.preflight is not None and work.gates["smoke"] != "failed":
+            passed += self._climb(work, record, self.options.preflight)
+        if passed != record.smoke and (self.options.smoke or self.options.preflight):
+            work.record = msgspec.structs.replace(record, smoke=passed)
+            journal.write(work.files, work.record)
+
+    def _commands(self, work: BuildWork, record: BuildRecord) -> tuple[str, ...]:
+        """Run the smoke commands; digests of those that passed, now or earlier."""
         outcome = smoke.run(
             work.target,
             self.judge.has_device(work.target.backend),
@@ -184,14 +197,36 @@ class ImageGates:
             self.progress.note(f"{work.target.id}: smoke commands were not run: {outcome.why_not}")
         if outcome.error is not None:
             work.errors.append(outcome.error)
-        if outcome.passed != record.smoke:
-            work.record = msgspec.structs.replace(record, smoke=outcome.passed)
-            journal.write(work.files, work.record)
+        return outcome.passed
+
+    def _climb(self, work: BuildWork, record: BuildRecord, level: Rung) -> tuple[str, ...]:
+        """Climb the ladder; its digest where every rung has passed, now or earlier."""
+        digest = digest_of(record.config or record.digest, level)
+        if digest in record.smoke:
+            work.gates["smoke"] = "passed"
+            return (digest,)
+        climbed = climb(
+            work.target,
+            self.spec,
+            work.files,
+            record.tags[0],
+            level,
+            self.engine,
+            self.progress,
+            self.options.today,
+        )
+        work.rungs_left = climbed.not_run
+        if climbed.state != "not-run":
+            work.gates["smoke"] = climbed.state
+        if climbed.error is not None:
+            work.errors.append(climbed.error)
+        is_whole = climbed.state == "passed" and not climbed.not_run
+        return (digest,) if is_whole else ()
 
     def _no_smoke(self, work: BuildWork) -> str:
         """Why no smoke command ran, where none did."""
         if not work.target.smoke:
-            return "the target has no [[smoke]] command"
+            return "the target has no [[smoke]] command, and --preflight was not given"
         if not self.options.smoke:
             return "--no-smoke left its commands out"
         if work.smoke_impossible:

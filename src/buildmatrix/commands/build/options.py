@@ -8,6 +8,7 @@ from datetime import date
 from buildmatrix.attestation.attach import Signer
 from buildmatrix.engines.model import Surroundings
 from buildmatrix.index.reading import Reader
+from buildmatrix.reports.preflight.model import Rung
 from buildmatrix.reports.run.model import FailOn
 from buildmatrix.vulnerabilities.advisories import AdvisoryOptions
 
@@ -34,6 +35,8 @@ class Options:
     #: Build again whatever the journal says; the builder's own cache still counts.
     rebuild: bool = False
     smoke: bool = True
+    #: How far to climb the ladder of `preflight` with each image, as part of the gate `smoke`.
+    preflight: Rung | None = None
     push: bool = False
     #: Publish images without their tags, which `promote` sets.
     stage: bool = False

@@ -45,7 +45,8 @@ class BuildPlan:
             staged=staged_name(target.id, root),
             log=files.log,
             scan_output=files.scan_output,
-            load=self._options.smoke and bool(smoke.runs_here(target, has_device)),
+            load=self._options.preflight is not None
+            or (self._options.smoke and bool(smoke.runs_here(target, has_device))),
             ingredients=Ingredients(self._spec, target, lock),
         )
 

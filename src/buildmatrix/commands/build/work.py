@@ -57,6 +57,8 @@ class BuildWork:
     codes: list[int] = field(default_factory=list)
     #: Whether the engine can run no command of its image on this machine.
     smoke_impossible: bool = False
+    #: Rungs of the ladder that another machine has to run.
+    rungs_left: tuple[str, ...] = ()
     #: Where publishing was asked for: how it went, and the digest in the registry.
     push: GateState | None = None
     pushed: str | None = None

@@ -75,12 +75,16 @@ def preflight(
     node_class: str | None,
     progress: Progress,
     today: date,
+    *,
+    scanned: bool = False,
 ) -> Preflight:
     """Climb up to `level` with each image.
 
-    What this machine cannot run is `not-run`, with the node classes that have to.
+    What this machine cannot run is `not-run`, with the node classes that have to. `scanned` leaves
+    the rung `static` to whoever has just scanned it.
     """
-    targets = tuple(_climbed(subject, level, node_class, progress, today) for subject in subjects)
+    wanted = RUNGS[int(scanned) : RUNGS.index(level) + 1]
+    targets = tuple(_climbed(subject, wanted, node_class, progress, today) for subject in subjects)
     catalogue = Judge(subjects[0].spec, "error", today, ()).catalogue_date
     return Preflight(ReportTool(version=__version__, catalogue=catalogue), targets)
 
@@ -95,11 +99,14 @@ def exit_code(preflight: Preflight, strict: bool = False) -> int:
 
 
 def _climbed(
-    subject: Subject, level: Rung, node_class: str | None, progress: Progress, today: date
+    subject: Subject,
+    wanted: Sequence[Rung],
+    node_class: str | None,
+    progress: Progress,
+    today: date,
 ) -> PreflightTarget:
     id = subject.target.id
     node = next((node for node in subject.node_classes if node.name == node_class), None)
-    wanted = RUNGS[: RUNGS.index(level) + 1]
     elsewhere = tuple(node.name for node in subject.node_classes)
     outcomes: list[RungOutcome] = []
     why_not = subject.engine.cannot_run(subject.reference)
