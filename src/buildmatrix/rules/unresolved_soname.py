@@ -136,7 +136,11 @@ def _expected(image: ImageSubject, needed: Needed) -> bool:
     """Foreign, injected by the container runtime, or allowed by the policy."""
     owned = library(needed.name, None, image.catalogue)
     vendor = image.catalogue.vendor_of(image.backend)
-    if any(match.owned.vendor not in (None, vendor) for match in owned):
+    # What is weak, such as libGL, belongs to nobody's accelerator by itself: BM301 says nothing.
+    if any(
+        match.owned.vendor not in (None, vendor) and match.owned.entry.weight != "weak"
+        for match in owned
+    ):
         return True
     if any(match.owned.entry.where == "host" for match in owned):
         return True

@@ -243,6 +243,13 @@ def test_a_plugin_that_nothing_imports_is_a_warning() -> None:
     assert of_image(CUDA, tree, allowed) == ()
 
 
+def test_a_library_for_windows_on_a_screen_is_missed_like_any_other() -> None:
+    """`import cv2` fails in a slim image without libGL, which no other rule speaks of."""
+    tree = image(file("cv2/_C.abi3.so", elf(needed=["libGL.so.1"]), "opencv-python 4"))
+    one = only(of_image(CPU, tree), "BM302")
+    assert "libGL.so.1" in one.message and one.severity == "error"
+
+
 def test_what_the_host_injects_stays_quiet() -> None:
     tree = image(file("demo/_C.abi3.so", elf(needed=["libcuda.so.1"]), "demo 1"))
     assert of_image(CUDA, tree) == ()
