@@ -108,6 +108,8 @@ def dgx() -> Files:
             "6,1,0,-;Linux version 6.8.0-60-generic\n"
             "4,2,1,-;NVRM: Xid (PCI:0000:1b:00): 31, pid=77, name=python\n"
             "4,3,2,-;NVRM: Xid (PCI:0000:1f:00): 79, GPU has fallen off the bus.\n SUBSYSTEM=pci\n"
+            "4,4,3,-;nvidia-nvswitch1: SXid (PCI:0000:06:00.0): 22013, Non-fatal, Link 60 x\n"
+            "4,5,4,-;nvidia-nvswitch1: SXid (PCI:0000:06:00.0): 20034, Fatal, Link 48 LTSSM\n"
         ),
         "/usr/bin/nvidia-ctk": "",
         "/usr/lib/x86_64-linux-gnu/libcuda.so.570.86.10": "",

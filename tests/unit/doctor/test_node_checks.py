@@ -46,6 +46,7 @@ def test_a_node_of_a_data_center_with_a_lost_gpu_and_half_a_link(generated):
     assert states(generated, "partly", "unknown") == {
         "pcie-link-width": "partly",
         "nvidia-xid": "partly",
+        "nvidia-sxid": "partly",
         "nvidia-cdi-driver": "partly",
     }
     assert states(generated, "low") == {"memory-corrected": "low", "infiniband-ports": "low"}
@@ -60,6 +61,7 @@ def test_a_node_of_a_data_center_with_a_lost_gpu_and_half_a_link(generated):
         ("31 (memory page fault of an application)", True),
         ("79 (the GPU has fallen off the bus)", False),
     ]
+    assert said(generated, "nvidia-sxid") == "partly: 0000:06:00.0: 20034, Fatal"
     assert said(generated, "nvidia-cdi-driver") == (
         "partly: /etc/cdi/nvidia.yaml: 565.57.01 (should be 570.86.10)"
     )
@@ -278,6 +280,25 @@ def test_any_text_in_any_file_gives_a_state(tmp_path, text):
     seen = node(machine, load())
     both = (seen.sample(1.0), seen.sample(2.0))
     assert all(check.text for check in seen.checks(both))
+
+
+@pytest.mark.parametrize(
+    "text", ["a" + " " * 999_000 + "b", "9" * 999_000 + "x", "cpu 1" * 200_000, "size=[" * 160_000]
+)
+def test_a_large_text_takes_no_more_than_one_look(tmp_path, text):
+    """Each pattern would need hours if it went back and forth in it."""
+    places = [
+        "/proc/self/mounts",
+        "/proc/self/limits",
+        "/proc/stat",
+        "/sys/kernel/mm/transparent_hugepage/enabled",
+        "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
+        "/sys/class/infiniband/mlx5_0/ports/1/state",
+        "/etc/cdi/nvidia.yaml",
+        "/dev/kmsg",
+    ]
+    checks = checked(hosts.write(tmp_path, hosts.dgx() | dict.fromkeys(places, text)))
+    assert checks["nvidia-xid"].state == "ok"
 
 
 def test_a_file_that_this_user_may_not_read_is_named(tmp_path, monkeypatch):

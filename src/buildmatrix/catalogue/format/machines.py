@@ -61,7 +61,7 @@ class HostCheck(CatalogueEntry, frozen=True, kw_only=True):
     reads: Reading = "content"
     #: Regular expression whose first group is the value; a file that it does not match says
     #: nothing. In the log a group `device` says which one a line is about.
-    pattern: str = r"\A\s*(\S[^\n]*?)\s*\Z"
+    pattern: str = r"\A\s*(\S(?:[^\n]*\S)?)\s*\Z"
     over: Measuring = "once"
     #: Of a share: regular expression whose first group has the numbers that make the whole.
     whole: str | None = None

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from glob import escape
 from pathlib import Path
 
 from buildmatrix.catalogue.load import Catalogue
@@ -20,9 +21,8 @@ from buildmatrix.reports.doctor.model import DoctorLine, MappedLibrary, Origin, 
 
 #: Bytes of `maps` that are read; a process may have 65,530 mappings, of files with long names.
 LARGEST = 32 << 20
-#: Bytes of a RECORD, and distributions of one folder that are searched for who owns a file.
-_RECORD = 16 << 20
-_MOST = 2000
+#: Characters of RECORD files that are searched for who owns a library; torch's has 2 million.
+_RECORDS = 128 << 20
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 _DELETED = " (deleted)"
 _PACKAGES = re.compile(r"(.*/(?:site|dist)-packages)/(.+)")
@@ -42,7 +42,9 @@ def examine(
     command = (machine.text(f"/proc/{pid}/comm") or "").strip()
     mapped, unread = _maps(machine.root / f"proc/{pid}/maps")
     mounts = _mounts(machine, pid)
-    owners = _Owners(MachineFiles(machine.root / f"proc/{pid}/root"))
+    owners = _owners(
+        MachineFiles(machine.root / f"proc/{pid}/root"), {item.path for item in mapped}
+    )
     libraries = []
     for item in mapped:
         name = item.path.rpartition("/")[2]
@@ -57,7 +59,7 @@ def examine(
                 backends=tuple(dict.fromkeys(match.owned.backend for match in matches)),
                 role=matches[0].owned.entry.role,
                 version=version_of(name),
-                distribution=owners.of(item.path),
+                distribution=owners.get(item.path, ""),
                 origin=_origin(mounts, item.path),
                 deleted=item.deleted,
             )
@@ -195,26 +197,22 @@ def _origin(mounts: _Mounts, path: str) -> Origin:
     return "image" if max(within, key=len, default="/") == "/" else "mounted"
 
 
-class _Owners:
-    """Which distribution installed a file, by the RECORD files beside it."""
-
-    def __init__(self, files: MachineFiles) -> None:
-        self._files = files
-        self._records: dict[str, list[tuple[str, str]]] = {}
-
-    def of(self, path: str) -> str:
-        """`name version` of a distribution; empty where none has the file."""
+def _owners(files: MachineFiles, paths: Collection[str]) -> Mapping[str, str]:
+    """Path → name and version of the distribution that installed it, by the RECORDs beside it."""
+    wanted: dict[str, dict[str, str]] = {}
+    for path in paths:
         match = _PACKAGES.fullmatch(path)
-        if match is None:
-            return ""
-        if match[1] not in self._records:
-            names = self._files.nodes(f"{match[1]}/*.dist-info/RECORD")[:_MOST]
-            self._records[match[1]] = [
-                (name.split("/")[-2].removesuffix(".dist-info"), name) for name in names
-            ]
-        for distribution, record in self._records[match[1]]:
-            text = self._files.text(record, _RECORD) or ""
-            if text.startswith(f"{match[2]},") or f"\n{match[2]}," in text:
-                name, _, version = distribution.rpartition("-")
-                return f"{name} {version}"
-        return ""
+        if match is not None:
+            wanted.setdefault(match[1], {})[match[2]] = path
+    owners: dict[str, str] = {}
+    left = _RECORDS
+    for folder, members in wanted.items():
+        for record in files.nodes(f"{escape(folder)}/*.dist-info/RECORD"):
+            text = files.text(record, left) or ""
+            left -= len(text)
+            for row in text.splitlines():
+                path = members.get(row.partition(",")[0], "")
+                if path:
+                    name = record.split("/")[-2].removesuffix(".dist-info")
+                    owners.setdefault(path, " ".join(name.rsplit("-", 1)))
+    return owners
