@@ -56,6 +56,28 @@ class _Preflight(click.Command):
 )
 @option("--node-class", metavar="NAME", help="This machine is one of that node class.")
 @option("--backend", metavar="NAME", help="Of an image that does not say for which it is.")
+@option(
+    "--repeat",
+    type=click.IntRange(1, 1000),
+    default=5,
+    show_default=True,
+    help="Runs of what is timed; p95 takes 20, p99 100.",
+)
+@option(
+    "--baseline",
+    type=click.Path(path_type=Path),
+    help="An accepted preflight (--accept): what is 20 % worse fails.",
+)
+@option(
+    "--accept",
+    type=click.Path(path_type=Path),
+    help="Write this preflight as a baseline, if nothing failed.",
+)
+@option(
+    "--reference",
+    type=click.Path(path_type=Path),
+    help="A preflight on a CPU (--format json): what commands have to compute.",
+)
 @option("--strict", is_flag=True, help="A rung that did not run leaves the run undecided.")
 @option(
     "--kubernetes",
@@ -91,6 +113,10 @@ def command(
     level: Rung,
     node_class: str | None,
     backend: str | None,
+    repeat: int,
+    baseline: Path | None,
+    accept: Path | None,
+    reference: Path | None,
     strict: bool,
     kubernetes: bool,
     image: str | None,
@@ -111,6 +137,7 @@ def command(
     """
     from datetime import date
 
+    from buildmatrix.commands.preflight import baseline as baselines
     from buildmatrix.commands.preflight.cluster import subjects_of, write
     from buildmatrix.commands.preflight.run import exit_code, preflight
     from buildmatrix.commands.preflight.subject import of_image, of_reference, of_targets
@@ -144,8 +171,19 @@ def command(
         listed = ", ".join(sorted(known)) or "none"
         raise UsageError(f"--node-class {node_class}: the node classes of {name} are {listed}")
     with here.progress() as display:
-        result = preflight(subjects, level, node_class, display, date.today())
+        result = preflight(
+            subjects,
+            level,
+            node_class,
+            display,
+            date.today(),
+            repeat=repeat,
+            baseline=baseline,
+            reference=reference,
+        )
     write_document(PREFLIGHT, result, pairs, output)
+    if accept is not None:
+        baselines.accept(result, accept)
     return exit_code(result, strict)
 
 

@@ -9,12 +9,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date
+from pathlib import Path
 
 from buildmatrix import __version__, store
 from buildmatrix.catalogue.load import load
 from buildmatrix.commands.doctor.machine import MachineFiles
+from buildmatrix.commands.preflight.baseline import Expectations, compared, expectations
+from buildmatrix.commands.preflight.batch import run_batch
+from buildmatrix.commands.preflight.cold_start import run_cold_start
+from buildmatrix.commands.preflight.collective import run_collective
 from buildmatrix.commands.preflight.compute import run_compute
 from buildmatrix.commands.preflight.device import run_devices
 from buildmatrix.commands.preflight.devices import access
@@ -61,6 +66,9 @@ class Climb:
     run: Run
     node_class: NodeClass | None
     progress: Progress
+    #: How often what is timed is run.
+    repeat: int = 5
+    expected: Expectations = field(default_factory=Expectations)
 
 
 #: Rungs that ask nothing of a device, and get none.
@@ -77,14 +85,23 @@ def preflight(
     today: date,
     *,
     scanned: bool = False,
+    repeat: int = 5,
+    baseline: Path | None = None,
+    reference: Path | None = None,
 ) -> Preflight:
     """Climb up to `level` with each image.
 
     What this machine cannot run is `not-run`, with the node classes that have to. `scanned` leaves
-    the rung `static` to whoever has just scanned it.
+    the rung `static` to whoever has just scanned it. `baseline` and `reference` are files of
+    earlier preflights: what was measured, and what was computed. Raises `UsageError` where one of
+    them is about something else.
     """
     wanted = RUNGS[int(scanned) : RUNGS.index(level) + 1]
-    targets = tuple(_climbed(subject, wanted, node_class, progress, today) for subject in subjects)
+    expected = expectations(subjects, node_class, baseline, reference)
+    targets = tuple(
+        _climbed(subject, wanted, node_class, progress, today, repeat, own)
+        for subject, own in zip(subjects, expected, strict=True)
+    )
     catalogue = Judge(subjects[0].spec, "error", today, ()).catalogue_date
     return Preflight(ReportTool(version=__version__, catalogue=catalogue), targets)
 
@@ -104,6 +121,8 @@ def _climbed(
     node_class: str | None,
     progress: Progress,
     today: date,
+    repeat: int,
+    expected: Expectations,
 ) -> PreflightTarget:
     id = subject.target.id
     node = next((node for node in subject.node_classes if node.name == node_class), None)
@@ -113,7 +132,7 @@ def _climbed(
     judge = Judge(subject.spec, "error", today, ())
     with ExitStack() as stack:
         run = stack.enter_context(subject.engine.runner(subject.reference))
-        climb, without = Climb(subject, judge, run, node, progress), ""
+        climb, without = Climb(subject, judge, run, node, progress, repeat, expected), ""
         for rung in wanted:
             runner = RUNNERS.get(rung)
             stopped = next((o for o in outcomes if o.state in ("failed", "undecided")), None)
@@ -132,6 +151,8 @@ def _climbed(
                 began = time.monotonic()
                 checks, why = runner(climb)
                 seconds = time.monotonic() - began
+                if expected.baseline is not None:
+                    checks += compared(rung, checks, expected.baseline)
                 state = state_of(checks)
                 # What is left of a rung is said, and what is not complete has not passed.
                 state = "not-run" if state == "passed" and why else state
@@ -215,6 +236,31 @@ def _memory(climb: Climb) -> tuple[tuple[Check, ...], str]:
     return run_memory(climb.run, subject.target.backend, load(subject.spec.catalogue_files))
 
 
+def _collective(climb: Climb) -> tuple[tuple[Check, ...], str]:
+    """All devices reduce together; two processes where the backend has none."""
+    return run_collective(climb.run, climb.subject.target.backend, climb.judge.catalogue)
+
+
+def _batch(climb: Climb) -> tuple[tuple[Check, ...], str]:
+    """The user's own commands, on the device."""
+    commands = [smoke for smoke in climb.subject.target.smoke if smoke.level != "import"]
+    checks = run_batch(commands, climb.run, climb.repeat, climb.expected.results)
+    return checks, "" if checks else "no [[smoke]] command of level `device` or `batch` is for it"
+
+
+def _cold_start(climb: Climb) -> tuple[tuple[Check, ...], str]:
+    """From the start of a container to the first answer of each framework."""
+    subject, catalogue, late = climb.subject, climb.judge.catalogue, []
+    backend, files = subject.target.backend, subject.files
+    if climb.judge.has_device(backend) and files is not None and files.inventory.is_file():
+        judgement = climb.judge.image(subject.target, store.read(files.inventory), None)
+        late = [item.message for item in judgement.findings if item.name == "only-by-compilation"]
+    checks = run_cold_start(climb.run, climb.repeat, backend, catalogue, late)
+    if state_of(checks) != "not-run":
+        return checks, ""
+    return checks, f"no framework here computes on a device of {backend}"
+
+
 #: What runs a rung: its checks, and why there are none. A rung without a runner is not run.
 RUNNERS: Mapping[Rung, Runner] = {
     "static": _static,
@@ -222,4 +268,7 @@ RUNNERS: Mapping[Rung, Runner] = {
     "device": _device,
     "compute": _compute,
     "memory": _memory,
+    "collective": _collective,
+    "batch": _batch,
+    "cold-start": _cold_start,
 }

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from buildmatrix.phrases import count
-from buildmatrix.reports.preflight.model import Preflight, PreflightTarget, RungOutcome, RungState
+from buildmatrix.reports.preflight.model import (
+    Preflight,
+    PreflightTarget,
+    RungOutcome,
+    RungState,
+    Value,
+)
 from buildmatrix.reports.terminal import Painter, Style, wrapped
 from buildmatrix.text import printable
 
@@ -17,6 +23,7 @@ _STATES: dict[RungState, tuple[str, Style]] = {
 }
 #: Checks of a rung that are listed where all have passed.
 _SHOWN = 3
+_BARS = "▁▂▃▄▅▆▇█"
 
 
 def render(preflight: Preflight, *, width: int, color: bool) -> str:
@@ -65,3 +72,16 @@ def _rung(rung: RungOutcome, width: int, paint: Painter) -> Iterator[str]:
         first, *rest = wrapped(f"{state} {text}", width, indent="    ")
         yield first.replace(state, paint(state, shade), 1)
         yield from rest
+        if picture := _bars(check.values.get("samples_s")):
+            yield f"    {picture}"
+
+
+def _bars(samples: Value) -> str:
+    """The runs of a check as bars, in their order, from nothing up to the slowest."""
+    times = (
+        [time for time in samples if isinstance(time, float)] if isinstance(samples, list) else []
+    )
+    slowest = max(times, default=0.0)
+    if len(times) < 2 or slowest <= 0:
+        return ""
+    return "".join(_BARS[min(int(time / slowest * len(_BARS)), len(_BARS) - 1)] for time in times)

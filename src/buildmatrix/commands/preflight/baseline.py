@@ -1,0 +1,225 @@
+"""An accepted earlier preflight, and how far this one is from it.
+
+Times and rates are compared as ratios, `TOLERANCE` being the worst that passes. Rates of devices
+and times to the first answer fail beyond it; what the user's own commands take is said only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from buildmatrix.commands.preflight.subject import Subject
+from buildmatrix.errors import UndecidedError, UsageError
+from buildmatrix.files import write_changed
+from buildmatrix.reports import json_form
+from buildmatrix.reports.preflight.model import (
+    Check,
+    Preflight,
+    PreflightTarget,
+    Rung,
+    RungOutcome,
+    RungState,
+    Value,
+)
+
+#: How many times worse than the baseline still passes.
+TOLERANCE = 1.2
+#: Seconds by which times differ from run to run, whatever they are a time of.
+JITTER_S = 0.05
+#: Ends of the names of rates, of which more is better.
+_RATES = ("gbps", "tflops")
+#: Names of times, of which less is better.
+_TIMES = ("p50_s", "p95_s", "p99_s")
+#: Rungs on which a regression fails.
+_FAILING: frozenset[Rung] = frozenset({"compute", "collective", "memory", "cold-start"})
+#: Bytes of a file that is read.
+_LARGEST = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Expectations:
+    """What an image did before, or elsewhere."""
+
+    baseline: PreflightTarget | None = None
+    #: Check of the rung `batch` → the numbers that its command computed.
+    results: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+
+def expectations(
+    subjects: Sequence[Subject],
+    node_class: str | None,
+    baseline: Path | None,
+    reference: Path | None,
+) -> tuple[Expectations, ...]:
+    """What is expected of each image, out of files of earlier preflights.
+
+    Raises `UsageError` where one of them is none, or is about something else.
+    """
+    old = read(baseline) if baseline else None
+    other = read(reference) if reference else None
+    expected = []
+    for subject in subjects:
+        same = counterpart(old, baseline, subject, node_class) if old and baseline else None
+        numbers = results(same) if same else {}
+        if other and reference:
+            numbers = references(other, reference, subject.target.id)
+        expected.append(Expectations(same, numbers))
+    return tuple(expected)
+
+
+def read(path: Path) -> Preflight:
+    """An earlier preflight (`--format json`). Raises `UsageError` for what is none."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(_LARGEST + 1)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+    if len(data) > _LARGEST:
+        raise UsageError(f"{path} is no preflight: it is larger than {_LARGEST >> 20} MiB")
+    try:
+        return json_form.parse(data, Preflight)
+    except ValueError as error:
+        raise UsageError(f"{path} is no preflight of `--format json`: {error}") from error
+
+
+def counterpart(
+    preflight: Preflight, path: Path, subject: Subject, node_class: str | None
+) -> PreflightTarget:
+    """What an earlier preflight has of the same target, on the same node class.
+
+    An image that is no target is compared with any of its backend. Raises `UsageError` where it
+    has none.
+    """
+    target = subject.target
+    same = [item for item in preflight.targets if item.id == target.id]
+    others = [item for item in preflight.targets if item.backend == target.backend]
+    candidates = same or (others if subject.files is None else [])
+    fitting = [
+        item
+        for item in candidates
+        if item.backend == target.backend and item.node_class == node_class
+    ]
+    if len(fitting) == 1:
+        return fitting[0]
+    if len(fitting) > 1:
+        raise UsageError(f"{path} has several images for {target.backend}, and none is {target.id}")
+    for item in candidates:
+        if item.backend != target.backend:
+            raise UsageError(
+                f"{path} is about {item.id} for {item.backend}, and this image is for "
+                f"{target.backend}"
+            )
+        own, other = node_class or "no node class", item.node_class or "no node class"
+        raise UsageError(f"{path} was taken on {other}, and this is {own}: they do not compare")
+    raise UsageError(f"{path} has nothing about {target.id}")
+
+
+def accept(preflight: Preflight, path: Path) -> None:
+    """Write a preflight as the baseline of later ones.
+
+    Raises `UndecidedError` where a rung did not pass, or the file cannot be written.
+    """
+    for target in preflight.targets:
+        for rung in target.rungs:
+            if rung.state in ("failed", "undecided"):
+                raise UndecidedError(
+                    f"{path} was not written: the rung `{rung.rung}` of {target.id} "
+                    f"{'failed' if rung.state == 'failed' else 'is undecided'}"
+                )
+    write_changed(path, json_form.render(preflight).encode())
+
+
+def references(preflight: Preflight, path: Path, id: str) -> Mapping[str, Mapping[str, float]]:
+    """Check → the numbers that the user's commands computed there, on whatever machine that was.
+
+    Raises `UsageError` where several images are there and none is `id`, or nothing has a result.
+    """
+    targets = [target for target in preflight.targets if target.id == id] or preflight.targets
+    if len(targets) != 1:
+        raise UsageError(f"{path} has several images, and none is {id}")
+    numbers = results(targets[0])
+    if not numbers:
+        raise UsageError(f"{path} has no result of a command (a line BUILDMATRIX_RESULT)")
+    return numbers
+
+
+def results(earlier: PreflightTarget) -> Mapping[str, Mapping[str, float]]:
+    """Check → the numbers that the user's commands computed then."""
+    return {
+        check.subject: result
+        for rung in earlier.rungs
+        if rung.rung == "batch"
+        for check in rung.checks
+        if isinstance(result := check.values.get("result"), dict)
+    }
+
+
+def compared(rung: Rung, checks: Sequence[Check], earlier: PreflightTarget) -> tuple[Check, ...]:
+    """What is to be said of a rung's checks beside the earlier ones: a check for each of those."""
+    before = next((o for o in earlier.rungs if o.rung == rung), RungOutcome(rung, "not-run"))
+    now = {check.subject: check for check in checks}
+    return tuple(
+        compared
+        for old in before.checks
+        if _measured(old)
+        for compared in (_compared(rung, old, now.get(old.subject)),)
+        if compared is not None
+    )
+
+
+def _compared(rung: Rung, old: Check, new: Check | None) -> Check | None:
+    subject = f"{old.subject} against the baseline"
+    if new is None:
+        return Check(subject, "undecided", "the baseline has it, and it was not measured")
+    if new.state == "failed":
+        return None  # That is said already.
+    gone = [name for name in _measured(old) if name not in new.values]
+    ratios = dict(_ratios(old, new))
+    values: dict[str, Value] = {
+        "ratios": {name: round(ratio, 3) for name, (ratio, _) in ratios.items()}
+    }
+    beyond = [text for _, (ratio, text) in ratios.items() if ratio > TOLERANCE]
+    if beyond:
+        state: RungState = "failed" if rung in _FAILING else "passed"
+        return Check(
+            subject, state, f"{'; '.join(beyond)} (tolerance {TOLERANCE:g})", values=values
+        )
+    if gone and not ratios:
+        return Check(subject, "undecided", f"{', '.join(gone)} was not measured", values=values)
+    worst = max((ratio for ratio, _ in ratios.values()), default=1.0)
+    message = f"at worst {worst:.2f} times (tolerance {TOLERANCE:g})"
+    if gone:
+        message += f"; {', '.join(gone)} was not measured: too few samples"
+    return Check(subject, "passed", message, values=values)
+
+
+def _measured(check: Check) -> list[str]:
+    """The values of a check that are compared."""
+    return [
+        name
+        for name, value in check.values.items()
+        if (name in _TIMES or name.endswith(_RATES))
+        and isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and math.isfinite(value)
+        and value > 0
+    ]
+
+
+def _ratios(old: Check, new: Check) -> Iterator[tuple[str, tuple[float, str]]]:
+    """Value → how many times worse it is, and that in words."""
+    for name in _measured(old):
+        was, value = old.values[name], new.values.get(name)
+        if not isinstance(was, int | float) or not isinstance(value, int | float) or value <= 0:
+            continue
+        if name in _TIMES:
+            ratio = value / was if abs(value - was) > JITTER_S else 1.0
+            label = name.removesuffix("_s")
+            text = f"{label} {value:.2f} s is {ratio:.2f} times the {was:.2f} s of the baseline"
+        else:
+            ratio = was / value
+            text = f"{name} {value:.4g} is 1/{ratio:.2f} of the {was:.4g} of the baseline"
+        yield name, (ratio, text)

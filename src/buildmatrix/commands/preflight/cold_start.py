@@ -1,0 +1,202 @@
+"""The rung `cold-start`: from the start of a container to the first answer, and what that takes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from statistics import median
+
+from buildmatrix.catalogue.load import Catalogue
+from buildmatrix.commands.preflight.device import no_word, texts
+from buildmatrix.commands.preflight.protocol import call, checks
+from buildmatrix.commands.preflight.questions import frameworks
+from buildmatrix.commands.preflight.samples import phrase, summary
+from buildmatrix.engines.model import Run
+from buildmatrix.phrases import listing, size
+from buildmatrix.reports.preflight.model import Check, Value
+
+#: Seconds for one container, and after which a framework is not started once more.
+EACH_S, BUDGET_S = 300, 600
+#: A first call that is this many times slower than the next one, and so many seconds, is remarked.
+SLOWER, WORTH_S = 10, 0.5
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """One cold start, in seconds."""
+
+    container: float
+    importing: float
+    first_call: float
+    later_call: float
+
+    @property
+    def answer(self) -> float:
+        """From the start of the container to the first answer."""
+        return self.container + self.importing + self.first_call
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCaches:
+    """Where programs keep what they compile: patterns of folders, and variables that name some."""
+
+    folders: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
+
+    def holding(self, folder: str) -> str | None:
+        """The pattern of the cache that `folder` is or lies in."""
+        for pattern in self.folders:
+            anywhere = pattern if pattern.startswith("/") else f"*/{pattern}"
+            if fnmatchcase(folder, anywhere) or fnmatchcase(folder, f"{anywhere}/*"):
+                return pattern
+        return None
+
+
+def kernel_caches(catalogue: Catalogue) -> KernelCaches:
+    """Those that the catalogue knows."""
+    entries = [cache.entry for cache in catalogue.caches if cache.entry.kind == "kernels"]
+    return KernelCaches(
+        tuple(folder for entry in entries for folder in entry.folders),
+        tuple(variable for entry in entries for variable in entry.variables),
+    )
+
+
+def run_cold_start(
+    run: Run,
+    repeat: int,
+    backend: str,
+    catalogue: Catalogue,
+    late: Sequence[str] = (),
+    python: str = "python",
+) -> tuple[Check, ...]:
+    """Start each framework `repeat` times on a device, each time in a container of its own.
+
+    `late` says whose code the scan found to be compiled at the first start.
+    """
+    asked = frameworks(backend, catalogue)
+    caches = kernel_caches(catalogue)
+    options = {"frameworks": asked, "variables": caches.variables}
+    probe = call("cold_start", options, python)
+    ended = run(probe.command, EACH_S)
+    listed = next(iter(checks(ended.output, probe.mark)), None)
+    if listed is None:
+        return (no_word("frameworks", ended, EACH_S),)
+    names = texts(listed, "names")
+    # All others need numpy, too: where they are, it is no answer that anybody waits for.
+    names = names if len(names) == 1 else [name for name in names if name != "numpy"]
+    return tuple(
+        _framework(name, run, repeat, {**options, "start": name}, caches, late, python)
+        for name in names
+    )
+
+
+def _framework(
+    name: str,
+    run: Run,
+    repeat: int,
+    options: Mapping[str, object],
+    caches: KernelCaches,
+    late: Sequence[str],
+    python: str,
+) -> Check:
+    starts: list[Start] = []
+    latest = Check(name, "undecided")
+    began = time.monotonic()
+    while len(starts) < repeat and (not starts or time.monotonic() - began < BUDGET_S):
+        probe = call("cold_start", options, python)
+        start = time.monotonic()
+        ended = run(probe.command, EACH_S)
+        end = time.monotonic()
+        answered = next(iter(checks(ended.output, probe.mark)), None)
+        if answered is None:
+            lines = [line for line in ended.output.splitlines() if line.strip()]
+            why = (
+                f"no answer within {EACH_S} s"
+                if ended.timed_out
+                else f"exit code {ended.exit_code} and no answer: {' '.join(lines[-1:])[:300]}"
+            )
+            latest = Check(name, "failed", f"start {len(starts) + 1}: {why}")
+            break
+        latest = answered
+        if answered.state != "passed":
+            break
+        starts.append(_start(answered, start, end))
+    values = _values(starts)
+    if latest.state != "passed":
+        return Check(name, latest.state, latest.message, time.monotonic() - began, values)
+    device = latest.values.get("device")
+    values["device"] = device
+    compiled = _compiled(latest, caches)
+    if compiled:
+        values["kernel_caches"] = {where: float(bytes) for where, bytes in compiled.items()}
+    said = "; ".join(_said(starts, str(device), compiled, late))
+    return Check(name, "passed", said, time.monotonic() - began, values)
+
+
+def _start(check: Check, began: float, ended: float) -> Start:
+    """The parts of one start; `began` and `ended` are of this machine's monotonic clock."""
+    seconds = {
+        name: float(value)
+        for name, value in check.values.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
+    importing, first, later = (
+        seconds.get(name, 0.0) for name in ("import_s", "first_call_s", "later_call_s")
+    )
+    started, answered = seconds.get("started", 0.0), seconds.get("answered", 0.0)
+    # A container on this kernel has this clock. Elsewhere its end counts, too, and looking at it.
+    here = check.values.get("boot_id") == _boot_id() and began <= started <= answered <= ended
+    container = answered - began if here else ended - began - later
+    return Start(max(container - importing - first, 0.0), importing, first, later)
+
+
+def _boot_id() -> str:
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return ""
+
+
+def _values(starts: Sequence[Start]) -> dict[str, Value]:
+    if not starts:
+        return {}
+    return {
+        **summary([start.answer for start in starts]),
+        "container_s": round(median(start.container for start in starts), 4),
+        "import_s": round(median(start.importing for start in starts), 4),
+        "first_call_s": round(median(start.first_call for start in starts), 4),
+        "later_call_s": round(median(start.later_call for start in starts), 6),
+    }
+
+
+def _compiled(check: Check, caches: KernelCaches) -> Mapping[str, float]:
+    """Kernel cache → bytes that were written into it."""
+    written = check.values.get("written")
+    compiled: dict[str, float] = {}
+    for folder, bytes in (written if isinstance(written, dict) else {}).items():
+        cache = caches.holding(folder)
+        if cache is not None:
+            compiled[cache] = compiled.get(cache, 0) + bytes
+    return compiled
+
+
+def _said(
+    starts: Sequence[Start], device: str, compiled: Mapping[str, float], late: Sequence[str]
+) -> Iterator[str]:
+    yield f"{phrase([start.answer for start in starts])} on {device}"
+    container, importing, first, later = (
+        median(getattr(start, part) for start in starts)
+        for part in ("container", "importing", "first_call", "later_call")
+    )
+    yield f"container {container:.2f} s, import {importing:.2f} s, first call {first:.2f} s"
+    if first > WORTH_S and first > SLOWER * later:
+        yield f"a second call takes {later:.3f} s"
+    if compiled:
+        sizes = [f"{size(int(bytes))} in {cache}" for cache, bytes in compiled.items()]
+        yield f"the first call compiled kernels ({listing(sizes)}), as in every new container"
+    if late:
+        yield listing(late)

@@ -1,0 +1,115 @@
+"""Starts one framework, lets it compute once and once more, and looks what that left on disk.
+
+Runs inside an image, by the image's Python, 3.8 or newer. See `commands.preflight.protocol` for
+what is printed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from buildmatrix.commands.preflight.probes.bounded import options, report
+from buildmatrix.commands.preflight.probes.frameworks import chosen, first_line
+from buildmatrix.commands.preflight.probes.runtimes import FRAMEWORKS
+
+#: When the container and its interpreter had started.
+STARTED = time.monotonic()
+#: Files that are looked at, and folders of them that are named.
+MOST_FILES, MOST_FOLDERS = 20_000, 200
+#: Rows of the square matrices that are multiplied.
+ROWS = 64
+
+
+def written(before: dict[str, tuple[int, int]]) -> dict[str, float]:
+    """Folder -> bytes of those of its files that are new or others since `before`."""
+    sizes: dict[str, float] = {}
+    for path, state in files().items():
+        folder = str(Path(path).parent)
+        if before.get(path) != state and (folder in sizes or len(sizes) < MOST_FOLDERS):
+            sizes[folder] = sizes.get(folder, 0) + state[0]
+    return sizes
+
+
+def files() -> dict[str, tuple[int, int]]:
+    """Files below the folders where caches are written: bytes, and when they changed."""
+    named = (os.environ.get(name, "") for name in options()["variables"])
+    tops = [str(Path.home()), "/tmp", "/var/tmp", *named]  # noqa: S108 - looked at, not used
+    found: dict[str, tuple[int, int]] = {}
+    for top in dict.fromkeys(filter(os.path.isabs, tops)):
+        for folder, _, names in os.walk(top):
+            if len(found) > MOST_FILES:
+                return found
+            for name in names:
+                path = f"{folder}/{name}"
+                with contextlib.suppress(OSError):
+                    status = os.lstat(path)
+                    found[path] = status.st_size, status.st_mtime_ns
+    return found
+
+
+def boot_id() -> str:
+    """What tells one boot of one kernel from another: who has the same has the same clock."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def start(name: str) -> None:
+    """Import a framework, and compute on the first of its devices that the backend has."""
+    asked: dict[str, Any] = options()["frameworks"][name]
+    before = files()
+    began = time.monotonic()
+    framework = FRAMEWORKS[name](asked["kinds"], asked["imports"])
+    imported = time.monotonic()
+    devices = chosen(framework.devices(), asked["wanted"])
+    types = framework.types(devices[0]) if devices else ()
+    if not devices or not types:
+        why = "sees no device for it" if not devices else "has no product of its own"
+        report(name, "not-run", "; ".join(filter(None, (why, framework.reason))))
+        return
+    device = devices[0]
+    job = framework.product(device, types[0], ROWS)
+    where = job.where(job.run())
+    answered = time.monotonic()
+    job.run()
+    again = time.monotonic()
+    fell_back = where != device.id
+    report(
+        name,
+        "failed" if fell_back else "passed",
+        f"was computed on {where or 'nobody knows what'}, and not on {device.id}"
+        if fell_back
+        else "",
+        device=" ".join(filter(None, (device.id, device.name))),
+        started=STARTED,
+        answered=answered,
+        boot_id=boot_id(),
+        import_s=imported - began,
+        first_call_s=answered - imported,
+        later_call_s=again - answered,
+        written=written(before),
+    )
+
+
+def main() -> None:
+    """Name the frameworks that are installed, or start one."""
+    name = options().get("start")
+    if name is None:
+        names = [name for name in options()["frameworks"] if importlib.util.find_spec(name)]
+        report("frameworks", "passed", names=names)
+        return
+    try:
+        start(name)
+    except BaseException as error:
+        report(name, "failed", first_line(error))
+        raise
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,226 @@
+"""Adds up numbers over all devices of this machine, with the framework that is there.
+
+Runs inside an image, by the image's Python, 3.8 or newer. PyTorch gets one process for each device,
+and each says how far it came: which one hangs is known. JAX drives all devices from one process.
+See `commands.preflight.protocol` for what is printed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from buildmatrix.commands.preflight.probes.bounded import (
+    Emit,
+    Ended,
+    most_memory,
+    options,
+    report,
+    run,
+)
+from buildmatrix.commands.preflight.probes.frameworks import chosen
+from buildmatrix.commands.preflight.probes.runtimes import FRAMEWORKS
+
+#: Numbers of one rank: 64 MiB of float32 on a device, 16 MiB on a CPU.
+COUNT, COUNT_HOST = 16 << 20, 4 << 20
+#: Rounds that are timed, behind one that is not.
+ROUNDS = 5
+#: Numbers of a rank are these, times the rank and one: exact in float32 for up to 500 ranks.
+PERIOD = 97
+#: How far a rank came, in this order.
+STAGES = ("began", "imported", "joined", "reduced")
+#: Ranks of a CPU, which is one device.
+RANKS_OF_HOST = 2
+
+Asked = dict[str, Any]
+
+
+def torch_devices(asked: Asked, emit: Emit) -> None:
+    """Say which types of devices PyTorch has for the backend, how many, and who reduces there."""
+    framework = FRAMEWORKS["torch"](asked["kinds"], asked["imports"])
+    types = [device.id.partition(":")[0] for device in chosen(framework.devices(), asked["wanted"])]
+    distributed = import_module("torch.distributed")
+    backends: dict[str, str] = {}
+    if distributed.is_available():
+        # What PyTorch and its plugins have registered, each for its devices.
+        backends = distributed.Backend.default_device_backend_map
+    for type in dict.fromkeys(types):
+        emit(type=type, count=types.count(type), backend=backends.get(type, ""))
+    if not types:
+        emit(reason=framework.reason)
+
+
+def torch_rank(
+    asked: Asked, type: str, backend: str, ranks: int, file: str, rank: int, emit: Emit
+) -> None:
+    """One of the processes that reduce together."""
+    emit(stage="began")
+    # The only interface of a container without network.
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    torch = FRAMEWORKS["torch"](asked["kinds"], asked["imports"]).api
+    distributed = import_module("torch.distributed")
+    emit(stage="imported")
+    if type != "cpu":
+        getattr(torch, type).set_device(rank)
+    distributed.init_process_group(
+        backend,
+        init_method=f"file://{file}",
+        rank=rank,
+        world_size=ranks,
+        timeout=timedelta(seconds=options()["seconds"]),
+    )
+    emit(stage="joined")
+    device = "cpu" if type == "cpu" else f"{type}:{rank}"
+    count = COUNT_HOST if type == "cpu" else COUNT
+    numbers = torch.arange(count, device=device) % PERIOD
+    own = (numbers * (rank + 1)).to(torch.float32)
+    expected = (numbers * (ranks * (ranks + 1) // 2)).to(torch.float32)
+    times = []
+    for _ in range(1 + ROUNDS):
+        data = own.clone()
+        wait(torch, type)
+        began = time.monotonic()
+        distributed.all_reduce(data)
+        wait(torch, type)
+        times.append(time.monotonic() - began)
+    right = bool(torch.equal(data, expected))
+    emit(stage="reduced", right=right, seconds=min(times[1:]), bytes=count * 4)
+
+
+def wait(torch: Any, type: str) -> None:
+    """Wait until the device has done what it was given."""
+    if type != "cpu":
+        getattr(torch, type).synchronize()
+
+
+def torch_all(asked: Asked) -> None:
+    """Reduce over all devices that PyTorch sees, or over two processes on a CPU."""
+    seconds = options()["seconds"]
+    ended = run(partial(torch_devices, asked), seconds, most_memory())
+    if ended.why:
+        report("torch", "undecided", f"asking it for its devices {ended.account}")
+        return
+    seen = [answer for answer in ended.answers if "type" in answer]
+    if not seen:
+        reason = str(ended.answers[0]["reason"]) if ended.answers else ""
+        report("torch", "not-run", "; ".join(filter(None, ("torch sees no device", reason))))
+    for answer in seen:
+        type, backend = answer["type"], answer["backend"]
+        ranks = RANKS_OF_HOST if type == "cpu" else answer["count"]
+        if ranks == 1:
+            report(f"torch {type}", "not-run", f"torch sees one {type} device alone")
+        elif not backend:
+            report(f"torch {type}", "not-run", f"this torch has no collectives for {type} devices")
+        else:
+            with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(ranks) as pool:
+                file = str(Path(folder, "ranks"))
+                work = partial(torch_rank, asked, type, backend, ranks, file)
+                share = most_memory() // ranks
+                jobs = [
+                    pool.submit(run, partial(work, rank), seconds, share) for rank in range(ranks)
+                ]
+                judge(type, backend, [job.result() for job in jobs])
+
+
+def judge(type: str, backend: str, ranks: list[Ended]) -> None:
+    """Say how the ranks reduced, or which of them kept the others from it."""
+    answers = [{k: v for answer in rank.answers for k, v in answer.items()} for rank in ranks]
+    subject = f"torch {type} {backend}"
+    stages = [STAGES.index(answer["stage"]) if answer else -1 for answer in answers]
+    values: dict[str, Any] = {"ranks": len(ranks), "backend": backend}
+    if min(stages) < len(STAGES) - 1:
+        least = min(stages)
+        # Who died kept those waiting that did not come further.
+        died = [n for n, rank in enumerate(ranks) if rank.why and "more than" not in rank.why]
+        behind = [n for n, stage in enumerate(stages) if stage == least]
+        culprits = [n for n in behind if n in died] or behind
+        names = ", ".join(map(str, culprits))
+        after = f"after it had {STAGES[least]}" if least >= 0 else "before it began"
+        account = ranks[culprits[0]].account or "ended without a word"
+        noun = "rank" if len(culprits) == 1 else "ranks"
+        message = f"{noun} {names} of {len(ranks)} stopped {after}: {account}"
+        report(subject, "failed", message, ranks_behind=[str(n) for n in culprits], **values)
+        return
+    wrong = [n for n, answer in enumerate(answers) if not answer["right"]]
+    if wrong:
+        names = ", ".join(map(str, wrong))
+        report(subject, "failed", f"the sum is wrong on rank {names} of {len(ranks)}", **values)
+        return
+    slowest = max(answer["seconds"] for answer in answers)
+    reduced(subject, len(ranks), answers[0]["bytes"], slowest, backend)
+
+
+def reduced(subject: str, ranks: int, size: int, seconds: float, backend: str) -> None:
+    """Report a right sum, and what a rank sends over its links (`busbw` of nccl-tests)."""
+    rate = size * 2 * (ranks - 1) / ranks / seconds / 1e9
+    message = f"{ranks} ranks added up {size >> 20} MiB each at {rate:.2f} GB/s"
+    report(subject, "passed", message, seconds, ranks=ranks, backend=backend, bytes=size, gbps=rate)
+
+
+def jax_devices(asked: Asked, emit: Emit) -> None:
+    """One process that drives all devices of JAX; two parts of a CPU count as two."""
+    if "cpu" in asked["wanted"]:
+        flag = f"--xla_force_host_platform_device_count={RANKS_OF_HOST}"
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}"
+    framework = FRAMEWORKS["jax"](asked["kinds"], asked["imports"])
+    jax, numpy = framework.api, import_module("numpy")
+    devices = chosen(framework.devices(), asked["wanted"])
+    ranks = len(devices)
+    emit(ranks=ranks, type=devices[0].id.partition(":")[0] if devices else "")
+    if ranks < 2:
+        return
+    count = COUNT_HOST if devices[0].is_host else COUNT
+    numbers = (numpy.arange(count) % PERIOD).astype("float32")
+    data = numpy.stack([numbers * (rank + 1) for rank in range(ranks)])
+    handles = [device.handle for device in devices]
+    add = jax.pmap(lambda part: jax.lax.psum(part, "ranks"), axis_name="ranks", devices=handles)
+    # Its result lies on the devices: what is timed has no copy to them.
+    data = jax.pmap(lambda part: part, devices=handles)(data)
+    times = []
+    for _ in range(1 + ROUNDS):
+        began = time.monotonic()
+        result = add(data).block_until_ready()
+        times.append(time.monotonic() - began)
+    expected = numbers * (ranks * (ranks + 1) // 2)
+    right = all(bool((numpy.asarray(part) == expected).all()) for part in result)
+    emit(right=right, seconds=min(times[1:]), bytes=count * 4)
+
+
+def jax_all(asked: Asked) -> None:
+    """Let JAX reduce, and say how that went."""
+    ended = run(partial(jax_devices, asked), options()["seconds"], most_memory())
+    answer = {key: value for part in ended.answers for key, value in part.items()}
+    ranks, type = answer.get("ranks", 0), answer.get("type", "")
+    subject = f"jax {type}".strip()
+    if ended.why:
+        report(subject, "failed", f"reducing with it {ended.account}", ranks=ranks)
+    elif ranks < 2:
+        seen = f"one {type} device alone" if ranks else "no device"
+        report(subject, "not-run", f"jax sees {seen}")
+    elif not answer["right"]:
+        report(subject, "failed", f"the sum over {ranks} devices is wrong", ranks=ranks)
+    else:
+        reduced(subject, ranks, answer["bytes"], answer["seconds"], "pmap")
+
+
+def main() -> None:
+    """Every framework that can, one after the other."""
+    known: dict[str, Callable[[Asked], None]] = {"torch": torch_all, "jax": jax_all}
+    asked = options()["frameworks"]
+    names = [name for name in known if name in asked and importlib.util.find_spec(name)]
+    report("frameworks", "passed", names=names)
+    for name in names:
+        known[name](asked[name])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""Runs one command several times in the same container, each run bounded, and takes its times.
+
+Runs inside an image, by the image's Python, 3.8 or newer; standard library only. See
+`commands.preflight.protocol` for what is printed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from buildmatrix.commands.preflight.probes.bounded import most_memory, options, report, run
+
+#: What precedes a result in the output of a command.
+RESULT = "BUILDMATRIX_RESULT "
+
+
+def main() -> None:
+    """Run it until one run fails, and report each."""
+    asked = options()
+    command: list[str] = asked["command"]
+
+    def execute(_: Any) -> None:
+        os.execvp(command[0], command)  # noqa: S606 - the user's own
+
+    for number in range(asked["times"]):
+        began = time.monotonic()
+        ended = run(execute, asked["seconds"], most_memory())
+        seconds = time.monotonic() - began
+        results = [line for line in ended.output.splitlines() if line.startswith(RESULT)]
+        state = "failed" if ended.why else "passed"
+        result = results[-1] if results else ""
+        report(str(number), state, ended.account, seconds, result=result)
+        if ended.why:
+            return
+
+
+if __name__ == "__main__":
+    main()
