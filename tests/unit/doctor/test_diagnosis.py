@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import hosts
 import jsonschema
+from test_process import MAPS, generated
 
 from buildmatrix.catalogue.load import load
-from buildmatrix.commands.doctor.examine import diagnosis
+from buildmatrix.commands.doctor import process
+from buildmatrix.commands.doctor.examine import diagnosis, node
 from buildmatrix.commands.doctor.machine import MachineFiles
 from buildmatrix.reports.doctor.model import Diagnosis, DoctorLine
 from buildmatrix.reports.doctor.table import render as table
-from buildmatrix.reports.json_form import render, schema
+from buildmatrix.reports.json_form import parse, render, schema
 
 #: As the driver writes it (/proc/driver/nvidia/gpus/BUS/information).
 INFORMATION = "Model: \t\t NVIDIA H100 PCIe\nIRQ:   \t\t 127\nGPU UUID: \t GPU-2a\n"
@@ -75,3 +78,14 @@ def test_a_diagnosis_has_what_programs_want_to_know_of_the_machine(tmp_path):
 def test_a_machine_without_anything_is_an_empty_diagnosis(tmp_path):
     held = diagnosis(MachineFiles(tmp_path), load(), None, [])
     assert (held.host, held.kernel, held.devices) == ("", "", ())
+
+
+def test_the_json_of_a_node_and_a_process_is_read_again(tmp_path):
+    files = generated(tmp_path, MAPS)
+    hosts.write(tmp_path / "dgx", hosts.dgx())
+    checks = tuple(node(MachineFiles(tmp_path / "dgx"), load()).checks(None))
+    seen = process.examine(7, load(), files)
+    held = diagnosis(files, load(), None, (), checks=checks, process=seen)
+    text = render(held)
+    jsonschema.validate(json.loads(text), schema(Diagnosis, "x"))
+    assert parse(text.encode(), Diagnosis) == held

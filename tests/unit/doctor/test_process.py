@@ -164,3 +164,19 @@ def test_more_mappings_than_are_read_is_said(tmp_path, monkeypatch):
 def test_a_part_of_the_kernel_has_no_mappings(tmp_path):
     (line,) = said(process.examine(7, load(), generated(tmp_path, "")))
     assert line.startswith("unknown process 7: it has no memory of its own")
+
+
+def test_a_process_that_may_not_be_read_is_one_sentence(tmp_path, monkeypatch):
+    machine = generated(tmp_path, MAPS)
+    real = process.os.open
+
+    def closed(path, *arguments, **named):
+        if str(path).endswith("/7/maps"):
+            raise PermissionError(13, "Permission denied")
+        return real(path, *arguments, **named)
+
+    monkeypatch.setattr(process.os, "open", closed)
+    assert said(process.examine(7, load(), machine)) == [
+        "unknown process 7: its mappings may not be read: run as its user, or as root with "
+        "CAP_SYS_PTRACE"
+    ]

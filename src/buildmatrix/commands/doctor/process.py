@@ -136,7 +136,7 @@ def _maps(path: Path) -> tuple[list[_Mapped], str]:
     except FileNotFoundError:
         return [], "there is no such process"
     except PermissionError:
-        return [], "its mappings may not be read by this user: run as its user or as root"
+        return [], "its mappings may not be read: run as its user, or as root with CAP_SYS_PTRACE"
     except OSError as error:
         return [], f"its mappings cannot be read: {error.strerror}"
     cut = len(data) == LARGEST
