@@ -1,0 +1,206 @@
+"""Several builders, for real: buildx's driver `remote`, and BuildKit behind two relays.
+
+Debian has no package of buildkitd, and its image is on no mirror of ours, so both builders are
+the BuildKit inside the one Docker daemon: each relay asks it for the connection that the daemon
+gives its own clients (`POST /grpc`, `Upgrade: h2c`), and passes bytes. A relay that ends is what a
+builder that dies looks like to buildx.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Buildmatrix, Run
+
+pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.usefixtures("engine")]
+
+UPGRADE = b"POST /grpc HTTP/1.1\r\nHost: d\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
+#: The name of a step: a relay that is to end sees it when the builder begins it.
+STEP = b"COPY --from=build /opt/venv"
+VARIANTS = ("one", "two", "three")
+
+
+class Relay:
+    """Listens on loopback, and passes bytes between buildx and BuildKit until it ends."""
+
+    def __init__(self, daemon: str) -> None:
+        self._daemon = daemon
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._sockets: list[socket.socket] = []
+        self._lock = threading.Lock()
+        #: The relay ends when these bytes come from the builder.
+        self.ends_at: bytes | None = None
+        self.ended = threading.Event()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        builder = socket.socket(socket.AF_UNIX)
+        with self._lock:
+            self._sockets += [client, builder]
+        with suppress(OSError):
+            builder.connect(self._daemon)
+            builder.sendall(UPGRADE)
+            answer = b""
+            while not answer.endswith(b"\r\n\r\n"):
+                answer += builder.recv(1)
+            assert b" 101 " in answer.splitlines()[0]
+            threading.Thread(target=self._pass, args=(client, builder), daemon=True).start()
+            self._pass(builder, client, watch=True)
+
+    def _pass(self, source: socket.socket, to: socket.socket, *, watch: bool = False) -> None:
+        seen = b""
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                seen = (seen + data)[-len(data) - 200 :] if watch else b""
+                if self.ends_at is not None and self.ends_at in seen:
+                    self.end()
+                    return
+                to.sendall(data)
+        for end in (source, to):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def end(self) -> None:
+        """Break all connections, and take no more."""
+        self.ended.set()
+        with self._lock:
+            for end in (self._listener, *self._sockets):
+                with suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)
+                end.close()
+
+
+@pytest.fixture
+def relays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[dict[str, Relay], Path]]:
+    """Two builders of buildx by their names, in a configuration of the test's own."""
+    ask = ["docker", "context", "inspect", "--format", "{{.Endpoints.docker.Host}}"]
+    host = subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip()
+    monkeypatch.setenv("BUILDX_CONFIG", str(tmp_path / "buildx"))
+    relays = {name: Relay(host.removeprefix("unix://")) for name in ("left", "right")}
+    for name, relay in relays.items():
+        create = ["docker", "buildx", "create", "--name", name, "--driver", "remote"]
+        address = f"tcp://127.0.0.1:{relay.port}"
+        subprocess.run([*create, address], check=True, capture_output=True)
+    folder = tmp_path / "project"
+    folder.mkdir()
+    image = f"buildmatrix-test/{uuid.uuid4().hex[:12]}"
+    (folder / "requirements.in").write_text("idna\n")
+    # A label of its own keeps the steps of other runs out of the builder's cache.
+    (folder / "buildmatrix.toml").write_text(
+        f"""schema = 1
+[project]
+name = "builders"
+version = "1"
+image = "{image}"
+[defaults]
+python = ["3.11"]
+variant = {json.dumps(VARIANTS)}
+requirements = ["requirements.in"]
+env = {{ RUN = "{image}", VARIANT = "{{variant}}" }}
+[backend.cpu]
+runtime = "any"
+base = "python:{{python}}-slim-bookworm"
+[[smoke]]
+name = "import"
+level = "import"
+command = ["python", "-c", "import idna"]
+"""
+    )
+    yield relays, folder
+    for relay in relays.values():
+        relay.end()
+    listed = subprocess.run(
+        ["docker", "image", "ls", "--quiet", image], capture_output=True, text=True
+    ).stdout.split()
+    if listed:
+        subprocess.run(["docker", "image", "rm", "--force", *listed], capture_output=True)
+
+
+def substance(run: Run) -> Any:
+    """A report without what differs from build to build: digests, times, who built."""
+    report = run.report()
+    for target in report["targets"]:
+        for key in ("digest", "seconds", "cached", "builders", "log", "size"):
+            target.pop(key, None)
+        target["composition"].pop("layers")
+    return report["targets"], report["findings"], report["distributions"]
+
+
+def attempts(run: Run) -> list[tuple[str, ...]]:
+    """The builders that each target had."""
+    return [tuple(a["builder"] for a in t["builders"]) for t in run.report()["targets"]]
+
+
+def test_two_remote_builders_behind_relays_of_which_one_ends_give_what_one_gives(
+    relays: tuple[dict[str, Relay], Path], buildmatrix: Buildmatrix
+) -> None:
+    builders, folder = relays
+    builders["left"].ends_at = STEP
+    both = ("--builder", "left", "--builder", "right", "--jobs", "1", "--format", "json")
+    run = buildmatrix(folder, "build", *both)
+
+    assert run.code == 0, run.err
+    assert builders["left"].ended.is_set()
+    tried = attempts(run)
+    assert sorted(tried, key=len)[-1] == ("left", "right")
+    assert tried.count(("right",)) == len(VARIANTS) - 1
+    (lost,) = [
+        attempt["error"]
+        for target in run.report()["targets"]
+        for attempt in target["builders"]
+        if attempt["builder"] == "left"
+    ]
+    assert "connection to the builder broke off" in lost
+    for target in run.report()["targets"]:
+        assert set(target["gates"].values()) == {"passed"}
+
+    alone = buildmatrix(folder, "build", "--rebuild", "--format", "json")
+    assert alone.code == 0, alone.err
+    assert substance(alone) == substance(run)
+
+
+def test_remote_builders_behind_relays_share_the_targets_and_a_silent_one_is_given_up(
+    relays: tuple[dict[str, Relay], Path], buildmatrix: Buildmatrix
+) -> None:
+    builders, folder = relays
+    both = ("--builder", "left", "--builder", "right", "--jobs", "1", "--format", "json")
+    run = buildmatrix(folder, "build", *both, "--select", "*-one", "--select", "*-two")
+    assert run.code == 0, run.err
+    assert attempts(run) == [("left",), ("right",)]
+
+    # It was built there, and so it goes there first.
+    builders["left"].end()
+    run = buildmatrix(folder, "build", *both, "--rebuild", "--select", "*-one")
+    assert run.code == 0, run.err
+    assert attempts(run) == [("left", "right")]
+    assert "left failed, going on with right: the builder does not answer" in run.err
+
+
+def test_a_builder_that_buildx_does_not_know_is_one_sentence(
+    relays: tuple[dict[str, Relay], Path], buildmatrix: Buildmatrix
+) -> None:
+    _, folder = relays
+    run = buildmatrix(folder, "build", "--builder", "right", "--builder", "nowhere")
+    assert run.code == 2
+    assert run.err.splitlines()[-1] == (
+        "buildmatrix: there is no builder 'nowhere'; `docker buildx ls` lists those that exist"
+    )
+    assert not list(folder.glob(".buildmatrix/state/*/build.log"))
