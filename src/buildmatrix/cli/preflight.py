@@ -151,13 +151,15 @@ def command(
     if kubernetes:
         if formats or output is None or str(output) == "-":
             raise UsageError("--kubernetes writes files: give -o FOLDER, and no --format")
+        if baseline or accept or reference:
+            raise UsageError("--kubernetes measures nothing: no --baseline, --accept, --reference")
         if spec is not None and is_target:
             images = subjects_of(name, spec, engines(OCI), image, report)
         elif backend is None or image or report:
             raise UsageError("an image that is no target needs --backend, and is named once")
         else:
             images = (of_reference(name, backend, spec, engines(OCI)),)
-        for path in write(images, level, node_class, nodes, output, date.today()):
+        for path in write(images, level, node_class, nodes, output, date.today(), repeat):
             say(f"kubectl create -f {path}")
         return EXIT_OK
     if image or report or nodes > 1:

@@ -127,6 +127,8 @@ class RunResult:
     exit_code: int
     output: str
     timed_out: bool
+    #: Seconds that it took, where it ran elsewhere and whoever asks cannot measure it.
+    seconds: float | None = None
 
 
 #: Runs a command, for some seconds at most.

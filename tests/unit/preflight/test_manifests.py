@@ -125,9 +125,9 @@ def test_the_first_of_a_set_has_an_address_that_is_a_host_name() -> None:
     (job,) = job_set["spec"]["replicatedJobs"]
     (container,) = job["template"]["spec"]["template"]["spec"]["containers"]
     variables = {item["name"]: item.get("value") for item in container["env"]}
-    host, _, subdomain = str(variables["MASTER_ADDR"]).partition(".")
+    host, _, subdomain = str(variables["BUILDMATRIX_FIRST"]).partition(".")
     assert (host, subdomain) == (f"{job_set['metadata']['name']}-nodes-0-0", host[:-10])
-    assert (len(host) <= 63, variables["WORLD_SIZE"]) == (True, "2")
+    assert (len(host) <= 63, variables["BUILDMATRIX_NODES"]) == (True, "2")
 
 
 def test_the_same_run_gives_the_same_bytes() -> None:

@@ -53,7 +53,7 @@ def _command(
     while len(samples) < repeat and (not samples or time.monotonic() - began < BUDGET_S):
         start = time.monotonic()
         ended = run(smoke.command, smoke.timeout_s)
-        seconds = time.monotonic() - start
+        seconds = time.monotonic() - start if ended.seconds is None else ended.seconds
         why = _failure(ended, smoke.timeout_s)
         if why:
             where = f"run {len(samples) + 1} of {repeat} " if samples else ""

@@ -85,6 +85,7 @@ def write(
     nodes: int,
     folder: Path,
     today: date,
+    repeat: int = 5,
 ) -> tuple[Path, ...]:
     """Write a file for each image and node class; gives their paths. Raises `UsageError`."""
     texts: dict[Path, str] = {}
@@ -97,7 +98,7 @@ def write(
             )
         catalogue = load(subject.spec.catalogue_files)
         for node in classes:
-            planned = tuple(_planned(subject, level, node, today))
+            planned = tuple(_planned(subject, level, node, today, repeat))
             if not planned:
                 raise UsageError(f"no rung up to `{level}` runs on a cluster")
             run = Run(
@@ -108,6 +109,7 @@ def write(
                 planned,
                 {name: _count(name, node, catalogue) for name in node.resources},
                 nodes,
+                repeat,
             )
             texts[folder / run.file] = text(run)
     for path, content in texts.items():
@@ -115,9 +117,13 @@ def write(
     return tuple(texts)
 
 
-def _planned(subject: Subject, level: Rung, node: NodeClass, today: date) -> Iterator[Step]:
+def _planned(
+    subject: Subject, level: Rung, node: NodeClass, today: date, repeat: int
+) -> Iterator[Step]:
     judge = Judge(subject.spec, "error", today, ())
-    climb = Climb(subject, judge, lambda *_: RunResult(0, "", timed_out=False), node, Silent())
+    climb = Climb(
+        subject, judge, lambda *_: RunResult(0, "", timed_out=False), node, Silent(), repeat
+    )
     for rung in RUNGS[: RUNGS.index(level) + 1]:
         runner = RUNNERS.get(rung)
         if runner is not None and rung in CLUSTER_RUNGS:

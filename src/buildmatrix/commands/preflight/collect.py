@@ -101,6 +101,8 @@ def _climbed(climb: Climb, log: PodLog) -> Iterator[RungOutcome]:
     planned = {rung for rung, _ in log.steps}
     stopped: RungOutcome | None = None
     for rung in _asked(log.level):
+        if rung not in planned and log.nodes > 1:
+            continue  # Pods of a JobSet are there for one rung.
         if rung not in planned:
             outcome = RungOutcome(rung, "not-run", why=_unplanned(rung), where=log.where)
         elif stopped is not None:
@@ -130,7 +132,8 @@ def _replayed(climb: Climb, log: PodLog, rung: Rung) -> RungOutcome:
         why = "this version has no probe for it"
         return RungOutcome(rung, "undecided", why=why, where=log.where)
     try:
-        found, why = runner(replace(climb, run=Replay(rung, log.answers(rung))))
+        run = Replay(rung, log.answers(rung))
+        found, why = runner(replace(climb, run=run, repeat=log.repeat))
     except Unanswered as missing:
         if not missing.is_planned:
             why = "its commands are others than those of the manifest: write that again"

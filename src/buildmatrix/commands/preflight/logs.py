@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -44,12 +44,15 @@ class _Line(msgspec.Struct, frozen=True, rename={"kind": "buildmatrix"}):
     digest: str = ""
     node_class: str = ""
     level: str = ""
+    repeat: int = 5
+    nodes: int = 1
     node: str = ""
     pod: str = ""
     steps: tuple[_Step, ...] = ()
     step: int = -1
     text: str = ""
     code: int = 0
+    seconds: float = 0.0
     timed_out: bool = False
     noise: str = ""
     dropped: int = 0
@@ -69,6 +72,8 @@ class PodLog:
     digest: str = ""
     node_class: str = ""
     level: str = ""
+    repeat: int = 5
+    nodes: int = 1
     node: str = ""
     pod: str = ""
     #: Rung and key of each command that it announced; None where its beginning is missing.
@@ -86,7 +91,8 @@ class PodLog:
     @property
     def where(self) -> str:
         """The machine, else the pod."""
-        return self.node or self.pod or "an unknown node"
+        name = self.node or self.pod or "an unknown node"
+        return f"{name} with {self.nodes - 1} more" if self.nodes > 1 else name
 
     @property
     def missing(self) -> int:
@@ -100,7 +106,7 @@ class PodLog:
             if name == rung:
                 end = self.ends.get(number, Answer())
                 lines = tuple(self.lines.get(number, ()))
-                answer = Answer(lines, end.noise, end.exit_code, end.timed_out)
+                answer = replace(end, lines=lines)
                 found.setdefault(key, []).append(answer)
         return found
 
@@ -181,12 +187,13 @@ def _take(run: PodLog, line: _Line) -> None:
             )
         run.target, run.backend, run.image = map(_safe, (line.target, line.backend, line.image))
         run.digest, run.node_class = _safe(line.digest), _safe(line.node_class)
+        run.repeat, run.nodes = max(1, min(line.repeat, 1000)), line.nodes
         run.level, run.node, run.pod = _safe(line.level), _safe(line.node), _safe(line.pod)
         run.steps = tuple((step.rung, step.key) for step in line.steps)
     elif line.kind == "check":
         run.lines.setdefault(line.step, []).append(line.text)
     elif line.kind == "exit":
-        run.ends[line.step] = Answer((), line.noise, line.code, line.timed_out)
+        run.ends[line.step] = Answer((), line.noise, line.code, line.timed_out, line.seconds)
         run.dropped += line.dropped
     elif line.kind == "end":
         run.is_whole = True

@@ -30,7 +30,17 @@ Document: TypeAlias = dict[str, Any]
 
 LOG_SCHEMA = "buildmatrix/preflight-log/1"
 #: What the first line of a log says of the run, beside its schema.
-ABOUT = ("version", "target", "backend", "image", "digest", "node_class", "level")
+ABOUT = (
+    "version",
+    "target",
+    "backend",
+    "image",
+    "digest",
+    "node_class",
+    "level",
+    "repeat",
+    "nodes",
+)
 #: Memory of a pod, as of a container here (`engines.docker.containers`).
 _MEMORY = "8Gi"
 #: Seconds for a node to fetch the image, beside those of the commands.
@@ -59,6 +69,8 @@ class Run:
     resources: Mapping[str, int]
     #: Machines of the class that run it, each one pod.
     nodes: int = 1
+    #: How often what is timed is run.
+    repeat: int = 5
 
     @property
     def name(self) -> str:
@@ -79,7 +91,8 @@ class Run:
 
     @property
     def _digest(self) -> str:
-        parts = [self.target.id, self.image, self.node_class.name, str(self.nodes), self.level]
+        parts: list[object] = [self.target.id, self.image, self.node_class.name, self.level]
+        parts += [self.nodes, self.repeat]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:8]
 
 
@@ -109,7 +122,7 @@ def text(run: Run) -> str:
 
 def _documents(run: Run) -> Iterator[Document]:
     across = tuple(step for step in run.steps if step.rung == "collective")
-    yield _config(run, run.name, run.steps)
+    yield _config(run, run.name, run.steps, 1)
     yield {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -118,29 +131,21 @@ def _documents(run: Run) -> Iterator[Document]:
     }
     if run.nodes > 1 and across:
         name = f"{run.name}-all"
-        yield _config(run, name, across)
+        yield _config(run, name, across, run.nodes)
         yield _job_set(run, name, across)
 
 
 def _job_set(run: Run, name: str, steps: Sequence[Step]) -> Document:
     """All machines at once, each with its rank and the address of the first."""
     spec = _job(run, name, steps)
+    # They wait for each other before they begin (`probes/pod.py`).
+    spec["activeDeadlineSeconds"] += _FETCHING
     first = f"{name}-nodes-0-0.{name}"
-    # The names that torch's `env://` reads (https://docs.pytorch.org/docs/stable/distributed.html).
+    index = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
     ranks = [
-        {"name": "MASTER_ADDR", "value": first},
-        {"name": "MASTER_PORT", "value": "29500"},
-        {"name": "WORLD_SIZE", "value": str(run.nodes)},
-        {
-            "name": "RANK",
-            "valueFrom": {
-                "fieldRef": {
-                    "fieldPath": (
-                        "metadata.annotations['batch.kubernetes.io/job-completion-index']"
-                    )
-                }
-            },
-        },
+        {"name": "BUILDMATRIX_FIRST", "value": first},
+        {"name": "BUILDMATRIX_NODES", "value": str(run.nodes)},
+        _downward("BUILDMATRIX_RANK", index),
     ]
     spec["template"]["spec"]["containers"][0]["env"] += ranks
     return {
@@ -155,7 +160,7 @@ def _job_set(run: Run, name: str, steps: Sequence[Step]) -> Document:
     }
 
 
-def _config(run: Run, name: str, steps: Sequence[Step]) -> Document:
+def _config(run: Run, name: str, steps: Sequence[Step], nodes: int) -> Document:
     """The plan, and the files that it names: the probes as they are."""
     probe = files("buildmatrix.commands.preflight.probes").joinpath("pod.py").read_text()
     data = {"pod.py": probe}
@@ -173,7 +178,7 @@ def _config(run: Run, name: str, steps: Sequence[Step]) -> Document:
         planned.append({"rung": step.rung, "key": step.key, "seconds": seconds, "command": words})
     about = (
         __version__, run.target.id, run.target.backend, run.image,
-        run.image.rpartition("@")[2], run.node_class.name, run.level,
+        run.image.rpartition("@")[2], run.node_class.name, run.level, run.repeat, nodes,
     )  # fmt: skip
     plan = {
         "schema": LOG_SCHEMA,

@@ -58,6 +58,7 @@ class Answer:
     noise: str = ""
     exit_code: int | None = None
     timed_out: bool = False
+    seconds: float | None = None
 
 
 def steps(rung: Rung, climb: Callable[[Run], object]) -> tuple[Step, ...]:
@@ -94,7 +95,7 @@ class Replay:
         output = "\n".join([*(mark + line for line in answer.lines), answer.noise])
         if answer.exit_code is None:
             raise Unanswered(output, mark)
-        return RunResult(answer.exit_code, output, answer.timed_out)
+        return RunResult(answer.exit_code, output, answer.timed_out, answer.seconds)
 
 
 def unmarked(command: Sequence[str]) -> tuple[tuple[str, ...], str]:

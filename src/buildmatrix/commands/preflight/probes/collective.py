@@ -38,6 +38,11 @@ ROUNDS = 5
 PERIOD = 97
 #: How far a rank came, in this order.
 STAGES = ("began", "imported", "joined", "reduced")
+#: How many nodes reduce together, which of them this is, where the first one is, and its port: set
+#: for pods of a JobSet (`commands.preflight.manifests`). PyTorch alone reduces over several.
+NODES = int(os.environ.get("BUILDMATRIX_NODES", "1"))
+NODE, FIRST = int(os.environ.get("BUILDMATRIX_RANK", "0")), os.environ.get("BUILDMATRIX_FIRST", "")
+PORT = 29500
 #: Ranks of a CPU, which is one device.
 RANKS_OF_HOST = 2
 
@@ -60,26 +65,28 @@ def torch_devices(asked: Asked, emit: Emit) -> None:
 
 
 def torch_rank(
-    asked: Asked, type: str, backend: str, ranks: int, file: str, rank: int, emit: Emit
+    asked: Asked, type: str, backend: str, own_ranks: int, place: str, own_rank: int, emit: Emit
 ) -> None:
-    """One of the processes that reduce together."""
+    """One of the processes that reduce together; over several nodes, one of this node's."""
     emit(stage="began")
-    # The only interface of a container without network.
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    ranks, rank = own_ranks * NODES, own_ranks * NODE + own_rank
+    if NODES == 1:
+        # The only interface of a container without network.
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch = FRAMEWORKS["torch"](asked["kinds"], asked["imports"]).api
     distributed = import_module("torch.distributed")
     emit(stage="imported")
     if type != "cpu":
-        getattr(torch, type).set_device(rank)
+        getattr(torch, type).set_device(own_rank)
     distributed.init_process_group(
         backend,
-        init_method=f"file://{file}",
+        init_method=place,
         rank=rank,
         world_size=ranks,
         timeout=timedelta(seconds=options()["seconds"]),
     )
     emit(stage="joined")
-    device = "cpu" if type == "cpu" else f"{type}:{rank}"
+    device = "cpu" if type == "cpu" else f"{type}:{own_rank}"
     count = COUNT_HOST if type == "cpu" else COUNT
     numbers = torch.arange(count, device=device) % PERIOD
     own = (numbers * (rank + 1)).to(torch.float32)
@@ -116,14 +123,14 @@ def torch_all(asked: Asked) -> None:
     for answer in seen:
         type, backend = answer["type"], answer["backend"]
         ranks = RANKS_OF_HOST if type == "cpu" else answer["count"]
-        if ranks == 1:
+        if ranks * NODES == 1:
             report(f"torch {type}", "not-run", f"torch sees one {type} device alone")
         elif not backend:
             report(f"torch {type}", "not-run", f"this torch has no collectives for {type} devices")
         else:
             with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(ranks) as pool:
-                file = str(Path(folder, "ranks"))
-                work = partial(torch_rank, asked, type, backend, ranks, file)
+                place = f"tcp://{FIRST}:{PORT}" if FIRST else Path(folder, "ranks").as_uri()
+                work = partial(torch_rank, asked, type, backend, ranks, place)
                 share = most_memory() // ranks
                 jobs = [
                     pool.submit(run, partial(work, rank), seconds, share) for rank in range(ranks)
@@ -156,7 +163,7 @@ def judge(type: str, backend: str, ranks: list[Ended]) -> None:
         report(subject, "failed", f"the sum is wrong on rank {names} of {len(ranks)}", **values)
         return
     slowest = max(answer["seconds"] for answer in answers)
-    reduced(subject, len(ranks), answers[0]["bytes"], slowest, backend)
+    reduced(subject, len(ranks) * NODES, answers[0]["bytes"], slowest, backend)
 
 
 def reduced(subject: str, ranks: int, size: int, seconds: float, backend: str) -> None:

@@ -16,6 +16,7 @@ import secrets
 import selectors
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,8 @@ from pathlib import Path
 #: Bytes of what commands print beside their checks that are kept, the last ones; bytes of one
 #: line, and of all checks of a command.
 NOISE, LONGEST, MOST = 16 << 10, 64 << 10, 1 << 20
+#: Seconds to wait for the pods of other nodes, and the port of the first one to meet at.
+WAITING, PORT = 1500, 29499
 RUN = secrets.token_hex(6)
 NUMBERS = itertools.count()
 FOLDER = Path(sys.argv[1])
@@ -39,11 +42,24 @@ def say(kind: str, **fields: object) -> None:
         rest = rest[os.write(1, rest) :]
 
 
+class Stopped:
+    """The node is drained, or the time of the job is over: which signal said so, and when."""
+
+    number, since, is_reading = 0, 0.0, False
+
+
 def stop(number: int, _: object) -> None:
-    """The node is drained, or the time of the job is over."""
-    say("stopped", signal=signal.Signals(number).name)
+    """Remember it while a command is read, so that what it has printed is not lost; else end."""
+    Stopped.number, Stopped.since = number, time.monotonic()
+    if not Stopped.is_reading:
+        end_of_all()
+
+
+def end_of_all() -> None:
+    """Say who ended this pod, and end."""
+    say("stopped", signal=signal.Signals(Stopped.number).name)
     everything_else_ends()
-    os._exit(128 + number)
+    os._exit(128 + Stopped.number)
 
 
 def everything_else_ends() -> None:
@@ -69,6 +85,7 @@ def run(number: int, step: dict) -> None:  # type: ignore[type-arg]
     mark = "@@buildmatrix-" + secrets.token_hex(8) + "@@"
     line = [word.replace(PLAN["mark"], mark) for word in command_of(step)]
     home = tempfile.mkdtemp()
+    Stopped.is_reading = True
     began = time.monotonic()
     reader = Reader(number, mark.encode())
     try:
@@ -81,11 +98,15 @@ def run(number: int, step: dict) -> None:  # type: ignore[type-arg]
             start_new_session=True,
         )
     except OSError as error:
+        Stopped.is_reading = False
         say("exit", step=number, code=127, seconds=0.0, timed_out=False, noise=str(error))
         return
     timed_out = reader.read(process, began + step["seconds"])
     with contextlib.suppress(OSError):
         os.killpg(process.pid, signal.SIGKILL)
+    if Stopped.number:
+        end_of_all()
+    Stopped.is_reading = False
     code = process.wait()
     everything_else_ends()
     shutil.rmtree(home, ignore_errors=True)
@@ -114,9 +135,11 @@ class Reader:
         with selectors.DefaultSelector() as selector:
             selector.register(output, selectors.EVENT_READ)
             while time.monotonic() < deadline:
+                if Stopped.number and time.monotonic() > Stopped.since + 1:
+                    break
                 # A child that was left behind may keep the pipe open.
                 if not selector.select(0.2):
-                    if process.poll() is not None:
+                    if Stopped.number or process.poll() is not None:
                         break
                     continue
                 chunk = os.read(output.fileno(), 1 << 16)
@@ -124,6 +147,8 @@ class Reader:
                     break
                 self.take(chunk)
         self.line(self.rest)
+        if Stopped.number:
+            return False
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(max(0.0, deadline - time.monotonic()))
         return process.poll() is None
@@ -148,6 +173,31 @@ class Reader:
             say("check", step=self.number, text=text[:LONGEST].decode("utf-8", "replace"))
 
 
+def meet(first: str, nodes: int, rank: int) -> None:
+    """Wait until the pods of all nodes are there: one may fetch the image when another has it."""
+    end = time.monotonic() + WAITING
+    if rank == 0:
+        with socket.create_server(("", PORT), backlog=nodes) as server:
+            others: list = []  # type: ignore[type-arg]
+            while len(others) < nodes - 1:
+                server.settimeout(max(0.1, end - time.monotonic()))
+                others.append(server.accept()[0])
+            for other in others:
+                other.close()
+        return
+    while True:
+        try:
+            with socket.create_connection((first, PORT), 10) as connection:
+                connection.settimeout(max(0.1, end - time.monotonic()))
+                connection.recv(1)
+                return
+        except OSError as error:
+            # Its name is not there yet, or it does not listen yet.
+            if time.monotonic() > end:
+                raise TimeoutError(str(error)) from error
+            time.sleep(1)
+
+
 def main() -> None:
     """Run the plan."""
     signal.signal(signal.SIGTERM, stop)
@@ -157,6 +207,14 @@ def main() -> None:
     where = {name: os.environ.get(f"BUILDMATRIX_{name.upper()}", "") for name in ("node", "pod")}
     about = {name: PLAN[name] for name in ("schema", *PLAN["about"])}
     say("begin", **about, **where, steps=listed)
+    if PLAN["nodes"] > 1:
+        try:
+            meet(
+                os.environ["BUILDMATRIX_FIRST"], PLAN["nodes"], int(os.environ["BUILDMATRIX_RANK"])
+            )
+        except OSError as error:
+            say("stopped", signal="waiting for the pods of the other nodes: " + str(error))
+            return
     for number, step in enumerate(steps):
         run(number, step)
     say("end")
