@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 from jinja2 import (
     ChoiceLoader,
@@ -24,6 +25,10 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from buildmatrix.errors import Problem, SpecError
 from buildmatrix.render.quoting import FILTERS, Unquotable, comment, plain
+
+#: Environment → templates whose blocks are right; targets share few templates, and parsing one
+#: costs more than rendering it.
+_CHECKED = WeakKeyDictionary[ImmutableSandboxedEnvironment, set[str]]()
 
 
 def make_environment(root: Path) -> ImmutableSandboxedEnvironment:
@@ -61,7 +66,10 @@ def render(
     Raises `SpecError` that names the template, the subject and what to change.
     """
     try:
-        _check_blocks(environment, template)
+        checked = _CHECKED.setdefault(environment, set())
+        if template not in checked:
+            _check_blocks(environment, template)
+            checked.add(template)
         return environment.get_template(template).render(variables)
     except TemplateNotFound as error:
         name = str(error.name or template)
