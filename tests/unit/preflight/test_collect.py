@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -310,3 +311,36 @@ def test_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     (tmp_path / "x").write_text("\n".join(many))
     with pytest.raises(UsageError, match="more than 3 pods"):
         logs.read([str(tmp_path)])
+
+
+def test_pods_of_several_nodes_begin_when_all_are_there(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    code = "print('@@mark@@' + 'x')"
+    step = {
+        "rung": "collective",
+        "key": "k",
+        "seconds": 20,
+        "command": [sys.executable, "-c", code],
+    }
+    plan = {"schema": logs.LOG_SCHEMA, "about": ["nodes"], "nodes": 2, "mark": "@@mark@@"}
+    (tmp_path / "plan.json").write_text(json.dumps({**plan, "steps": [step]}))
+    probes = Path(collecting.__file__).with_name("probes")
+    pods = [
+        subprocess.Popen(
+            [sys.executable, probes / "pod.py", tmp_path],
+            env={
+                "BUILDMATRIX_FIRST": "127.0.0.1",
+                "BUILDMATRIX_RANK": str(rank),
+                "BUILDMATRIX_PORT": str(port),
+            },
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in (1, 0)
+    ]
+    # The one that began first waits; nothing but its beginning is printed until the other is there.
+    for process in pods:
+        output, _ = process.communicate(timeout=60)
+        kinds = [json.loads(line)["buildmatrix"] for line in output.splitlines()]
+        assert kinds == ["begin", "check", "exit", "end"]

@@ -27,7 +27,7 @@ from pathlib import Path
 #: line, and of all checks of a command.
 NOISE, LONGEST, MOST = 16 << 10, 64 << 10, 1 << 20
 #: Seconds to wait for the pods of other nodes, and the port of the first one to meet at.
-WAITING, PORT = 1500, 29499
+WAITING, PORT = 1500, int(os.environ.get("BUILDMATRIX_PORT", "29499"))
 RUN = secrets.token_hex(6)
 NUMBERS = itertools.count()
 FOLDER = Path(sys.argv[1])
