@@ -37,7 +37,9 @@ def commands() -> str:
     """Every command with its help, as `--help` prints it; the manual page is this page."""
     parts = ["# Commands\n", "What `buildmatrix COMMAND --help` prints.\n"]
     for path, command in _walk(group, ("buildmatrix",)):
-        context = click.Context(command, info_name=" ".join(path), max_content_width=96)
+        context = click.Context(
+            command, info_name=" ".join(path), max_content_width=96, **command.context_settings
+        )
         context.terminal_width = 96
         parts.append(f"## `{' '.join(path)}`\n\n```text\n{command.get_help(context)}\n```\n")
     return "\n".join(parts)

@@ -155,6 +155,8 @@ def _override(ctx: click.Context, parameter: click.Parameter, value: Any) -> Non
 
 def with_global_options(command: click.Command) -> click.Command:
     """`command`, which takes the options that stand before the command after it as well."""
+    # Wherever its help is made first: click keeps the option that it makes then.
+    command.context_settings.setdefault("help_option_names", ["-h", "--help"])
     own = {name for parameter in command.params for name in parameter.opts}
     for declarations, attributes in GLOBAL_OPTIONS:
         if own.isdisjoint(declarations):
