@@ -181,7 +181,8 @@ def run(
                 environment={**devices.environment, "HOME": "/tmp"},  # noqa: S108 - inside
                 network_mode="none",
                 read_only=True,
-                tmpfs={"/tmp": "mode=1777"},  # noqa: S108
+                # Kernels that are compiled in the first call are loaded from there.
+                tmpfs={"/tmp": "mode=1777,exec"},  # noqa: S108
                 cap_drop=["ALL"],
                 security_opt=["no-new-privileges"],
                 mem_limit=MEMORY,

@@ -71,9 +71,11 @@ class Ended:
 
     @property
     def account(self) -> str:
-        """Why it ended early, with the last line that it printed."""
-        lines = [line.strip() for line in self.output.splitlines() if line.strip()]
-        return f"{self.why}: {lines[-1][:500]}" if lines and self.why else self.why
+        """Why it ended early, with the last lines that it printed."""
+        lines = [line.strip()[:300] for line in self.output.splitlines() if line.strip()]
+        # An exception is said in its last line; what a library prints before it aborts is not.
+        said = " / ".join(lines[-1 if self.why.startswith("ended") else -4 :])
+        return f"{self.why}: {said}" if said and self.why else self.why
 
 
 def run(function: Callable[[Emit], None], seconds: float, memory: int) -> Ended:
@@ -118,7 +120,12 @@ def run(function: Callable[[Emit], None], seconds: float, memory: int) -> Ended:
         why = f"ended with exit code {os.WEXITSTATUS(status)}"
     if flood:
         why = why or f"answered more than {ANSWERS >> 10} KiB"
-    return Ended(_answers(kept[answers]), why, kept[output].decode("utf-8", "replace"))
+    said_all = _answers(kept[answers])
+    if {"done": True} not in said_all:
+        # A framework may end its process with exit code 0.
+        why = why or "ended before it was done"
+    real = [answer for answer in said_all if answer != {"done": True}]
+    return Ended(real, why, kept[output].decode("utf-8", "replace"))
 
 
 def each(
@@ -180,6 +187,7 @@ def _child(function: Callable[[Emit], None], said: int, told: int) -> None:
                 line = line[os.write(told, line) :]
 
         function(emit)
+        emit(done=True)
         code = 0
     except BaseException:
         with contextlib.suppress(BaseException):

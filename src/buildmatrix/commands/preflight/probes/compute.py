@@ -6,6 +6,7 @@ its own. See `commands.preflight.protocol` for what is printed.
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -69,7 +70,8 @@ def product(framework: Framework, device: Device, type: str, emit: Emit) -> None
     scale = max(abs(number) for number in right)
     wrong = max(abs(number - right[at]) for at, number in enumerate(got)) / scale
     values: dict[str, Any] = {
-        "max_error": wrong,
+        # JSON has no word for what is not finite.
+        "max_error": wrong if math.isfinite(wrong) else str(wrong),
         "tolerance": tolerance,
         "cold_seconds": round(cold, 6),
         "device": where,
