@@ -205,3 +205,18 @@ def test_a_framework_that_dies_while_it_computes_is_named(site: Path) -> None:
     install(site, "torch", "import os\nos.write(2, b'illegal kernel\\n')\nos.kill(os.getpid(), 6)")
     checks, _ = run_compute(runner(site), "cuda", load())
     assert checks[0].message == "computing with it died by SIGABRT: illegal kernel"
+
+
+def test_a_device_that_is_gone_has_failed(site: Path) -> None:
+    install(site, "torch", torch("12.8"))
+    checks, why = run_compute(runner(site), "cuda", load(), ("torch cuda:0",))
+    (gone,) = (check for check in checks if check.state == "failed")
+    assert (gone.subject, why) == ("torch cuda:0", "")
+    assert gone.message == "it was there in the rung `device`, and is gone"
+
+
+def test_a_framework_that_has_its_devices_and_no_products_has_lost_nothing(site: Path) -> None:
+    install(site, "openvino", "class Core:\n    available_devices = ['CPU']\n"
+            "    def get_property(self, *_): return ''\n")  # fmt: skip
+    checks, _ = run_compute(runner(site), "openvino", load(), ("openvino CPU",))
+    assert [(check.subject, check.state) for check in checks] == [("openvino", "not-run")]

@@ -63,6 +63,11 @@ def run_devices(
     return judged(checks(result.output, probe.mark), result, backend, catalogue, node)
 
 
+def seen_devices(checks: Sequence[Check]) -> tuple[str, ...]:
+    """The devices of frameworks that passed: `torch cuda:0`."""
+    return tuple(c.subject for c in checks if c.state == "passed" and " " in c.subject)
+
+
 def judged(
     seen: Sequence[Check],
     result: RunResult,

@@ -21,7 +21,7 @@ from buildmatrix.commands.preflight.batch import run_batch
 from buildmatrix.commands.preflight.cold_start import run_cold_start
 from buildmatrix.commands.preflight.collective import run_collective
 from buildmatrix.commands.preflight.compute import run_compute
-from buildmatrix.commands.preflight.device import run_devices
+from buildmatrix.commands.preflight.device import run_devices, seen_devices
 from buildmatrix.commands.preflight.devices import access
 from buildmatrix.commands.preflight.imports import disagreements, run_imports, waits_for_driver
 from buildmatrix.commands.preflight.memory import run_memory
@@ -69,6 +69,8 @@ class Climb:
     #: How often what is timed is run.
     repeat: int = 5
     expected: Expectations = field(default_factory=Expectations)
+    #: Devices that the rung `device` saw: `torch cuda:0`.
+    devices: tuple[str, ...] = ()
 
 
 #: Rungs that ask nothing of a device, and get none.
@@ -151,6 +153,8 @@ def _climbed(
                 began = time.monotonic()
                 checks, why = runner(climb)
                 seconds = time.monotonic() - began
+                if rung == "device":
+                    climb = replace(climb, devices=seen_devices(checks))
                 if expected.baseline is not None:
                     checks += compared(rung, checks, expected.baseline)
                 state = state_of(checks)
@@ -227,7 +231,8 @@ def _device(climb: Climb) -> tuple[tuple[Check, ...], str]:
 def _compute(climb: Climb) -> tuple[tuple[Check, ...], str]:
     """Products and copies of each framework on those devices."""
     subject = climb.subject
-    return run_compute(climb.run, subject.target.backend, load(subject.spec.catalogue_files))
+    catalogue = load(subject.spec.catalogue_files)
+    return run_compute(climb.run, subject.target.backend, catalogue, climb.devices)
 
 
 def _memory(climb: Climb) -> tuple[tuple[Check, ...], str]:

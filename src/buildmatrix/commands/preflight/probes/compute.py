@@ -164,7 +164,7 @@ def main() -> None:
             first: dict[str, Any] = ended.answers[0] if ended.answers else {}
             why = "has no product of its own" if first.get("devices") else "sees no device for it"
             message = "; ".join(part for part in (why, str(first.get("reason") or "")) if part)
-            report(name, "not-run", message, seconds)
+            report(name, "not-run", message, seconds, devices=first.get("devices") or [])
 
 
 if __name__ == "__main__":
