@@ -430,7 +430,11 @@ class Paddle(Framework):
         with contextlib.suppress(Exception):
             for id in paddle.device.get_available_custom_device():
                 found.append(Device(id, id.partition(":")[0]))
-        return found
+        # The CPU is not among those that it lists.
+        return [
+            *(device for device in found if not device.is_host),
+            Device("cpu", "cpu", is_host=True),
+        ]
 
     def types(self, device: Device) -> Sequence[str]:
         return ("float32",) if device.is_host else ("float32", "float16", "bfloat16")
