@@ -8,9 +8,14 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any
 
-from buildmatrix.commands.preflight.probes.bounded import most_memory, options, report, run
+from buildmatrix.commands.preflight.probes.bounded import (
+    Emit,
+    most_memory,
+    options,
+    report,
+    run,
+)
 
 #: What precedes a result in the output of a command.
 RESULT = "BUILDMATRIX_RESULT "
@@ -21,7 +26,9 @@ def main() -> None:
     asked = options()
     command: list[str] = asked["command"]
 
-    def execute(_: Any) -> None:
+    def execute(emit: Emit) -> None:
+        # Nothing of this program is left to say so at the end of the command: its exit code does.
+        emit(done=True)
         os.execvp(command[0], command)  # noqa: S606 - the user's own
 
     for number in range(asked["times"]):
