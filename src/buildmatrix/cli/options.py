@@ -31,11 +31,17 @@ class CommandSettings:
     no_progress: bool
 
 
-def option(*declarations: str, **attributes: Any) -> Callable[[Command], Command]:
-    """A click option whose environment variable is `BUILDMATRIX_<FLAG>`."""
+def option(
+    *declarations: str, variable: str | None = None, **attributes: Any
+) -> Callable[[Command], Command]:
+    """A click option whose environment variable is `BUILDMATRIX_<FLAG>`.
+
+    `variable` is another one, where the flag means something else in other commands: one
+    environment serves all of them.
+    """
     flag = next(name for name in declarations if name.startswith("--"))
     flag = flag.split("/")[0].removeprefix("--")
-    variable = "BUILDMATRIX_" + flag.upper().replace("-", "_")
+    variable = variable or "BUILDMATRIX_" + flag.upper().replace("-", "_")
     attributes.setdefault("shell_complete", completing.OF_OPTIONS.get(f"--{flag}"))
     return click.option(*declarations, envvar=variable, show_envvar=True, **attributes)
 

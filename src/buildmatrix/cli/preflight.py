@@ -65,6 +65,7 @@ class _Preflight(click.Command):
 )
 @option(
     "--baseline",
+    variable="BUILDMATRIX_PREFLIGHT_BASELINE",
     type=click.Path(path_type=Path),
     help="An accepted preflight (--accept): what is 20 % worse fails.",
 )
