@@ -136,9 +136,9 @@ def _expected(image: ImageSubject, needed: Needed) -> bool:
     """Foreign, injected by the container runtime, or allowed by the policy."""
     owned = library(needed.name, None, image.catalogue)
     vendor = image.catalogue.vendor_of(image.backend)
-    # What is weak, such as libGL, belongs to nobody's accelerator by itself: BM301 says nothing.
+    # What draws, such as libGL, belongs to no accelerator, and BM301 says nothing of it.
     if any(
-        match.owned.vendor not in (None, vendor) and match.owned.entry.weight != "weak"
+        match.owned.vendor not in (None, vendor) and match.owned.entry.role != "graphics"
         for match in owned
     ):
         return True
