@@ -554,6 +554,7 @@ from buildmatrix.spec.load import load_spec
 
 class Lines:
     def step(self, target, text): print("step", target, text, flush=True)
+    def part(self, target, done, total, unit): pass
     def output(self, target, line): print("output", target, line, flush=True)
     def done(self, target, outcome, ok): print("done", target, outcome, flush=True)
     def note(self, text): print("note", text, flush=True)
