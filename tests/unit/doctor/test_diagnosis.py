@@ -7,7 +7,7 @@ from pathlib import Path
 
 import hosts
 import jsonschema
-from test_process import MAPS, generated
+from test_live_process import MAPS, generated
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.commands.doctor import process

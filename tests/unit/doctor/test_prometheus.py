@@ -5,7 +5,7 @@ from __future__ import annotations
 import hosts
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from test_process import MAPS, generated
+from test_live_process import MAPS, generated
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.commands.doctor import process
