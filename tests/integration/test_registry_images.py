@@ -80,7 +80,7 @@ def unpacked(image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[I
     run("skopeo", "copy", "--src-tls-verify=false", f"docker://{image}", f"oci:{folder}/layout:one")
     run("umoci", "unpack", "--image", f"{folder}/layout:one", folder / "bundle")
     inventory = of_folder(folder / "bundle/rootfs")
-    yield replace(inventory, environment={})
+    yield replace(inventory, environment={}, labels={})
     shutil.rmtree(folder)
 
 
@@ -93,10 +93,10 @@ def facts(text: str | Path, cache: Path | None = None) -> Facts:
 
 
 def differs(found: Facts, unpacked: Inventory) -> dict[str, tuple[object, object]]:
-    """What else than the environment, which only the image's configuration has."""
+    """What else than the environment and labels, which only an image's configuration has."""
     inventory = found.inventory
     assert inventory.environment["A"] == "b"
-    return differences(replace(inventory, environment={}), unpacked)
+    return differences(replace(inventory, environment={}, labels={}), unpacked)
 
 
 def test_a_registry_and_an_engine_say_what_unpacked_files_say(
