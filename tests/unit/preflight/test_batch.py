@@ -120,7 +120,7 @@ def test_a_command_that_forks_and_floods_costs_nothing_else(tmp_path: Path) -> N
         """
 import os, sys, time
 if os.fork() == 0:
-    os.setpgid(0, 0); os.close(1); os.close(2); time.sleep(1000)
+    os.setpgid(0, 0); os.close(1); os.close(2); time.sleep(20)
 sys.stdout.write('x' * 100_000_000)
 print()
 """
