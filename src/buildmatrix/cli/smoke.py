@@ -12,7 +12,6 @@ from buildmatrix.cli.options import CommandSettings, load_targets
 from buildmatrix.cli.progress import progress
 from buildmatrix.cli.surroundings import engine_option
 from buildmatrix.cli.workspace import workspace
-from buildmatrix.engines.choice import AUTO
 from buildmatrix.errors import EXIT_FINDINGS, EXIT_OK, UndecidedError, most_severe
 
 #: State of the smoke gate → exit code; what is neither is undecided.
@@ -35,8 +34,8 @@ def command(settings: CommandSettings, pattern: str, engine: str) -> int:
     """
     from buildmatrix.catalogue.load import load as load_catalogue
     from buildmatrix.commands.build.smoke import not_run_here, run
+    from buildmatrix.commands.preflight.subject import last_image
     from buildmatrix.state.folder import FOLDER, State
-    from buildmatrix.state.journal import stored
 
     spec, targets = load_targets(settings, (pattern,), None)
     backends = load_catalogue(spec.catalogue_files).backends
@@ -44,16 +43,11 @@ def command(settings: CommandSettings, pattern: str, engine: str) -> int:
     codes = []
     state = State(spec.root / FOLDER)
     for target in targets:
-        record = stored(state.of(target.id))
-        references = (*(record.tags if record else ()), *target.references)
-        # An image is where it was built, unless somebody says otherwise.
-        builder = engines(record.engine if record and engine == AUTO else engine)
-        images = ((name, builder.image(name)) for name in references)
-        reference, facts = next(((n, image) for n, image in images if image), (None, None))
-        if reference is None or facts is None:
-            missing = f"no image of it is on this machine ({', '.join(references) or 'no tags'})"
-            complain(f"{target.id}: {missing}; run `buildmatrix build` first")
-            codes.append(UndecidedError.exit_code)
+        try:
+            builder, reference, facts = last_image(target, state.of(target.id), engines, engine)
+        except UndecidedError as error:
+            complain(error.message)
+            codes.append(error.exit_code)
             continue
         has_device = backends[target.backend].vendor is not None
         with progress(settings) as display:

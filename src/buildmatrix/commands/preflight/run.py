@@ -14,7 +14,6 @@ from datetime import date
 from pathlib import Path
 
 from buildmatrix import __version__, store
-from buildmatrix.catalogue.load import load
 from buildmatrix.commands.doctor.machine import MachineFiles
 from buildmatrix.commands.preflight.baseline import Expectations, compared, expectations
 from buildmatrix.commands.preflight.batch import run_batch
@@ -136,22 +135,18 @@ def _climbed(
         run = stack.enter_context(subject.engine.runner(subject.reference))
         climb, without = Climb(subject, judge, run, node, progress, repeat, expected), ""
         for rung in wanted:
-            runner = RUNNERS.get(rung)
             stopped = next((o for o in outcomes if o.state in ("failed", "undecided")), None)
             if stopped is not None:
                 why = f"the rung `{stopped.rung}` {stopped.state}"
                 outcomes.append(RungOutcome(rung, "not-run", why=why, run_on=elsewhere))
             elif rung != "static" and why_not is not None:
                 outcomes.append(RungOutcome(rung, "not-run", why=why_not, run_on=elsewhere))
-            elif runner is None:
-                why = "this version has no probe for it"
-                outcomes.append(RungOutcome(rung, "not-run", why=why, run_on=elsewhere))
             else:
                 if rung == "device":
                     climb, without = _with_devices(climb, stack)
                 progress.step(id, f"rung {rung}")
                 began = time.monotonic()
-                checks, why = runner(climb)
+                checks, why = RUNNERS[rung](climb)
                 seconds = time.monotonic() - began
                 if rung == "device":
                     climb = replace(climb, devices=seen_devices(checks))
@@ -185,8 +180,8 @@ def _with_devices(climb: Climb, stack: ExitStack) -> tuple[Climb, str]:
         facilities = subject.engine.facilities()
     except BuildmatrixError as error:
         return climb, f"the engine does not say which devices it can hand in: {error.message}"
-    backend, catalogue = subject.target.backend, load(subject.spec.catalogue_files)
-    devices, why = access(MachineFiles(), catalogue, backend, facilities, cdi)
+    backend = subject.target.backend
+    devices, why = access(MachineFiles(), climb.judge.catalogue, backend, facilities, cdi)
     if devices == NO_DEVICES:
         return climb, why
     climb.progress.step(subject.target.id, f"with {devices}")
@@ -223,22 +218,19 @@ def _import(climb: Climb) -> tuple[tuple[Check, ...], str]:
 
 def _device(climb: Climb) -> tuple[tuple[Check, ...], str]:
     """The devices of the backend, as the container and each framework see them."""
-    subject = climb.subject
-    catalogue = load(subject.spec.catalogue_files)
-    return run_devices(climb.run, subject.target.backend, catalogue, climb.node_class)
+    backend, catalogue = climb.subject.target.backend, climb.judge.catalogue
+    return run_devices(climb.run, backend, catalogue, climb.node_class)
 
 
 def _compute(climb: Climb) -> tuple[tuple[Check, ...], str]:
     """Products and copies of each framework on those devices."""
-    subject = climb.subject
-    catalogue = load(subject.spec.catalogue_files)
-    return run_compute(climb.run, subject.target.backend, catalogue, climb.devices)
+    backend, catalogue = climb.subject.target.backend, climb.judge.catalogue
+    return run_compute(climb.run, backend, catalogue, climb.devices)
 
 
 def _memory(climb: Climb) -> tuple[tuple[Check, ...], str]:
     """The memory of the container and of those devices."""
-    subject = climb.subject
-    return run_memory(climb.run, subject.target.backend, load(subject.spec.catalogue_files))
+    return run_memory(climb.run, climb.subject.target.backend, climb.judge.catalogue)
 
 
 def _collective(climb: Climb) -> tuple[tuple[Check, ...], str]:
@@ -266,7 +258,7 @@ def _cold_start(climb: Climb) -> tuple[tuple[Check, ...], str]:
     return checks, f"no framework here computes on a device of {backend}"
 
 
-#: What runs a rung: its checks, and why there are none. A rung without a runner is not run.
+#: What runs a rung: its checks, and why there are none.
 RUNNERS: Mapping[Rung, Runner] = {
     "static": _static,
     "import": _import,

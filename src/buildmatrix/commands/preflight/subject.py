@@ -45,18 +45,28 @@ def of_targets(
     subjects = []
     for target in select(spec, [pattern], None):
         files = state.of(target.id)
-        record = stored(files)
-        names = (*(record.tags if record else ()), *target.references)
-        # An image is where it was built, unless somebody says otherwise.
-        keeper = engines(record.engine if record and engine == AUTO else engine)
-        found = _first(keeper, names)
-        if found is None:
-            raise UndecidedError(
-                f"{target.id}: no image of it is on this machine "
-                f"({', '.join(names) or 'no tags'}); run `buildmatrix build` first"
-            )
-        subjects.append(Subject(target, spec, keeper, *found, files))
+        subjects.append(Subject(target, spec, *last_image(target, files, engines, engine), files))
     return tuple(subjects)
+
+
+def last_image(
+    target: Target, files: TargetFiles, engines: Callable[[str], Engine], engine: str
+) -> tuple[Engine, str, ImageFacts]:
+    """The image of a target's last build here, else that of its first tag: who has it, its name.
+
+    Raises `UndecidedError` where neither is on this machine.
+    """
+    record = stored(files)
+    names = (*(record.tags if record else ()), *target.references)
+    # An image is where it was built, unless somebody says otherwise.
+    keeper = engines(record.engine if record and engine == AUTO else engine)
+    found = _first(keeper, names)
+    if found is None:
+        raise UndecidedError(
+            f"{target.id}: no image of it is on this machine "
+            f"({', '.join(names) or 'no tags'}); run `buildmatrix build` first"
+        )
+    return keeper, *found
 
 
 def of_image(name: str, backend: str | None, spec: Spec | None, engine: Engine) -> Subject:
