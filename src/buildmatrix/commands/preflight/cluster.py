@@ -125,9 +125,8 @@ def _planned(
         subject, judge, lambda *_: RunResult(0, "", timed_out=False), node, Silent(), repeat
     )
     for rung in RUNGS[: RUNGS.index(level) + 1]:
-        runner = RUNNERS.get(rung)
-        if runner is not None and rung in CLUSTER_RUNGS:
-            yield from steps(rung, partial(_with, climb, runner))
+        if rung in CLUSTER_RUNGS:
+            yield from steps(rung, partial(_with, climb, RUNNERS[rung]))
 
 
 def _with(climb: Climb, runner: Runner, run: engines.Run) -> object:

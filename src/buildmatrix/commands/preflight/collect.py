@@ -127,13 +127,9 @@ def _unplanned(rung: Rung) -> str:
 
 
 def _replayed(climb: Climb, log: PodLog, rung: Rung) -> RungOutcome:
-    runner = RUNNERS.get(rung)
-    if runner is None:
-        why = "this version has no probe for it"
-        return RungOutcome(rung, "undecided", why=why, where=log.where)
     try:
         run = Replay(rung, log.answers(rung))
-        found, why = runner(replace(climb, run=run, repeat=log.repeat))
+        found, why = RUNNERS[rung](replace(climb, run=run, repeat=log.repeat))
     except Unanswered as missing:
         if not missing.is_planned:
             why = "its commands are others than those of the manifest: write that again"
