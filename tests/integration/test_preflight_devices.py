@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 from buildmatrix.engines.docker.engine import DockerEngine
 from buildmatrix.engines.model import DeviceAccess, RunResult
 
-pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("engine")]
+pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("engine", "image")]
 
 IMAGE = f"{os.environ.get('BUILDMATRIX_MIRROR', '')}python:3.11-slim-bookworm"
 KIND = f"test.buildmatrix.dev/null{os.getpid()}"
@@ -22,6 +23,12 @@ KIND = f"test.buildmatrix.dev/null{os.getpid()}"
 def run(devices: DeviceAccess, script: str) -> RunResult:
     with DockerEngine().runner(IMAGE, devices) as start:
         return start(("sh", "-c", script), 30)
+
+
+@pytest.fixture(scope="module")
+def image(engine: None) -> None:
+    """An image on the daemon, which may be new: a runner takes what is there, and pulls nothing."""
+    subprocess.run(["docker", "pull", "-q", IMAGE], check=True, stdout=subprocess.DEVNULL)
 
 
 @pytest.fixture
