@@ -1,0 +1,100 @@
+"""What is in a fleet, and what a worker is told. All of it travels between processes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date
+
+from buildmatrix.reports.fleet.model import FleetResult
+from buildmatrix.spec.model import NodeClass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """One image that is in the fleet, and what is known of it before it is read."""
+
+    #: `HOST/NAME[:TAG][@DIGEST]`, as `registry.reference.Reference` writes it.
+    reference: str
+    #: Where the fleet names it: `registry:HOST/PREFIX/*`, `images.txt:7`, `pod NAMESPACE/NAME`.
+    places: tuple[str, ...]
+    #: Names of the node classes that it runs on, and how many containers run it.
+    node_classes: tuple[str, ...] = ()
+    containers: int = 0
+    #: Whom the place names as its owner; empty where it names nobody.
+    owner: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendPattern:
+    """References that are for a backend by their name: `*/rocm-*=rocm`."""
+
+    pattern: str
+    backend: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSettings:
+    """What every worker is told, once. It has no secret in it, and nothing of one machine.
+
+    Credentials stay where they are: a worker reads the Docker configuration, the environment and
+    the helpers of its own machine, as every command does.
+    """
+
+    #: URL of the store that all workers share, as fsspec spells it; empty for the cache of the
+    #: machine that each of them runs on.
+    store: str
+    #: `linux/amd64`: which image is meant where there is one for each platform.
+    platform: str
+    today: date
+    #: Backend for what neither a node class nor an image says; empty for none.
+    backend: str = ""
+    patterns: tuple[BackendPattern, ...] = ()
+    #: Those of the specification and of the cluster, which images are held against.
+    node_classes: tuple[NodeClass, ...] = ()
+    #: Names of the node classes that every image is held against (`--would-run-on`).
+    would_run_on: tuple[str, ...] = ()
+    #: Labels of an image, of which the first that is there names its owner.
+    owner_labels: tuple[str, ...] = ()
+    #: The user's data files for the catalogue: name → text.
+    data_files: Mapping[str, str] = field(default_factory=dict)
+    #: Whether tables of contents of layers are believed.
+    tables: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerTask:
+    """A layer that has to be read before an image can be judged."""
+
+    #: Where it can be read: an image that has it, by its digest.
+    reference: str
+    #: `sha256:...` of the blob, and its bytes.
+    digest: str
+    size: int
+    media_type: str
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerDone:
+    """How reading one layer ended."""
+
+    digest: str
+    #: Bytes that came over the network.
+    bytes_read: int
+    seconds: float
+    #: Why its facts are missing, in one sentence; None where the store has them now.
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageTask:
+    """An image by its digest, with what is still missing for its verdict."""
+
+    subject: Subject
+    #: `HOST/NAME[:TAG]@DIGEST`; of the image for the platform that is meant.
+    reference: str
+    #: Layers that the store does not have; none where the image can be judged now.
+    unread: tuple[LayerTask, ...] = ()
+    #: What is known without reading anything: results of an earlier run, or what is wrong with it.
+    results: tuple[FleetResult, ...] = ()

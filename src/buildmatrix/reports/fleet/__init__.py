@@ -1,0 +1,1 @@
+"""What `fleet` says about many images or repositories: data, and its formats."""

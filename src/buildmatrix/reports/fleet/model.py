@@ -1,0 +1,145 @@
+"""The answer of `fleet`: one result per image and backend, and the report of all of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from buildmatrix import __version__
+from buildmatrix.reports.run.model import ReportTool
+from buildmatrix.rules.composition import VendorBytes
+from buildmatrix.rules.model import IF_KNOWN, NodeState, Severity
+
+#: `undecided`: it could not be judged, or not all of it could be read.
+FleetState = Literal["passed", "failed", "undecided"]
+#: What says which backend an image is for, from the strongest to the weakest.
+BackendBy = Literal["node-class", "label", "name", "option", "nothing"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetFinding:
+    """A finding without what differs from image to image: the same cause is the same value."""
+
+    rule: str
+    severity: Severity
+    vendor: str | None = None
+    distribution: str | None = None
+    version: str | None = None
+    path: str | None = None
+    message: str
+    fix: str | None = None
+    #: Why it does not count.
+    waived: str | None = field(default=None, metadata=IF_KNOWN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetLayer:
+    """One layer, as an image of one backend has it."""
+
+    #: `sha256:...` of its blob.
+    digest: str
+    #: Bytes that a pull transfers, and bytes of its files.
+    size: int
+    installed: int
+    #: Bytes of its files that are of no use on the backend.
+    unusable: int = 0
+
+    @property
+    def unusable_size(self) -> int:
+        """Bytes of a pull that are of no use: the share that the files have, rounded down."""
+        return self.size * min(self.unusable, self.installed) // max(self.installed, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetFit:
+    """What an image does on one node class."""
+
+    node: str
+    state: NodeState
+    #: The worst first, one sentence each.
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetResult:
+    """What is said of one image (or one lock of a repository) for one backend.
+
+    It is a line of the JSON Lines, complete in itself. `key` tells results apart.
+    """
+
+    #: `image`: of a registry; `lock`: of a repository, before anything is installed.
+    kind: Literal["image", "lock"] = "image"
+    #: `HOST/NAME`, or the repository as the fleet names it.
+    repository: str
+    #: Tags that lead to it, or the file in the repository.
+    names: tuple[str, ...] = ()
+    #: `sha256:...` of the manifest, or the commit; empty where it could not be resolved.
+    digest: str = ""
+    platform: str = ""
+    #: Empty where nothing says it.
+    backend: str = ""
+    backend_by: BackendBy = "nothing"
+    #: Where the fleet names it; see `Subject.places`.
+    places: tuple[str, ...] = ()
+    #: Node classes that it really runs on, and in how many containers.
+    node_classes: tuple[str, ...] = ()
+    containers: int = 0
+    owner: str = ""
+    #: When it was made, as it says itself: RFC 3339; empty where it says nothing.
+    created: str = ""
+    state: FleetState
+    #: Why it is undecided, in one sentence.
+    error: str | None = None
+    #: Bytes of its files, and those of no use on the backend; of a lock: what it would install.
+    installed: int = 0
+    unusable: int = 0
+    #: Bytes of a pull, and those of no use.
+    download: int = 0
+    unusable_download: int = 0
+    vendors: tuple[VendorBytes, ...] = ()
+    findings: tuple[FleetFinding, ...] = ()
+    #: Of its node classes, and of those that were asked about.
+    fits: tuple[FleetFit, ...] = ()
+    #: The lowest first; none for a lock.
+    layers: tuple[FleetLayer, ...] = ()
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """What it is about: no two results of a report have the same."""
+        what = self.digest if self.kind == "image" and self.digest else " ".join(self.names)
+        return (self.repository, what, self.platform, self.backend)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetWork:
+    """What a run cost: the bill of cause and effect that the documentation promises."""
+
+    #: References and repositories that were named, and results that came out of the store.
+    subjects: int = 0
+    stored: int = 0
+    #: Distinct layers of all images, and those that were read in this run.
+    layers: int = 0
+    layers_read: int = 0
+    #: Bytes that came over the network, and tasks that were tried again.
+    bytes_read: int = 0
+    retries: int = 0
+    workers: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetReport:
+    """Everything that a run says about a fleet."""
+
+    schema: Literal["buildmatrix/fleet/1"] = "buildmatrix/fleet/1"
+    tool: ReportTool = field(default=ReportTool(version=__version__, catalogue=""))
+    #: What was named: `registry:HOST/PREFIX/*`, a file, a cluster.
+    subject: str
+    results: tuple[FleetResult, ...] = ()
+    #: Node classes that were asked about.
+    would_run_on: tuple[str, ...] = ()
+    #: What of the fleet was not looked at, and why; a sentence each. Such a run is undecided.
+    missing: tuple[str, ...] = ()
+    #: What was left out by request (filters), and what else is to be known; a sentence each.
+    notes: tuple[str, ...] = ()
+    work: FleetWork = field(default_factory=FleetWork)
