@@ -85,6 +85,10 @@ class LayerDone:
     seconds: float
     #: Why its facts are missing, in one sentence; None where the store has them now.
     error: str | None = None
+    #: Whether the error may pass: the same task may do better later.
+    again: bool = False
+    #: What this worker has to say beside it, once: its store is full, a table was believed.
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,4 +101,28 @@ class ImageTask:
     #: Layers that the store does not have; none where the image can be judged now.
     unread: tuple[LayerTask, ...] = ()
     #: What is known without reading anything: results of an earlier run, or what is wrong with it.
+    #: With results, nothing is to be done.
     results: tuple[FleetResult, ...] = ()
+    #: Whether the results came out of the store.
+    is_stored: bool = False
+    #: Why there is nothing to judge, in one sentence: it is no image (a signature, a chart), or
+    #: none for the platform. Such a subject has no result, and nothing is to be done.
+    left_out: str = ""
+    #: Whether what is wrong may pass: the same task may do better later.
+    again: bool = False
+    #: See `LayerDone.notes`.
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageDone:
+    """How judging one image ended."""
+
+    #: At least one: where it could not be judged, one that is undecided and says why.
+    results: tuple[FleetResult, ...]
+    #: Bytes that came over the network: of layers that the store had lost, of files asked for.
+    bytes_read: int
+    seconds: float
+    #: See `LayerDone`.
+    again: bool = False
+    notes: tuple[str, ...] = ()
