@@ -100,6 +100,8 @@ class ImageTask:
     reference: str
     #: Layers that the store does not have; none where the image can be judged now.
     unread: tuple[LayerTask, ...] = ()
+    #: Layers that could not be read in this run, with the reason: the image is undecided.
+    failed: tuple[LayerDone, ...] = ()
     #: What is known without reading anything: results of an earlier run, or what is wrong with it.
     #: With results, nothing is to be done.
     results: tuple[FleetResult, ...] = ()

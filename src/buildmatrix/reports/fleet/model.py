@@ -124,7 +124,10 @@ class FleetWork:
     bytes_read: int = 0
     retries: int = 0
     workers: int = 0
+    #: Of the whole run, and those of the work itself, of all workers together: the rest of
+    #: `workers * seconds` is waiting, and what it costs to hand the work out.
     seconds: float = 0.0
+    busy: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
