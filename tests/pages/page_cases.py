@@ -14,6 +14,7 @@ from functools import cache
 from graph_cases import binary, elf, why
 from graph_cases import distribution as installed
 
+from buildmatrix.catalogue.architectures import Support
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.inventory.model import Inventory, Layer, Stats, Unread
 from buildmatrix.reports import formats
@@ -47,6 +48,7 @@ from buildmatrix.rules.composition import (
 from buildmatrix.rules.model import (
     Acceptance,
     AuditTotals,
+    DeviceFit,
     Finding,
     FitReason,
     Fix,
@@ -238,6 +240,42 @@ def _composition(backend: str) -> Composition:
     return Composition(tuple(parts), layers if is_cuda else ())
 
 
+def _nodes() -> tuple[NodeFit, ...]:
+    """Every state of device code that there is."""
+
+    def on(arch: str, torch: Support, xgboost: Support, **code: Support) -> DeviceFit:
+        archs = ("sm_75", "sm_80", "sm_86", "sm_90", "compute_90")
+        codes: dict[str, Support] = dict.fromkeys(archs, "none")
+        return DeviceFit(arch, codes | code, {"torch 2.8.0": torch, "xgboost 3.0.0": xgboost})
+
+    late = "the code of torch 2.8.0 is compiled for sm_100 at the first start"
+    lacks = FitReason("BM402", "xgboost 3.0.0 has no device code for sm_120", waived=True)
+    return (
+        NodeFit(
+            "h100", "ok", (), (on("sm_90", "native", "native", sm_90="native", compute_90="jit"),)
+        ),
+        NodeFit(
+            "l4-and-t4",
+            "minor-version",
+            (FitReason("BM702", "driver 550 is older than 570"),),
+            (
+                on("sm_89", "native", "native", sm_80="native", sm_86="native"),
+                on("sm_75", "native", "native", sm_75="native"),
+            ),
+        ),
+        NodeFit(
+            "b200",
+            "jit",
+            (FitReason("BM403", late),),
+            (on("sm_100", "jit", "native", compute_90="jit"),),
+        ),
+        NodeFit("rtx-5090", "refused", (lacks,), (on("sm_120", "jit", "none", compute_90="jit"),)),
+        NodeFit(
+            "lent", "undecided", (FitReason("", "lent names no `products` and no `archs`"),), ()
+        ),
+    )
+
+
 def _result(target: str, backend: str) -> TargetResult:
     foreign = sum(size for _, _, size in _TOOLKIT)
     is_cuda = backend == "cuda"
@@ -259,13 +297,7 @@ def _result(target: str, backend: str) -> TargetResult:
             0 if is_cuda else foreign // 2,
             0 if is_cuda else foreign,
         ),
-        nodes=(
-            NodeFit("h100", "ok"),
-            NodeFit("l4", "minor-version", (FitReason("BM701", "driver 550 is older than 570"),)),
-            NodeFit("b200", "refused", (FitReason("BM402", "no code for sm_100"),)),
-        )
-        if is_cuda
-        else None,
+        nodes=_nodes() if is_cuda else None,
         composition=_composition(backend),
     )
 
@@ -408,7 +440,17 @@ def hostile() -> Report:
                     ),
                     (LayerBytes(EVIL, 9, 5, 2), LayerBytes(ENDLESS, 10**9, 0, 0, True)),
                 ),
-                nodes=(NodeFit(EVIL, "refused", (FitReason("", EVIL), FitReason("BM402", EVIL))),),
+                nodes=(
+                    NodeFit(
+                        EVIL,
+                        "refused",
+                        (FitReason("", EVIL), FitReason("BM402", EVIL)),
+                        (
+                            DeviceFit(EVIL, {EVIL: "native", ENDLESS: "jit"}, {EVIL: "none"}),
+                            DeviceFit(ENDLESS, {}, {}),
+                        ),
+                    ),
+                ),
             ),
             TargetResult(ENDLESS, "cpu", {"lock": "passed"}),
         ],

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Literal
+from typing import Literal, get_args
 
 #: From the best to the worst; what is `unknown` may be any of those before it.
 Grade = Literal["native", "family", "generic", "jit", "unknown", "none"]
@@ -19,6 +19,7 @@ Grade = Literal["native", "family", "generic", "jit", "unknown", "none"]
 Support = Literal["native", "jit", "unknown", "none"]
 
 GRADES: tuple[Grade, ...] = ("native", "family", "generic", "jit", "unknown", "none")
+SUPPORTS: tuple[Support, ...] = get_args(Support)
 #: Code that runs as it is.
 READY: tuple[Grade, ...] = ("native", "family", "generic")
 _SUPPORT: dict[Grade, Support] = {
@@ -66,7 +67,12 @@ def grade(device: str, codes: Iterable[str]) -> Grade:
 
 def support(device: str, codes: Iterable[str]) -> Support:
     """The same, less exactly."""
-    return _SUPPORT[grade(device, codes)]
+    return support_of(grade(device, codes))
+
+
+def support_of(graded: Grade) -> Support:
+    """A grade, less exactly."""
+    return _SUPPORT[graded]
 
 
 def is_portable(code: str) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 
 from buildmatrix.catalogue import drivers
+from buildmatrix.catalogue.architectures import support, support_of
 from buildmatrix.catalogue.products import architectures
 from buildmatrix.rules import (
     artifact_for_other_node_class,
@@ -25,7 +26,7 @@ from buildmatrix.rules import (
 )
 from buildmatrix.rules.coverage import code_holders, coverage
 from buildmatrix.rules.findings import split_owner
-from buildmatrix.rules.model import NODE_STATES, Finding, FitReason, NodeFit, NodeState
+from buildmatrix.rules.model import NODE_STATES, DeviceFit, Finding, FitReason, NodeFit, NodeState
 from buildmatrix.rules.node_drivers import node_driver
 from buildmatrix.rules.node_reasons import Reason, Said
 from buildmatrix.rules.runtime_versions import runtimes
@@ -95,7 +96,25 @@ def _fit(image: ImageSubject, node: NodeClass, findings: Collection[Finding]) ->
     said += _devices(image, node, findings)
     said.sort(key=lambda item: -NODE_STATES.index(item[0]))
     state = said[0][0] if said else "ok"
-    return NodeFit(node.name, state, tuple(dict.fromkeys(reason for _, reason in said)))
+    reasons = tuple(dict.fromkeys(reason for _, reason in said))
+    return NodeFit(node.name, state, reasons, _device_fits(image, node))
+
+
+def _device_fits(image: ImageSubject, node: NodeClass) -> tuple[DeviceFit, ...]:
+    """What each GPU of a node class has of the device code; none where there is no code."""
+    holders = code_holders(image)
+    codes = sorted({code for holder in holders for code in holder.architectures})
+    return tuple(
+        DeviceFit(
+            arch,
+            {code: support(arch, [code]) for code in codes},
+            {
+                item.holder.name: support_of(item.served.grade)
+                for item in coverage(image, arch).holders
+            },
+        )
+        for arch in (architectures(node, image.catalogue) if holders else ())
+    )
 
 
 def _driver(image: ImageSubject, node: NodeClass) -> Iterator[Said]:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, TypeVar, get_args
 
 from msgspec import Meta
 
+from buildmatrix.catalogue.architectures import SUPPORTS, Support
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.rules.composition import Composition
 from buildmatrix.vulnerabilities.model import Advisory
@@ -283,6 +284,23 @@ class FitReason:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceFit:
+    """What the device code of an image is worth on one GPU of a node class."""
+
+    #: `sm_90`, `gfx942`.
+    arch: str
+    #: What the image has code for (`sm_80`, `compute_90`) → what that is worth on this GPU.
+    code: Mapping[str, Support]
+    #: Who brings device code → what this GPU has of it.
+    holders: Mapping[str, Support]
+
+    @property
+    def support(self) -> Support:
+        """What the image as a whole has: of its holders the worst counts."""
+        return max(self.holders.values(), key=SUPPORTS.index, default="unknown")
+
+
+@dataclass(frozen=True, slots=True)
 class NodeFit:
     """One cell of the grid of targets and node classes."""
 
@@ -291,6 +309,9 @@ class NodeFit:
     state: NodeState
     #: The worst first; none where nothing is to be said.
     reasons: tuple[FitReason, ...] = ()
+    #: Its GPUs; empty where the class names none or the image has no device code, None in reports
+    #: of earlier versions.
+    devices: tuple[DeviceFit, ...] | None = field(default=None, metadata=IF_KNOWN)
 
     @property
     def is_open(self) -> bool:

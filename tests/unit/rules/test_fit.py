@@ -101,7 +101,8 @@ def test_the_grid_in_a_terminal_and_on_a_page() -> None:
     assert "cuda12.8-py311  minor-version (BM702)  ok        undecided" in text
     assert "<b>any: <b>any names no driver" in text
     page = html.render(made)
-    assert "Node classes</h2>" in page and "minor-version" in page
+    assert "Architectures and node classes</h2>" in page and "minor-version" in page
+    assert "&lt;b&gt;any names no driver" in page
     assert "&lt;b&gt;any" in page and "<b>any" not in page
 
 

@@ -39,7 +39,7 @@ def architecture_grids(verdicts: Iterable[Verdict]) -> Sequence[ArchitectureGrid
 
 
 def _grid(vendor: str, held: dict[tuple[str, frozenset[str]], dict[str, None]]) -> ArchitectureGrid:
-    every = sorted({name for _, names in held for name in names}, key=_natural)
+    every = in_order({name for _, names in held for name in names})
     columns = every[:_MOST]
     return ArchitectureGrid(
         vendor_name(vendor),
@@ -51,6 +51,11 @@ def _grid(vendor: str, held: dict[tuple[str, frozenset[str]], dict[str, None]]) 
         ),
         len(every) - len(columns),
     )
+
+
+def in_order(architectures: Iterable[str]) -> Sequence[str]:
+    """Binary code before portable code, each by its numbers."""
+    return sorted(architectures, key=_natural)
 
 
 def _natural(name: str) -> tuple[bool, tuple[tuple[int, int | str], ...]]:

@@ -25,7 +25,7 @@ from buildmatrix.reports.run.model import (
     steps,
     targets_in,
 )
-from buildmatrix.reports.run.nodes import STYLES, columns, notes, rule_codes
+from buildmatrix.reports.run.node_map import node_map
 from buildmatrix.reports.run.revision_words import COLUMNS, Alike, alike, gone, row, summary
 from buildmatrix.reports.run.summary import unsettled
 from buildmatrix.reports.run.treemap import Treemap, percent, treemap
@@ -112,10 +112,7 @@ def render(report: Report) -> str:
         sections=_sections(report, finding_groups),
         ids=[target.id for target in report.targets],
         audited=report.is_audit,
-        nodes=columns(report.targets),
-        fit_styles=STYLES,
-        rule_codes=rule_codes,
-        node_notes=notes(report.targets),
+        node_map=node_map(report.targets),
         named=named,
         briefly=_briefly(report),
         whereabouts=whereabouts(report),

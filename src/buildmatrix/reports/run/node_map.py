@@ -1,0 +1,163 @@
+"""Architectures against node classes: one heat map of what images do on machines, and why.
+
+Columns are node classes, each with its GPUs. A group of rows is what several targets have in
+common: how they run there, what all of their device code is worth there, and what each
+architecture that they have code for is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from buildmatrix.catalogue.architectures import Support
+from buildmatrix.reports.run.device_code import in_order
+from buildmatrix.reports.run.nodes import STYLES, columns, rule_codes
+from buildmatrix.rules.model import DeviceFit, NodeFit, TargetResult
+
+#: What code is worth on a GPU -> class of the page, and how it is said.
+_WORDS: Mapping[Support, tuple[str, str]] = {
+    "native": ("native", "native"),
+    "jit": ("jit", "JIT only"),
+    "unknown": ("unsure", "undecided"),
+    "none": ("missing", "missing"),
+}
+#: Of one architecture among others it is no fault that it is for other GPUs.
+ELSEWHERE = "elsewhere"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A node class, and its GPUs; one without a name where the class names none."""
+
+    node: str
+    devices: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MapCell:
+    """One field. An empty style is that of a target that does not run there."""
+
+    style: str = ""
+    text: str = ""
+    #: GPUs that it is about.
+    span: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class MapRow:
+    """Architectures that serve the same GPUs alike; `all device code` where it names none."""
+
+    architectures: tuple[str, ...]
+    cells: tuple[MapCell, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MapGroup:
+    """What targets have in common that are alike in every field."""
+
+    targets: tuple[str, ...]
+    #: How they run on each node class.
+    fits: tuple[MapCell, ...]
+    rows: tuple[MapRow, ...]
+    #: Node class, how the targets run there, and the sentences that say why.
+    reasons: tuple[tuple[str, str, tuple[str, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeMap:
+    """The picture."""
+
+    columns: tuple[Column, ...]
+    groups: tuple[MapGroup, ...]
+
+    @property
+    def has_code(self) -> bool:
+        """Whether it says anything about device code."""
+        return any(group.rows for group in self.groups)
+
+
+def node_map(targets: Sequence[TargetResult]) -> NodeMap | None:
+    """The picture of all targets that have node classes; None where none has."""
+    shown = [target for target in targets if target.nodes]
+    if not shown:
+        return None
+    gpus: dict[str, dict[str, None]] = {node: {} for node in columns(shown)}
+    alike: dict[str, list[TargetResult]] = {}
+    for target in shown:
+        alike.setdefault(repr(target.nodes), []).append(target)
+        for fit in target.nodes or ():
+            gpus[fit.node] |= dict.fromkeys(device.arch for device in fit.devices or ())
+    every = tuple(Column(node, tuple(archs) or ("",)) for node, archs in gpus.items())
+    return NodeMap(every, tuple(_group(same, every) for same in alike.values()))
+
+
+def _group(targets: Sequence[TargetResult], every: Sequence[Column]) -> MapGroup:
+    fits = {fit.node: fit for fit in targets[0].nodes or ()}
+    return MapGroup(
+        tuple(target.id for target in targets),
+        tuple(_fit(fits.get(column.node), len(column.devices)) for column in every),
+        tuple(_rows(fits, every)),
+        tuple(
+            (
+                fit.node,
+                fit.state,
+                tuple(
+                    f"{reason.rule} {reason.text}{' (waived)' if reason.waived else ''}".lstrip()
+                    for reason in fit.reasons
+                ),
+            )
+            for fit in fits.values()
+            if fit.reasons
+        ),
+    )
+
+
+def _fit(fit: NodeFit | None, span: int) -> MapCell:
+    if fit is None:
+        return MapCell(span=span)
+    codes = rule_codes(fit)
+    return MapCell(STYLES[fit.state], f"{fit.state} {codes}".rstrip(), span)
+
+
+def _rows(fits: Mapping[str, NodeFit], every: Iterable[Column]) -> Iterator[MapRow]:
+    """All device code together, then by what each architecture of it serves."""
+    places = [(fits.get(column.node), arch) for column in every for arch in column.devices]
+    found = [device for fit, arch in places if (device := _device(fit, arch)) is not None]
+    codes = in_order({code for device in found for code in device.code})
+    if not codes:
+        return
+    yield MapRow((), tuple(_cell(fit, arch, _of_all) for fit, arch in places))
+    alike: dict[tuple[MapCell, ...], list[str]] = {}
+    for code in codes:
+        row = tuple(_cell(fit, arch, partial(_of_code, code)) for fit, arch in places)
+        alike.setdefault(row, []).append(code)
+    for row, names in alike.items():
+        yield MapRow(tuple(names), row)
+
+
+def _cell(fit: NodeFit | None, arch: str, worth: Callable[[DeviceFit], MapCell]) -> MapCell:
+    """A field about one GPU; what a class without GPUs runs is not known."""
+    device = _device(fit, arch)
+    if device is not None:
+        return worth(device)
+    return MapCell(*_WORDS["unknown"]) if fit is not None else MapCell()
+
+
+def _device(fit: NodeFit | None, arch: str) -> DeviceFit | None:
+    devices = fit.devices or () if fit is not None else ()
+    return next((device for device in devices if device.arch == arch), None)
+
+
+def _of_all(device: DeviceFit) -> MapCell:
+    style, text = _WORDS[device.support]
+    count = sum(support == device.support for support in device.holders.values())
+    if count < len(device.holders):
+        text = f"{text}: {count} of {len(device.holders)}"
+    return MapCell(style, text)
+
+
+def _of_code(code: str, device: DeviceFit) -> MapCell:
+    support = device.code.get(code, "none")
+    return MapCell(ELSEWHERE, "other GPUs") if support == "none" else MapCell(*_WORDS[support])
