@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from datetime import date
+from functools import cached_property
+
+import msgspec
+import packaging
 
 from buildmatrix.catalogue.load import Catalogue, load
 from buildmatrix.catalogue.match import evidence
@@ -84,16 +90,31 @@ class Judge:
 
     def image(self, target: Target, inventory: Inventory, lock: Lock | None) -> Judgement:
         """What lies in an image, what each distribution in it is, and where the image runs."""
-        policy = self._spec.policy
+        return self.settle(self.by_rules(target, inventory, lock))
+
+    def by_rules(self, target: Target, inventory: Inventory, lock: Lock | None) -> Judgement:
+        """The same as the rules alone say it.
+
+        Depends on the arguments, on `basis` and on the code, and on nothing else.
+        """
         seen = evidence(inventory, self._catalogue)
-        judgement = judge_image(target, inventory, seen, lock, self._catalogue, policy)
+        judgement = judge_image(target, inventory, seen, lock, self._catalogue, self._spec.policy)
+        return replace(judgement, verdicts=with_unparsed(judgement.verdicts, inventory))
+
+    def settle(self, judgement: Judgement) -> Judgement:
+        """What the rules said, as the policy counts it, with what is accepted today."""
         findings = self.settled(judgement.findings)
-        return Judgement(
-            findings,
-            with_unparsed(judgement.verdicts, inventory),
-            accepted(judgement.fits, findings),
-            judgement.composition,
-        )
+        return replace(judgement, findings=findings, fits=accepted(judgement.fits, findings))
+
+    @cached_property
+    def basis(self) -> str:
+        """Digest of what the rules go by: the policy, and the user's own part of the catalogue.
+
+        The part that comes with buildmatrix is code.
+        """
+        files = [self._catalogue.files[str(path)] for path in self._spec.catalogue_files]
+        parts = self._spec.policy, files, packaging.__version__
+        return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()
 
     @property
     def catalogue(self) -> Catalogue:

@@ -25,6 +25,7 @@ from buildmatrix.rules.model import BuilderAttempt, Gate
 from buildmatrix.spec.model import Spec
 from buildmatrix.state import journal
 from buildmatrix.state.journal import BuildRecord
+from buildmatrix.state.judgements import JudgedImage, judged_image
 from buildmatrix.state.target_layers import keep_layers, with_layers
 
 
@@ -52,9 +53,9 @@ class ImageGates:
             if self._through("build", work, lambda _: self._image(slot)):
                 # An export takes as long as smoke commands do, and needs nothing of them.
                 with ThreadPoolExecutor(1, thread_name_prefix="layers") as aside:
-                    scanned = aside.submit(self._scanned, work)
+                    judged = aside.submit(self._judged, work)
                     self._through("smoke", work, self._smoke)
-                    self._through("scan", work, lambda work: self._scan(work, scanned.result()))
+                    self._through("scan", work, lambda work: self._scan(work, judged.result()))
         except Interrupted:
             work.errors.append("stopped before it was done")
         work.demand(self.judge.policy.required_gates(work.target.backend), self._no_smoke(work))
@@ -144,23 +145,33 @@ class ImageGates:
             work.attempts.append(attempt)
         return outcome
 
-    def _scanned(self, work: BuildWork) -> Inventory:
-        """What lies in the image, and what its layers hide."""
+    def _judged(self, work: BuildWork) -> JudgedImage:
+        """What the rules say of what lies in the image, and of what its layers hide."""
+        assert work.record is not None
+        note = partial(self.progress.step, work.target.id)
+        inventory = partial(self._scanned, work, note)
+        return judged_image(
+            work.files, work.record, work.target, work.lock, self.judge, inventory, note
+        )
+
+    def _scanned(
+        self, work: BuildWork, note: Callable[[str], None]
+    ) -> tuple[Inventory, str | None]:
         inventory, unknown = with_layers(
             work.files,
             store.read(work.files.inventory),
             lambda: self.engine,
-            lambda text: self.progress.step(work.target.id, text),
+            note,
             self.spec.root / self.spec.output / work.target.id / "Dockerfile",
         )
         if unknown:
             self.progress.note(f"{work.target.id}: what its layers hide is not judged: {unknown}")
-        return inventory
+        return inventory, unknown
 
-    def _scan(self, work: BuildWork, inventory: Inventory) -> None:
-        """Judge what lies in the image."""
-        work.scanned = Inventory(unread=inventory.unread, stats=inventory.stats)
-        judgement = self.judge.image(work.target, inventory, work.lock)
+    def _scan(self, work: BuildWork, judged: JudgedImage) -> None:
+        """Hold what the rules say of the image against what is accepted."""
+        work.scanned = judged.read
+        judgement = self.judge.settle(judged.judgement)
         work.verdicts, work.nodes = judgement.verdicts, judgement.fits or None
         work.composition = judgement.composition
         work.findings += judgement.findings

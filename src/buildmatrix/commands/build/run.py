@@ -1,8 +1,8 @@
 """`build`: lock → judge the lock, then its wheels → build, scan, judge the image → smoke → push.
 
 Targets go through the gates side by side, and one that fails costs no other. What was finished
-before is not done again (see `journal`), but always judged again: rules and catalogue may have
-changed since.
+before is not done again (see `journal`), but judged by the rules, the catalogue and the policy of
+this run: where these are the ones of before, what they said is known (see `state.judgements`).
 """
 
 from __future__ import annotations
