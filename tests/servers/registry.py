@@ -169,6 +169,8 @@ class RegistryServer(LoopbackServer):
             (rf"{_NAME}/blobs/(?P<what>[a-z0-9:]+)", self._blob),
             (rf"{_NAME}/manifests/(?P<what>[A-Za-z0-9:._-]+)", self._manifest),
             (rf"{_NAME}/referrers/(?P<what>[a-z0-9:]+)", self._list),
+            (rf"{_NAME}/tags/list", self._tags),
+            (r"/v2/_catalog", self._catalog),
         ):
             if match := re.fullmatch(pattern, path):
                 return answer(request, match, query)
@@ -198,11 +200,13 @@ class RegistryServer(LoopbackServer):
             return error(401, "UNAUTHORIZED", "who are you", 'Basic realm="registry"')
         if self._auth != "bearer":
             return None
-        name = re.fullmatch(rf"{_NAME}/(blobs|manifests|referrers)/.*", path)
+        name = re.fullmatch(rf"{_NAME}/(blobs|manifests|referrers|tags)/.*", path)
         action = "pull" if request.method in ("GET", "HEAD") else "push"
         if "/uploads/" in path:
             action = "push"
         wanted = [(name["name"], action)] if name else []
+        if path == "/v2/_catalog":
+            wanted = [("catalog", "*")]
         if "from" in query and "mount" in query:
             wanted.append((query["from"][0], "pull"))
         serial, *scopes = sent.removeprefix("Bearer ").split("|")
@@ -328,6 +332,28 @@ class RegistryServer(LoopbackServer):
                 entries.append(entry)
         body = json.dumps({"schemaVersion": 2, "mediaType": INDEX, "manifests": entries}).encode()
         return Response(200, body, {"content-type": INDEX})
+
+    def _tags(self, request: Request, match: re.Match[str], query: dict) -> Response:
+        known = self.repositories.get(match["name"])
+        tags = sorted(name for name in known.manifests if ":" not in name) if known else []
+        if not tags:
+            return error(404, "NAME_UNKNOWN", "repository name not known to registry")
+        return _page(request, query, "tags", tags)
+
+    def _catalog(self, request: Request, match: re.Match[str], query: dict) -> Response:
+        return _page(request, query, "repositories", sorted(self.repositories))
+
+
+def _page(request: Request, query: dict, key: str, names: list[str]) -> Response:
+    """Part of a list, and where the next part is, as distribution has it."""
+    after, most = query.get("last", [""])[0], int(query.get("n", ["100"])[0])
+    rest = [name for name in names if name > after]
+    page = rest[:most]
+    response = Response(200, json.dumps({key: page}).encode(), {"content-type": "application/json"})
+    if len(rest) <= most:
+        return response
+    path = urlsplit(request.path).path
+    return response.having(link=f'<{path}?n={most}&last={page[-1]}>; rel="next"')
 
 
 def basic(user: str, password: str) -> str:

@@ -73,7 +73,12 @@ class HttpAddress:
 
     def join(self, reference: str) -> HttpAddress:
         """What `reference` means in a document or a redirect of this address. Raises as `parse`."""
-        return parse(urljoin(self.url, reference.strip()))
+        reference = reference.strip()
+        try:
+            joined = urljoin(self.url, reference)
+        except ValueError:  # `http://[::1/`, of which `parse` says more.
+            joined = reference
+        return parse(joined)
 
 
 def parse(url: str) -> HttpAddress:

@@ -14,6 +14,7 @@ from buildmatrix.http.failures import RequestError
 from buildmatrix.http.patience import Patience
 from buildmatrix.oci.documents import Descriptor
 from buildmatrix.registry.blobs import BlobPlace, exists, read_range, stream
+from buildmatrix.registry.catalog import Lists
 from buildmatrix.registry.manifests import ManifestBytes, Manifests
 from buildmatrix.registry.mirrors import Mirrors
 from buildmatrix.registry.reference import Reference
@@ -73,6 +74,7 @@ class Registry(Closing):
             )
             self._mirrored = Manifests(self._mirror_session)
         self._referrers = Referrers(self._session, self._manifests)
+        self._lists = Lists(self._session)
 
     @property
     def _sessions(self) -> set[Session]:
@@ -171,6 +173,17 @@ class Registry(Closing):
         From the referrers API, or where a registry has none from the tag that stands in for it.
         """
         return self._referrers.read(reference, digest, artifact_type)
+
+    def repositories(self, host: str) -> Iterator[str]:
+        """The names of all repositories of a registry, as it sends them.
+
+        Most public registries do not say it. Mirrors are not asked.
+        """
+        return self._lists.repositories(host)
+
+    def tags(self, reference: Reference) -> Iterator[str]:
+        """The tags of a repository, as its registry sends them. Mirrors are not asked."""
+        return self._lists.tags(reference)
 
     def _places(self, reference: Reference) -> tuple[Reference, ...]:
         """Mirrors that are not out of order, and the registry itself, the last."""

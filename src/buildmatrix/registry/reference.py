@@ -26,6 +26,29 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
 _IDENTIFIER = re.compile(r"[0-9a-f]{64}")
 
 
+def split_host(text: str) -> tuple[str, str]:
+    """The host of a name, and what is behind it; what has no host is on Docker Hub."""
+    host, slash, path = text.partition("/")
+    if not slash or not ("." in host or ":" in host or host == "localhost" or host.lower() != host):
+        return DOCKER_HUB, text
+    return DOCKER_HUB if host == f"index.{DOCKER_HUB}" else host, path
+
+
+def is_host(text: str) -> bool:
+    """Whether it can be the host of a registry, with its port."""
+    return _HOST.fullmatch(text) is not None
+
+
+def is_repository(text: str) -> bool:
+    """Whether it can be the name of a repository."""
+    return len(text) <= _LONGEST_REPOSITORY and _REPOSITORY.fullmatch(text) is not None
+
+
+def is_tag(text: str) -> bool:
+    """Whether it can be a tag."""
+    return _TAG.fullmatch(text) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class Reference:
     """A repository in a registry, and what is meant in it."""
@@ -48,20 +71,14 @@ class Reference:
                 "what follows the @ in the name of an image is no digest (sha256:...); registries "
                 "take no user name in it: log in with `docker login`"
             )
-        host, slash, path = rest.partition("/")
-        if not slash or not (
-            "." in host or ":" in host or host == "localhost" or host.lower() != host
-        ):
-            host, path = DOCKER_HUB, rest
+        host, path = split_host(rest)
         repository, _, tag = path.partition(":")
-        if host in (DOCKER_HUB, f"index.{DOCKER_HUB}"):
-            host = DOCKER_HUB
+        if host == DOCKER_HUB:
             repository = repository if "/" in repository else f"library/{repository}"
         good = (
             _HOST.fullmatch(host)
-            and _REPOSITORY.fullmatch(repository)
-            and len(repository) <= _LONGEST_REPOSITORY
-            and (_TAG.fullmatch(tag) or ":" not in path)
+            and is_repository(repository)
+            and (is_tag(tag) or ":" not in path)
             and not _IDENTIFIER.fullmatch(rest)
             and (digest or "@" not in text)
         )
@@ -74,8 +91,8 @@ class Reference:
 
     @property
     def name(self) -> str:
-        """Host and repository: `docker.io/library/debian`."""
-        return f"{self.host}/{self.repository}"
+        """Host and repository: `docker.io/library/debian`; of a whole registry, its host."""
+        return f"{self.host}/{self.repository}" if self.repository else self.host
 
     @property
     def version(self) -> str:
@@ -88,7 +105,7 @@ class Reference:
 
     def tagged(self, tag: str) -> Reference:
         """Another tag of the same repository. Raises UndecidedError for what is no tag."""
-        if not _TAG.fullmatch(tag):
+        if not is_tag(tag):
             raise UndecidedError(f"{printable(tag)[:200]!r} is no tag of an image")
         return replace(self, tag=tag, digest="")
 

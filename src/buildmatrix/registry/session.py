@@ -25,6 +25,8 @@ from buildmatrix.registry.tokens import Permissions, Tokens
 #: Where Docker Hub answers.
 _HUB = "registry-1.docker.io"
 _ANSWERS = frozenset({*range(200, 300), *range(400, 600)})
+#: As distribution spells it: https://distribution.github.io/distribution/spec/auth/scope/
+_CATALOG = ("registry:catalog", "*")
 _NOBODY = OneOrigin(("", "", 0), None)
 
 
@@ -93,7 +95,7 @@ class Session:
         Raises RequestError, in a sentence that begins with the name of the repository.
 
         Args:
-            reference: the repository, in its registry.
+            reference: the repository, in its registry; without one, the list of repositories.
             method: of HTTP.
             where: behind `/v2/NAME/`, or what a `Location` said.
             wanted: `the manifest 1.0`, for messages.
@@ -111,12 +113,13 @@ class Session:
         except RequestError as error:
             raise _about(error, reference) from error.__cause__
         if isinstance(where, str):
-            where = host.base.join(f"/v2/{reference.repository}/{where}")
-        permissions = {(reference.repository, "pull")}
+            where = host.base.join("/".join(filter(None, ("/v2", reference.repository, where))))
+        resource = f"repository:{reference.repository}" if reference.repository else ""
+        permissions = {(resource, "pull") if resource else _CATALOG}
         if changes:
-            permissions.add((reference.repository, "push"))
+            permissions.add((resource, "push"))
         if pull_from:
-            permissions.add((pull_from, "pull"))
+            permissions.add((f"repository:{pull_from}", "pull"))
         sent = dict(headers or {})
         if method not in ("GET", "HEAD"):
             sent["Content-Length"] = str(body_length)

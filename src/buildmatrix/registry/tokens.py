@@ -36,7 +36,7 @@ _LONGEST_LIFE = 3600.0
 _CLIENT = "buildmatrix"
 _ANSWERS = frozenset({*range(200, 300), *range(400, 600)})
 
-#: Repository and what is done there: `("team/app", "pull")`.
+#: A resource and what is done there: `("repository:team/app", "pull")`.
 Permission = tuple[str, str]
 Permissions = frozenset[Permission]
 
@@ -159,9 +159,9 @@ class Tokens:
 
 def _scopes(permissions: Permissions) -> Iterator[str]:
     """`repository:team/app:pull,push`; the same permissions give the same words."""
-    for repository in sorted({name for name, _ in permissions}):
-        actions = sorted(action for name, action in permissions if name == repository)
-        yield f"repository:{repository}:{','.join(actions)}"
+    for resource in sorted({name for name, _ in permissions}):
+        actions = sorted(action for name, action in permissions if name == resource)
+        yield f"{resource}:{','.join(actions)}"
 
 
 def _life(seconds: Any) -> float:
