@@ -67,7 +67,7 @@ def check(spec: Spec, sources: Sequence[str], seen: Seen, catalogue: Catalogue) 
     """
     found = {node_class.name: _Found() for node_class in spec.node_classes}
     uncovered: dict[tuple[str, tuple[str, ...], tuple[str, ...]], list[str]] = {}
-    chooser = _Chooser(spec.node_classes, catalogue)
+    chooser = Chooser(spec.node_classes, catalogue)
     for node in seen.nodes:
         for machine in node.machines:
             choice = chooser.choose(machine, node.labels)
@@ -166,7 +166,7 @@ def _not_said(node_class: NodeClass, found: _Found) -> Iterator[str]:
         yield "cdi"
 
 
-class _Chooser:
+class Chooser:
     """Finds the class of a machine; a machine like one of before is of the same class."""
 
     def __init__(self, classes: Sequence[NodeClass], catalogue: Catalogue) -> None:

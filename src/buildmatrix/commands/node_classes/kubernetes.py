@@ -110,8 +110,12 @@ class Reader:
         ]
         taints = tuple(sorted(_taints(item.spec.taints or ())))
         info = item.status.node_info or _NodeInfo()
-        self._note_unknown(self._labels, labels)
-        self._note_unknown(self._resources, capacity)
+        unknown = (
+            *filter(self._labels.is_unknown, labels),
+            *filter(self._resources.is_unknown, capacity),
+        )
+        for key in unknown:
+            self._seen.unknown[key] = self._seen.unknown.get(key, 0) + 1
         place = (
             *(tuple(sorted(relevant)), tuple(sorted(offered)), taints),
             *(info.kernel_version, info.container_runtime_version, info.architecture),
@@ -120,11 +124,7 @@ class Reader:
         if machines is None:
             machines = tuple(self._machines(dict(relevant), dict(offered), taints, info))
             self._described[place] = machines
-        return Node(item.metadata.name, machines, labels)
-
-    def _note_unknown(self, table: Labels, keys: Iterable[str]) -> None:
-        for key in filter(table.is_unknown, keys):
-            self._seen.unknown[key] = self._seen.unknown.get(key, 0) + 1
+        return Node(item.metadata.name, machines, labels, unknown)
 
     def _machines(
         self,

@@ -39,6 +39,9 @@ class Node:
     machines: tuple[Machine, ...]
     #: All labels; None for a host that is no node of a cluster.
     labels: Mapping[str, str] | None = None
+    #: Its labels and resources that look like an accelerator's and that the catalogue does not
+    #: know.
+    unknown: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple
+from typing import Any
 
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.names import product_words
@@ -13,8 +14,9 @@ from buildmatrix.commands.node_classes.model import Machine, Seen
 from buildmatrix.phrases import count, listing
 from buildmatrix.spec import kinds
 from buildmatrix.spec.kinds import Kind
+from buildmatrix.spec.model import NodeClass, Position
 from buildmatrix.text import printable
-from buildmatrix.toml import written, written_key
+from buildmatrix.toml import loads, written, written_key
 
 #: Names in one comment or note.
 _SHOWN = 8
@@ -42,6 +44,36 @@ def tables(seen: Seen, catalogue: Catalogue) -> tuple[str, tuple[str, ...]]:
         parts.append("\n".join([comment, *lines]) + "\n")
     notes += _overlooked(seen)
     return "\n".join(parts), tuple(dict.fromkeys(notes))
+
+
+def classes(seen: Seen, catalogue: Catalogue, source: str) -> tuple[NodeClass, ...]:
+    """The classes of `tables` as a specification that has them would have them."""
+    held = loads(tables(seen, catalogue)[0]).get("node-class", {})
+    assert isinstance(held, Mapping)
+    position = Position(source, 1)
+    return tuple(_class(name, table, position) for name, table in held.items())
+
+
+def _class(name: str, table: Mapping[str, Any], position: Position) -> NodeClass:
+    return NodeClass(
+        name=name,
+        backend=table["backend"],
+        driver=table.get("driver", ""),
+        archs=tuple(table.get("archs", ())),
+        labels=table.get("labels", {}),
+        runs=(),
+        position=position,
+        products=tuple(table.get("products", ())),
+        memory=kinds.size(table.get("memory", "")),
+        count=table.get("count", 0),
+        partition=table.get("partition", ""),
+        kernel=table.get("kernel", ""),
+        container_runtime=table.get("container-runtime", ""),
+        cpu=table.get("cpu", ""),
+        resources=tuple(table.get("resources", ())),
+        tolerations=tuple(table.get("tolerations", ())),
+        cdi=tuple(table.get("cdi", ())),
+    )
 
 
 def _listed(names: Sequence[str]) -> str:
