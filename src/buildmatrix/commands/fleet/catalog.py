@@ -1,0 +1,275 @@
+"""The images that a registry has: `registry:HOST/NAME[:TAG]`, where NAME and TAG may be globs.
+
+`*` stands for slashes, too: `registry:HOST/team/*` is all below `team/`. Without a tag, all tags.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+
+from buildmatrix.catalogue.names import matches
+from buildmatrix.commands.fleet.listing import (
+    Listing,
+    SubjectSettings,
+    is_excluded,
+    reference_in_fleet,
+    sentence,
+)
+from buildmatrix.commands.fleet.model import Subject
+from buildmatrix.errors import UndecidedError, UsageError
+from buildmatrix.http.failures import RequestError
+from buildmatrix.oci import documents
+from buildmatrix.parsing import natural
+from buildmatrix.phrases import count, listing
+from buildmatrix.progress import Progress
+from buildmatrix.registry.client import Registry
+from buildmatrix.registry.reference import (
+    Reference,
+    is_host,
+    is_repository,
+    is_tag,
+    split_host,
+)
+from buildmatrix.text import printable
+from buildmatrix.threads import Crew
+
+#: Repositories of one source, and tags of one repository.
+MOST_REPOSITORIES = 100_000
+MOST_TAGS = 10_000
+#: Tags of one repository whose images are asked when they were made: two requests each.
+MOST_DATED = 100
+#: What a registry answers that has no list of its repositories, or keeps it to itself.
+_NO_CATALOG = (400, 401, 403, 404, 405, 501)
+#: Tags that cosign and registries without referrers keep beside an image: `sha256-....sig`.
+_ATTACHED = re.compile(r"sha(?:256|512)-[0-9a-f]{64,128}(?:\..*)?")
+_WILDCARD = re.compile(r"[*?\[]")
+_LONGEST_AGO = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A source, taken apart."""
+
+    source: str
+    host: str
+    repository: str
+    tag: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Tags:
+    """What one repository has."""
+
+    tags: tuple[str, ...] = ()
+    #: What of it was not seen, and why.
+    missing: str = ""
+    #: Tags that are no images, and repositories of which too many had to be dated.
+    others: int = 0
+    is_undated: bool = False
+
+
+def read(name: str, settings: SubjectSettings, registry: Registry, progress: Progress) -> Listing:
+    """The images that fit `name`, what follows `registry:`. Raises `UsageError` for what cannot."""
+    wanted = _parse(name)
+    if isinstance(wanted, str):
+        return Listing(subjects=(Subject(reference=wanted, places=(f"registry:{name}",)),))
+    missing: list[str] = []
+    repositories = [wanted.repository]
+    if _WILDCARD.search(wanted.repository):
+        progress.note(f"asking {wanted.host} for its repositories")
+        repositories = sorted(_repositories(wanted, settings, registry, missing))
+        if not repositories and not missing:
+            missing.append(f"{wanted.source}: {wanted.host} has no repository of this name")
+    crew = Crew(partial(_tags_of, wanted, settings, registry), settings.jobs, "buildmatrix-tags")
+    found: dict[str, _Tags] = {}
+    for repository, tags in crew.answers(repositories):
+        found[repository] = tags
+        progress.part(wanted.source, len(found), len(repositories), "repositories")
+    subjects = [
+        Subject(
+            reference=f"{Reference(wanted.host, repository).name}:{tag}", places=(wanted.source,)
+        )
+        for repository in repositories
+        for tag in found[repository].tags
+    ]
+    missing += [found[name].missing for name in repositories if found[name].missing]
+    return Listing(
+        subjects=tuple(subjects),
+        missing=tuple(missing),
+        notes=tuple(_notes(wanted, settings, found)),
+    )
+
+
+def _parse(name: str) -> _Wanted | str:
+    """A source, or the reference of a single image. Raises `UsageError`."""
+    source = f"registry:{printable(name)}"
+    host, path = split_host(name)
+    if not _WILDCARD.search(name) and ("@" in name or (":" in path and not path.endswith(":"))):
+        try:
+            return reference_in_fleet(name)
+        except UndecidedError as error:
+            raise UsageError(error.message) from error
+    repository, _, tag = path.partition(":")
+    if not repository or repository.endswith("/"):
+        repository += "*"
+    plain = _WILDCARD.sub("", repository)
+    if not is_host(host) or "@" in name or plain.lower() != plain or ":" in tag:
+        raise UsageError(
+            f"{source} names no images of a registry; write registry:HOST/NAME[:TAG], where NAME "
+            "and TAG may be patterns: registry:HOST/team/*:cuda-*"
+        )
+    if not _WILDCARD.search(repository):
+        try:
+            repository = Reference.parse(f"{host}/{repository}").repository
+        except UndecidedError as error:
+            raise UsageError(error.message) from error
+    return _Wanted(source, host, repository, tag or "*")
+
+
+def _repositories(
+    wanted: _Wanted, settings: SubjectSettings, registry: Registry, missing: list[str]
+) -> set[str]:
+    fitting: set[str] = set()
+    strange = 0
+    try:
+        for name in registry.repositories(wanted.host):
+            if not is_repository(name):
+                strange += 1
+            elif matches(wanted.repository, name) and not _is_excluded(
+                wanted.host, name, settings.exclude
+            ):
+                if len(fitting) == MOST_REPOSITORIES:
+                    missing.append(
+                        f"{wanted.source}: {wanted.host} has more than {MOST_REPOSITORIES:,} such "
+                        "repositories, and the rest was not looked at; name fewer"
+                    )
+                    break
+                fitting.add(name)
+    except UndecidedError as error:
+        advice = ""
+        if isinstance(error, RequestError) and error.status in _NO_CATALOG:
+            advice = "; where a registry does not list its repositories, name the images in a file"
+        missing.append(f"{sentence(error)}{advice}")
+    if strange:
+        missing.append(f"{wanted.host} lists {count(strange, 'name')} that no repository can have")
+    return fitting
+
+
+def _is_excluded(host: str, repository: str, globs: Sequence[str]) -> bool:
+    return is_excluded(Subject(reference=f"{host}/{repository}", places=()), globs)
+
+
+def _tags_of(
+    wanted: _Wanted, settings: SubjectSettings, registry: Registry, repository: str
+) -> _Tags:
+    reference = Reference(wanted.host, repository)
+    tags: list[str] = []
+    strange = others = 0
+    try:
+        for tag in registry.tags(reference):
+            if not is_tag(tag):
+                strange += 1
+            elif not matches(wanted.tag, tag):
+                continue
+            elif _ATTACHED.fullmatch(tag):
+                others += 1
+            elif not is_excluded(
+                Subject(reference=f"{reference.name}:{tag}", places=()), settings.exclude
+            ):
+                tags.append(tag)
+    except UndecidedError as error:
+        # A repository whose last tag was deleted is in the catalog of distribution for ever.
+        is_empty = isinstance(error, RequestError) and error.status == 404
+        if not is_empty or not _WILDCARD.search(wanted.repository):
+            return _Tags(tuple(sorted(tags)), sentence(error), others)
+    missing = ""
+    if strange:
+        missing = f"{reference.name}: {count(strange, 'name')} in its list can be no tag"
+    tags.sort(key=natural)
+    is_undated = False
+    if settings.newest:
+        is_undated = len(tags) > MOST_DATED
+        tags, artifacts = _newest(registry, reference, tags[-MOST_DATED:], settings)
+        others += artifacts
+    elif len(tags) > MOST_TAGS:
+        missing = (
+            f"{reference.name} has {len(tags):,} such tags, and {MOST_TAGS:,} of them were taken; "
+            "take fewer with a pattern or with --newest"
+        )
+        tags = tags[-MOST_TAGS:]
+    return _Tags(tuple(tags), missing, others, is_undated)
+
+
+def _newest(
+    registry: Registry, reference: Reference, tags: Sequence[str], settings: SubjectSettings
+) -> tuple[list[str], int]:
+    """The tags of the newest images, and how many tags are no images.
+
+    An image that cannot be dated is kept: why, will be said where it is judged.
+    """
+    ages: dict[str, datetime] = {}
+    digests: dict[str, list[str]] = {}
+    kept: list[str] = []
+    artifacts = 0
+    for tag in tags:
+        try:
+            pinned = reference.at(registry.resolve(reference.tagged(tag)).digest)
+            if pinned.digest not in digests:
+                created = _created(registry, pinned, settings.platform)
+                if created is None:
+                    artifacts += 1
+                    continue
+                ages[pinned.digest] = created
+        except UndecidedError:
+            kept.append(tag)
+            continue
+        digests.setdefault(pinned.digest, []).append(tag)
+    # Images that were made reproducibly have one date, and then the later name is the newer one.
+    order = {digest: number for number, digest in enumerate(digests)}
+    newest = sorted(digests, key=lambda digest: (ages[digest], order[digest]))[-settings.newest :]
+    return sorted([*kept, *(tag for digest in newest for tag in digests[digest])]), artifacts
+
+
+def _created(registry: Registry, image: Reference, platform: str) -> datetime | None:
+    """When an image was made, by itself; None for what is no image. Raises UndecidedError."""
+    document = registry.manifest(image)
+    where = str(image)
+    if documents.media_type_of(document.data, where) in documents.INDEXES:
+        index = documents.index_of(document.data, where)
+        entries = index.of(documents.Platform.parse(platform)) or index.images()
+        if not entries:
+            return None
+        image = image.at(entries[0].digest)
+        document = registry.manifest(image)
+    manifest = documents.manifest_of(document.data, where)
+    if manifest.config.media_type not in documents.CONFIGURATIONS:
+        return None
+    if manifest.config.size > documents.LARGEST_DOCUMENT:
+        raise UndecidedError(f"{image}: its configuration has {manifest.config.size} bytes")
+    with registry.blob(image, manifest.config) as chunks:
+        data = b"".join(chunks)
+    return date_of(documents.configuration_of(data, where).created)
+
+
+def date_of(text: str) -> datetime:
+    """A time as images have it (RFC 3339); what is none is long ago."""
+    try:
+        date = datetime.fromisoformat(text)
+        return date.replace(tzinfo=date.tzinfo or UTC).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return _LONGEST_AGO
+
+
+def _notes(wanted: _Wanted, settings: SubjectSettings, found: dict[str, _Tags]) -> Iterator[str]:
+    if others := sum(tags.others for tags in found.values()):
+        what = "of signatures, attestations and other artifacts left out"
+        yield f"{wanted.source}: {count(others, 'tag')} {what}"
+    if undated := sorted(name for name, tags in found.items() if tags.is_undated):
+        yield (
+            f"{wanted.source}: of {listing(undated)} the newest {settings.newest} were looked for "
+            f"among the {MOST_DATED} tags whose names come last"
+        )

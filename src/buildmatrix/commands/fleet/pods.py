@@ -1,0 +1,350 @@
+"""The images that a cluster runs, of what `kubectl get pods -A -o json` writes.
+
+The fields are those of the Kubernetes API, core/v1: PodList, PodSpec, ContainerStatus. Only what is
+needed is decoded. On which node class a pod runs is said by `placement`.
+"""
+
+from __future__ import annotations
+
+import mmap
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from buildmatrix.catalogue.load import Catalogue
+from buildmatrix.commands.fleet.listing import (
+    OWNER_LABELS,
+    Listing,
+    SubjectSettings,
+    reference_in_fleet,
+    some_places,
+)
+from buildmatrix.commands.fleet.model import Subject
+from buildmatrix.commands.fleet.placement import NodeDemands, Placements
+from buildmatrix.errors import UndecidedError, UsageError
+from buildmatrix.phrases import count, listing
+from buildmatrix.registry.reference import Reference
+from buildmatrix.text import printable
+
+#: Bytes of a file, which is mapped, and of standard input. A pod has 5 to 20 kB.
+LARGEST = 4_000_000_000
+LARGEST_STREAM = 1_000_000_000
+#: Pods and containers of one list. Kubernetes itself is made for 150,000 pods.
+MOST_PODS = 300_000
+MOST_CONTAINERS = 2_000_000
+_WANTED = "write one with `kubectl get pods -A -o json`"
+#: How the runtime before containerd said that an image came from a registry.
+_PULLABLE = "docker-pullable://"
+_PINNED = re.compile(r"[^@]+@sha(?:256:[0-9a-f]{64}|512:[0-9a-f]{128})")
+
+
+@dataclass(slots=True)
+class _Decoded:
+    pods: int = 0
+    containers: int = 0
+
+
+#: msgspec decodes a list as a whole; only the items themselves can end that.
+_decoded = _Decoded()
+
+
+class _Metadata(msgspec.Struct):
+    name: str = ""
+    namespace: str = ""
+    labels: dict[str, str] | None = None
+
+
+class _Resources(msgspec.Struct):
+    limits: dict[str, str | int | float] | None = None
+    requests: dict[str, str | int | float] | None = None
+
+
+class _Container(msgspec.Struct):
+    name: str = ""
+    image: str = ""
+    resources: _Resources | None = None
+
+    def __post_init__(self) -> None:
+        _decoded.containers += 1
+        if _decoded.containers > MOST_CONTAINERS:
+            raise ValueError(f"it has more than {MOST_CONTAINERS:,} containers")
+
+
+class _Expression(msgspec.Struct):
+    key: str = ""
+    operator: str = ""
+    values: list[str] | None = None
+
+
+class _Term(msgspec.Struct, rename="camel"):
+    match_expressions: list[_Expression] | None = None
+
+
+class _Required(msgspec.Struct, rename="camel"):
+    node_selector_terms: list[_Term] | None = None
+
+
+class _NodeAffinity(msgspec.Struct, rename="camel"):
+    required_during_scheduling_ignored_during_execution: _Required | None = None
+
+
+class _Affinity(msgspec.Struct, rename="camel"):
+    node_affinity: _NodeAffinity | None = None
+
+
+class _PodSpec(msgspec.Struct, rename="camel"):
+    node_name: str = ""
+    node_selector: dict[str, str] | None = None
+    affinity: _Affinity | None = None
+    containers: list[_Container] | None = None
+    init_containers: list[_Container] | None = None
+    ephemeral_containers: list[_Container] | None = None
+
+
+class _ContainerStatus(msgspec.Struct):
+    name: str = ""
+    image_id: str = msgspec.field(default="", name="imageID")
+
+
+class _PodStatus(msgspec.Struct, rename="camel"):
+    phase: str = ""
+    container_statuses: list[_ContainerStatus] | None = None
+    init_container_statuses: list[_ContainerStatus] | None = None
+    ephemeral_container_statuses: list[_ContainerStatus] | None = None
+
+
+class _Pod(msgspec.Struct):
+    kind: str = ""
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+    spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
+    status: _PodStatus = msgspec.field(default_factory=_PodStatus)
+
+    def __post_init__(self) -> None:
+        _decoded.pods += 1
+        if _decoded.pods > MOST_PODS:
+            raise ValueError(f"it has more than {MOST_PODS:,} pods")
+
+
+class _List(msgspec.Struct):
+    kind: str = ""
+    items: list[_Pod] | None = None
+
+
+def read(name: str, settings: SubjectSettings, catalogue: Catalogue) -> Listing:
+    """The images of the pods in a file; `-` is standard input.
+
+    Raises `UsageError` for a file that cannot be read, is too large, or lists no pods.
+    """
+    title = "standard input" if name == "-" else name
+    with _bytes(name, title) as data:
+        pods = _decode(data, title)
+    images = _Images(settings, Placements(settings, catalogue))
+    for pod in pods:
+        images.add(pod)
+    return images.listing(title)
+
+
+@contextmanager
+def _bytes(name: str, title: str) -> Iterator[bytes | mmap.mmap]:
+    try:
+        if name == "-":
+            data = sys.stdin.buffer.read(LARGEST_STREAM + 1)
+            if len(data) > LARGEST_STREAM:
+                raise UsageError(
+                    f"{title} has more than {LARGEST_STREAM:,} bytes; write it to a file"
+                )
+            yield data
+            return
+        with Path(name).open("rb") as file:
+            size = file.seek(0, 2)
+            if size > LARGEST:
+                raise UsageError(
+                    f"{title} has more than {LARGEST:,} bytes; write a list of pods only"
+                )
+            if not size:
+                raise UsageError(f"{title} is empty; {_WANTED}")
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+                yield mapped
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"{title} cannot be read: {reason}; {_WANTED}") from error
+
+
+def _decode(data: bytes | mmap.mmap, title: str) -> list[_Pod]:
+    _decoded.pods = _decoded.containers = 0
+    try:
+        document = msgspec.json.decode(data, type=_List)
+        if document.kind == "Pod":
+            return [msgspec.json.decode(data, type=_Pod)]
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{title} is no list of pods ({error}); {_WANTED}") from error
+    except msgspec.DecodeError as error:
+        raise UsageError(f"{title} is not whole JSON: {error}; {_WANTED}") from error
+    except RecursionError:
+        raise UsageError(f"{title} nests too deeply to be a list of pods") from None
+    others = sorted({pod.kind for pod in document.items or ()} - {"", "Pod"})
+    if document.items is None or document.kind not in ("List", "PodList") or others:
+        kind = f"lists {listing(map(printable, others))}" if others else "is no list of pods"
+        raise UsageError(f"{title} {kind}; {_WANTED}")
+    return document.items
+
+
+@dataclass(slots=True)
+class _Image:
+    """What all pods say of one image."""
+
+    places: dict[str, None] = field(default_factory=dict)
+    node_classes: set[str] = field(default_factory=set)
+    owners: set[str] = field(default_factory=set)
+    containers: int = 0
+
+
+class _Images:
+    """The images of pods, as they are added."""
+
+    def __init__(self, settings: SubjectSettings, placements: Placements) -> None:
+        self._owner_labels = (*settings.owner_labels, *OWNER_LABELS)
+        self._placements = placements
+        self._images: dict[str, _Image] = {}
+        #: What stands in a pod → the reference, or why it is none.
+        self._references: dict[tuple[str, str], str | UndecidedError] = {}
+        self._ended = self._pending = self._unpinned = 0
+        self._wrong: dict[str, str] = {}
+
+    def add(self, pod: _Pod) -> None:
+        """Count the containers of a pod. What ended needs no node any more."""
+        if pod.status.phase in ("Succeeded", "Failed"):
+            self._ended += 1
+            return
+        is_running = pod.status.phase != "Pending"
+        self._pending += not is_running
+        name = f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
+        labels = pod.metadata.labels or {}
+        owner = next((labels[key] for key in self._owner_labels if labels.get(key)), "")
+        demands = _demands(pod)
+        for container, image_id in _containers(pod):
+            key = container.image, image_id
+            if key not in self._references:
+                self._references[key] = _reference(*key)
+            reference = self._references[key]
+            if isinstance(reference, UndecidedError):
+                self._wrong.setdefault(name, reference.message)
+                continue
+            self._unpinned += is_running and "@" not in reference
+            image = self._images.setdefault(reference, _Image())
+            image.places.setdefault(f"pod {name}")
+            image.node_classes.update(self._placements.classes(demands, _resources(container)))
+            image.containers += is_running
+            if owner:
+                image.owners.add(owner)
+
+    def listing(self, title: str) -> Listing:
+        """What was added."""
+        subjects = tuple(
+            Subject(
+                reference=reference,
+                places=some_places(image.places),
+                node_classes=tuple(sorted(image.node_classes)),
+                containers=image.containers,
+                owner=listing(sorted(image.owners)),
+            )
+            for reference, image in sorted(self._images.items())
+        )
+        missing = [f"{title}: pod {name}: {message}" for name, message in self._first_wrong()]
+        if len(self._wrong) > len(missing):
+            missing.append(
+                f"{title}: and {count(len(self._wrong) - len(missing), 'more such pod')}"
+            )
+        return Listing(
+            subjects=subjects,
+            missing=tuple(missing),
+            notes=tuple(self._notes(title)),
+            node_classes=self._placements.node_classes,
+        )
+
+    def _first_wrong(self) -> Sequence[tuple[str, str]]:
+        return list(self._wrong.items())[:5]
+
+    def _notes(self, title: str) -> Iterator[str]:
+        if self._ended:
+            yield f"{title}: {count(self._ended, 'pod')} that ended left out"
+        if self._pending:
+            yield (
+                f"{title}: the images of {count(self._pending, 'pod')} that wait to be started are "
+                "judged, and their containers not counted"
+            )
+        if self._unpinned:
+            yield (
+                f"{title}: {count(self._unpinned, 'container')} whose digest the cluster does not "
+                "say; their tags are taken as they are now"
+            )
+        for note in self._placements.notes():
+            yield f"{title}: {note}"
+
+
+def _containers(pod: _Pod) -> Iterator[tuple[_Container, str]]:
+    """Each container, and what the node says of its image."""
+    for containers, statuses in (
+        (pod.spec.containers, pod.status.container_statuses),
+        (pod.spec.init_containers, pod.status.init_container_statuses),
+        (pod.spec.ephemeral_containers, pod.status.ephemeral_container_statuses),
+    ):
+        pulled = {status.name: status.image_id for status in statuses or ()}
+        for container in containers or ():
+            yield container, pulled.get(container.name, "")
+
+
+def _reference(image: str, image_id: str) -> str | UndecidedError:
+    """What a container runs: its image, at the digest that its node pulled.
+
+    Several names may share one image on a node, which then says the digest of one of them: a digest
+    belongs to the repository that it is said for.
+    """
+    try:
+        own = Reference.parse(image)
+        pulled = image_id.removeprefix(_PULLABLE)
+        if not _PINNED.fullmatch(pulled):
+            return reference_in_fleet(image)
+        held = Reference.parse(pulled)
+    except UndecidedError as error:
+        return error
+    if own.digest:
+        return str(own)
+    return str(own.at(held.digest) if held.name == own.name else held)
+
+
+def _resources(container: _Container) -> tuple[str, ...]:
+    """What a container asks for besides processors and memory: `nvidia.com/gpu`."""
+    held = container.resources
+    if held is None:
+        return ()
+    tables: tuple[Mapping[str, Any], ...] = (held.limits or {}, held.requests or {})
+    return tuple(
+        dict.fromkeys(
+            name for table in tables for name, amount in table.items() if str(amount) != "0"
+        )
+    )
+
+
+def _demands(pod: _Pod) -> NodeDemands:
+    """What a pod says of its node."""
+    affinity = pod.spec.affinity and pod.spec.affinity.node_affinity
+    required = affinity and affinity.required_during_scheduling_ignored_during_execution
+    terms = (required and required.node_selector_terms) or ()
+    return NodeDemands(
+        node=pod.spec.node_name,
+        selector=tuple(sorted((pod.spec.node_selector or {}).items())),
+        terms=tuple(
+            tuple(
+                (item.key, item.operator, tuple(item.values or ()))
+                for item in term.match_expressions or ()
+            )
+            for term in terms
+        ),
+    )

@@ -1,0 +1,102 @@
+"""A file of references, one per line: `HOST/NAME:TAG [node-class=NAME] [owner=NAME]`.
+
+`#` begins a comment, at the beginning of a line or behind a space. A reference may stand in several
+lines, and so run on several node classes.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from buildmatrix.commands.fleet.listing import Listing, SubjectSettings, reference_in_fleet
+from buildmatrix.commands.fleet.model import Subject
+from buildmatrix.errors import Problem, SpecError, UndecidedError, UsageError
+from buildmatrix.text import printable
+
+#: Bytes of a file: half a million long references.
+LARGEST = 100_000_000
+#: Mistakes that are shown.
+_SHOWN = 20
+_COMMENT = re.compile(r"(?:^|\s)#.*")
+
+
+def read(name: str, settings: SubjectSettings) -> Listing:
+    """The references of a file; `-` is standard input. Raises `UsageError`, and for mistakes in
+    its lines `SpecError`.
+    """
+    title = "standard input" if name == "-" else name
+    problems: list[Problem] = []
+    subjects = tuple(_subjects(_text(name, title), title, settings, problems))
+    if problems:
+        raise SpecError(problems[:_SHOWN])
+    return Listing(subjects=subjects)
+
+
+def _text(name: str, title: str) -> str:
+    try:
+        if name == "-":
+            data = sys.stdin.buffer.read(LARGEST + 1)
+        else:
+            with Path(name).open("rb") as file:
+                data = file.read(LARGEST + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"{title} cannot be read: {reason}") from error
+    if len(data) > LARGEST:
+        raise UsageError(f"{title} has more than {LARGEST:,} bytes, which no list of images has")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise UsageError(f"{title} is not UTF-8, so it is no list of images") from None
+
+
+def _subjects(
+    text: str, title: str, settings: SubjectSettings, problems: list[Problem]
+) -> Iterator[Subject]:
+    for number, line in enumerate(text.split("\n"), 1):
+        words = _COMMENT.sub("", line).split()
+        if not words:
+            continue
+        try:
+            values = _values(words[1:], settings)
+            reference = reference_in_fleet(words[0])
+        except (ValueError, UndecidedError) as error:
+            problems.append(Problem(str(error), title, number))
+            continue
+        yield Subject(
+            reference=reference,
+            places=(f"{title}:{number}",),
+            node_classes=tuple(values["node-class"].split(",")) if "node-class" in values else (),
+            owner=values.get("owner", ""),
+        )
+
+
+def _values(words: list[str], settings: SubjectSettings) -> dict[str, str]:
+    """`node-class=NAME[,NAME]` and `owner=NAME`. Raises `ValueError`."""
+    values: dict[str, str] = {}
+    for word in words:
+        key, separator, value = word.partition("=")
+        if not separator or not value or key not in ("node-class", "owner"):
+            raise ValueError(
+                f"{printable(word)[:100]!r} is not `node-class=NAME` or `owner=NAME`, which are "
+                "what can follow a reference"
+            )
+        if key in values:
+            raise ValueError(f"`{key}` is there twice; write `node-class=NAME,NAME` for several")
+        values[key] = value
+    names = {item.name for item in settings.node_classes}
+    for name in values.get("node-class", "").split(","):
+        if name and name not in names:
+            raise ValueError(f"there is no node class `{printable(name)[:100]}`{_choice(names)}")
+    return values
+
+
+def _choice(names: set[str]) -> str:
+    from buildmatrix.phrases import listing
+
+    if not names:
+        return "; describe it in a specification (-f)"
+    return f" in the specification, which has {listing(sorted(names), 8)}"
