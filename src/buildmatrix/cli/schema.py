@@ -22,6 +22,8 @@ _SCHEMAS = {
     "doctor": ("reports.schemas", "diagnosis"),
     "preflight": ("reports.schemas", "preflight"),
     "node-classes": ("reports.schemas", "node_classes"),
+    "fleet": ("reports.schemas", "fleet"),
+    "fleet-result": ("reports.schemas", "fleet_result"),
 }
 
 
@@ -33,7 +35,8 @@ def command(document: str) -> None:
     `report` is the format of `audit`, `build` and `scan`, `diff` that of `diff`, and `drift` that
     of `diff --targets`. `verdict` is what `build --attest` signs, and `promotion`,
     `verification` are the formats of `promote` and `verify`, and `doctor` and `node-classes`
-    those of `doctor` and `node-classes check`.
+    those of `doctor` and `node-classes check`. `fleet` is the format of `fleet`, and `fleet-result`
+    that of one line of its JSON Lines.
     """
     module, name = _SCHEMAS[document]
     schema = getattr(importlib.import_module(f"buildmatrix.{module}"), name)

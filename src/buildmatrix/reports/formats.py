@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path, PurePath
 from typing import Any, Literal, TypeAlias
 
-from buildmatrix.text import JSON, LINES, MARKUP, PAGE, STYLED, Syntax
+from buildmatrix.text import JSON, JSON_LINE, LINES, MARKUP, PAGE, STYLED, Syntax
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +182,11 @@ NODE_CLASSES = (
 PREFLIGHT = (
     Format("table", "preflight.table:render", STYLED, _TERMINAL),
     Format("json", _JSON, JSON),
+)
+#: Of a `reports.fleet.model.FleetReport`.
+FLEET = (
+    Format("json", _JSON, JSON, (), "fleet.document:of_report"),
+    Format("jsonl", "fleet.lines:render", JSON_LINE),
 )
 #: Of a `reports.drawings.drawing.Drawing`.
 DRAWING = (

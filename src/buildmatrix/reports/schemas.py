@@ -7,6 +7,8 @@ from functools import partial
 from buildmatrix.reports.diff.drifts import Drifts
 from buildmatrix.reports.diff.model import Comparison
 from buildmatrix.reports.doctor.model import Diagnosis
+from buildmatrix.reports.fleet.document import FleetDocument
+from buildmatrix.reports.fleet.model import FleetResult
 from buildmatrix.reports.json_form import schema
 from buildmatrix.reports.node_classes.model import NodeClassCheck
 from buildmatrix.reports.preflight.model import Preflight
@@ -15,7 +17,7 @@ from buildmatrix.reports.run.model import Report
 from buildmatrix.reports.verify.model import Verification
 
 #: Of `audit`, `build` and `scan`; `diff`; `diff --targets`; `promote`; `verify`; `doctor`;
-#: `node-classes check`.
+#: `node-classes check`; `preflight`; `fleet`, whole and by line.
 report = partial(schema, Report, "A report of buildmatrix")
 diff = partial(schema, Comparison, "A comparison of buildmatrix")
 drift = partial(schema, Drifts, "Drift between the targets of buildmatrix")
@@ -24,3 +26,5 @@ verification = partial(schema, Verification, "A verification of buildmatrix")
 diagnosis = partial(schema, Diagnosis, "A diagnosis of buildmatrix")
 node_classes = partial(schema, NodeClassCheck, "Node classes checked by buildmatrix")
 preflight = partial(schema, Preflight, "A preflight of buildmatrix")
+fleet = partial(schema, FleetDocument, "A fleet judged by buildmatrix")
+fleet_result = partial(schema, FleetResult, "One image of a fleet judged by buildmatrix")

@@ -28,6 +28,9 @@ class FleetFinding:
     path: str | None = None
     message: str
     fix: str | None = None
+    #: Bytes of no use that it is about, as they are installed; 0 for none. What two findings are
+    #: about may be the same.
+    size: int = 0
     #: Why it does not count.
     waived: str | None = field(default=None, metadata=IF_KNOWN)
 
@@ -61,10 +64,9 @@ class FleetFit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FleetResult:
-    """What is said of one image (or one lock of a repository) for one backend.
-
-    It is a line of the JSON Lines, complete in itself. `key` tells results apart.
+class ResultFacts:
+    """What is said of one image (or one lock of a repository) for one backend, but for what many
+    images have in common.
     """
 
     #: `image`: of a registry; `lock`: of a repository, before anything is installed.
@@ -97,17 +99,37 @@ class FleetResult:
     download: int = 0
     unusable_download: int = 0
     vendors: tuple[VendorBytes, ...] = ()
-    findings: tuple[FleetFinding, ...] = ()
-    #: Of its node classes, and of those that were asked about.
-    fits: tuple[FleetFit, ...] = ()
-    #: The lowest first; none for a lock.
-    layers: tuple[FleetLayer, ...] = ()
 
     @property
     def key(self) -> tuple[str, str, str, str]:
         """What it is about: no two results of a report have the same."""
         what = self.digest if self.kind == "image" and self.digest else " ".join(self.names)
         return (self.repository, what, self.platform, self.backend)
+
+    @property
+    def title(self) -> str:
+        """What people call it: `HOST/NAME:TAG`, `HOST/NAME@sha256:0123456789ab`, `FOLDER FILE`."""
+        if self.kind == "lock":
+            return " ".join((self.repository, *self.names[:1]))
+        if self.names:
+            return f"{self.repository}:{self.names[0]}"
+        algorithm, _, digest = self.digest.partition(":")
+        return f"{self.repository}@{algorithm}:{digest[:12]}" if digest else self.repository
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetResult(ResultFacts):
+    """What is said of one image (or one lock of a repository) for one backend.
+
+    It is a line of the JSON Lines, complete in itself. `key` tells results apart.
+    """
+
+    schema: Literal["buildmatrix/fleet-result/1"] = "buildmatrix/fleet-result/1"
+    findings: tuple[FleetFinding, ...] = ()
+    #: Of its node classes, and of those that were asked about.
+    fits: tuple[FleetFit, ...] = ()
+    #: The lowest first; none for a lock.
+    layers: tuple[FleetLayer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,11 +152,56 @@ class FleetWork:
     busy: float = 0.0
 
 
+#: `worse`: it failed or became undecided; `better`: it did before. `changed`: the state is the
+#: same, and its bytes of no use or the node classes that it breaks on are others.
+Change = Literal["new", "gone", "worse", "better", "changed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeEnd:
+    """An image in one of two reports."""
+
+    digest: str
+    state: FleetState
+    #: Bytes of a pull, and those of no use.
+    download: int
+    unusable_download: int
+    #: Node classes that it is refused on.
+    refused: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetChange:
+    """What became of one image since an earlier report."""
+
+    change: Change
+    title: str
+    backend: str
+    owner: str
+    #: None where it is new; None where it is gone.
+    before: ChangeEnd | None
+    after: ChangeEnd | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetDrift:
+    """What changed since an earlier report."""
+
+    #: What that report was about, and what wrote it.
+    subject: str
+    tool: ReportTool
+    #: Images that are as they were; those that have another digest, and nothing else that counts.
+    same: int = 0
+    rebuilt: int = 0
+    changes: tuple[FleetChange, ...] = ()
+    #: What makes the two reports hard to compare; a sentence each.
+    notes: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetReport:
-    """Everything that a run says about a fleet."""
+    """Everything that a run says about a fleet. Build it with `assemble`, which sorts."""
 
-    schema: Literal["buildmatrix/fleet/1"] = "buildmatrix/fleet/1"
     tool: ReportTool = field(default=ReportTool(version=__version__, catalogue=""))
     #: What was named: `registry:HOST/PREFIX/*`, a file, a cluster.
     subject: str
@@ -146,3 +213,5 @@ class FleetReport:
     #: What was left out by request (filters), and what else is to be known; a sentence each.
     notes: tuple[str, ...] = ()
     work: FleetWork = field(default_factory=FleetWork)
+    #: Only where an earlier report was named.
+    drift: FleetDrift | None = field(default=None, metadata=IF_KNOWN)

@@ -1,0 +1,173 @@
+"""Results as they come in, as one report: each image once, in an order that follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from buildmatrix import __version__
+from buildmatrix.reports.fleet.drift import drift_between
+from buildmatrix.reports.fleet.model import (
+    FleetFinding,
+    FleetFit,
+    FleetReport,
+    FleetResult,
+    FleetState,
+    FleetWork,
+)
+from buildmatrix.reports.fleet.words import clean
+from buildmatrix.reports.run.model import ReportTool
+from buildmatrix.rules.model import NODE_STATES, SEVERITY_RANK
+from buildmatrix.text import each_text
+
+Value = TypeVar("Value")
+
+#: Of two results about the same image, the first of these counts: what is known of its bytes does
+#: not become unknown as somebody else could not read them.
+_COUNTS: Mapping[FleetState, int] = {"failed": 0, "passed": 1, "undecided": 2}
+
+
+def assemble(
+    subject: str,
+    results: Iterable[FleetResult],
+    catalogue: str,
+    *,
+    would_run_on: Iterable[str] = (),
+    missing: Iterable[str] = (),
+    notes: Iterable[str] = (),
+    work: FleetWork | None = None,
+    since: FleetReport | None = None,
+) -> FleetReport:
+    """The report of a run: the same for the same results, in whatever order they came.
+
+    Results with one `key` are one: their places, names and node classes are put together, and
+    containers of different places are added. What could not be resolved by a name that another
+    result has is left out. Secrets of addresses are taken out of all texts.
+
+    Args:
+        subject: what was named: `registry:HOST/PREFIX/*`, a file, a cluster.
+        results: of all images; they are held once, however many there are.
+        catalogue: the date of the catalogue that judged.
+        would_run_on: node classes that were asked about.
+        missing: what was not looked at, and why; a sentence each.
+        notes: what was left out by request; a sentence each.
+        work: what the run cost.
+        since: an earlier report, to say what changed.
+    """
+    pool = _Pool()
+    same: dict[tuple[str, ...], list[FleetResult]] = {}
+    for result in results:
+        held = pool.result(result)
+        same.setdefault((held.kind, *held.key), []).append(held)
+    merged = _resolved([_merged(group) for group in same.values()])
+    report = FleetReport(
+        tool=ReportTool(version=__version__, catalogue=catalogue),
+        subject=clean(subject),
+        results=tuple(sorted(merged, key=_place)),
+        would_run_on=tuple(dict.fromkeys(would_run_on)),
+        missing=tuple(sorted(set(map(clean, missing)))),
+        notes=tuple(sorted(set(map(clean, notes)))),
+        work=work or FleetWork(),
+    )
+    return report if since is None else replace(report, drift=drift_between(since, report))
+
+
+class _Pool:
+    """Values that many results share, once, and without secrets."""
+
+    def __init__(self) -> None:
+        self._held: dict[object, object] = {}
+
+    def value(self, value: Value) -> Value:
+        """The value, or its equal that was there before."""
+        held = self._held.get(value)
+        if held is None:
+            self._held[value] = held = each_text(value, clean)
+        return held  # type: ignore[return-value]  # Of the same type: `each_text` keeps it.
+
+    def values(self, values: Iterable[Value]) -> tuple[Value, ...]:
+        return tuple(map(self.value, values))
+
+    def result(self, result: FleetResult) -> FleetResult:
+        return replace(
+            result,
+            repository=self.value(result.repository),
+            names=self.values(sorted(set(result.names))),
+            backend=self.value(result.backend),
+            platform=self.value(result.platform),
+            places=self.values(sorted(set(result.places))),
+            node_classes=self.values(sorted(set(result.node_classes))),
+            owner=self.value(result.owner),
+            error=self.value(result.error) if result.error is not None else None,
+            vendors=tuple(
+                sorted(result.vendors, key=lambda item: (-item.wasted, -item.size, item.vendor))
+            ),
+            findings=self.values(sorted(set(result.findings), key=finding_order)),
+            fits=self.values(sorted(set(result.fits), key=lambda fit: fit.node)),
+            layers=self.values(result.layers),
+        )
+
+
+def finding_order(finding: FleetFinding) -> tuple[object, ...]:
+    """The order of findings: open ones before those that are accepted, the worst first."""
+    return (
+        finding.waived is not None,
+        -SEVERITY_RANK[finding.severity],
+        -finding.size,
+        finding.rule,
+        finding.distribution or "",
+        finding.version or "",
+        finding.path or "",
+        finding.vendor or "",
+        finding.message,
+        finding.fix or "",
+        finding.waived or "",
+    )
+
+
+def _place(result: FleetResult) -> tuple[object, ...]:
+    return (result.repository, result.names, result.digest, result.platform, result.backend)
+
+
+def _merged(group: Sequence[FleetResult]) -> FleetResult:
+    """Results about the same image and backend as one."""
+    if len(group) == 1:
+        return group[0]
+    first = min(group, key=lambda item: (_COUNTS[item.state], repr(item)))
+    by_place: dict[tuple[object, ...], int] = {}
+    for result in group:
+        place = (result.names, result.places)
+        by_place[place] = max(by_place.get(place, 0), result.containers)
+    return replace(
+        first,
+        names=_union(result.names for result in group),
+        places=_union(result.places for result in group),
+        node_classes=_union(result.node_classes for result in group),
+        containers=sum(by_place.values()),
+        owner=first.owner or min(filter(None, (result.owner for result in group)), default=""),
+        fits=_worst(fit for result in group for fit in result.fits),
+    )
+
+
+def _union(names: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple(sorted({name for several in names for name in several}))
+
+
+def _worst(fits: Iterable[FleetFit]) -> tuple[FleetFit, ...]:
+    """For each node class the worst of what was said."""
+    by_node: dict[str, FleetFit] = {}
+    for fit in sorted(fits, key=lambda fit: (NODE_STATES.index(fit.state), fit.reasons)):
+        by_node[fit.node] = fit
+    return tuple(by_node[node] for node in sorted(by_node))
+
+
+def _resolved(results: Sequence[FleetResult]) -> Iterable[FleetResult]:
+    """Without what could not be resolved by a name that another result has."""
+    names = {
+        (result.repository, name) for result in results if result.digest for name in result.names
+    }
+    for result in results:
+        is_resolved = result.digest or not result.names or result.kind == "lock"
+        if is_resolved or any((result.repository, name) not in names for name in result.names):
+            yield result

@@ -1,0 +1,167 @@
+"""What became of the images of a fleet since an earlier report.
+
+An image is looked for by what it is (repository, digest, backend), and then by its names: a tag
+that moved is the same image, built again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeAlias
+
+from buildmatrix.phrases import count
+from buildmatrix.reports.fleet.model import (
+    Change,
+    ChangeEnd,
+    FleetChange,
+    FleetDrift,
+    FleetReport,
+    FleetResult,
+    FleetState,
+)
+
+_Key: TypeAlias = tuple[str, ...]
+_Name: TypeAlias = tuple[str, str, str, str, str]
+
+#: The greater, the worse.
+_RANK: Mapping[FleetState, int] = {"passed": 0, "undecided": 1, "failed": 2}
+#: The order in which people want to read them.
+_ORDER: Mapping[Change, int] = {"worse": 0, "new": 1, "changed": 2, "better": 3, "gone": 4}
+
+
+def drift_between(before: FleetReport, after: FleetReport) -> FleetDrift:
+    """What changed from one report to the next, whatever order their results are in."""
+    changes: list[FleetChange] = []
+    same = rebuilt = 0
+    for earlier, later in _pairs(before.results, after.results):
+        change = _change(earlier, later)
+        if change is not None:
+            changes.append(change)
+        elif earlier is not None and later is not None and earlier.digest != later.digest:
+            rebuilt += 1
+        else:
+            same += 1
+    return FleetDrift(
+        subject=before.subject,
+        tool=before.tool,
+        same=same,
+        rebuilt=rebuilt,
+        changes=tuple(sorted(changes, key=_place)),
+        notes=tuple(_notes(before, after, changes)),
+    )
+
+
+def bytes_more(change: FleetChange) -> int:
+    """Bytes of no use that a pull has more than before; negative for less."""
+    before = change.before.unusable_download if change.before is not None else 0
+    return (change.after.unusable_download if change.after is not None else 0) - before
+
+
+def _pairs(
+    before: Iterable[FleetResult], after: Iterable[FleetResult]
+) -> Iterator[tuple[FleetResult | None, FleetResult | None]]:
+    """Each result of either side once, with what it was or became."""
+    earlier = {_key(result): result for result in before}
+    named: dict[_Name, _Key] = {
+        name: key for key in sorted(earlier) for name in _names(earlier[key])
+    }
+    gone = dict(earlier)
+    left: list[FleetResult] = []
+    for result in sorted(after, key=_key):
+        match = gone.pop(_key(result), None)
+        if match is None:
+            left.append(result)
+        else:
+            yield match, result
+    for result in left:
+        # The name that most of its names were held by; of several, the first.
+        holders = [key for name in _names(result) if (key := named.get(name)) in gone]
+        holder = max(sorted(set(holders)), key=holders.count, default=None)
+        yield (gone.pop(holder) if holder is not None else None), result
+    for key in sorted(gone):
+        yield gone[key], None
+
+
+def _key(result: FleetResult) -> _Key:
+    return (result.kind, *result.key)
+
+
+def _names(result: FleetResult) -> list[_Name]:
+    """What the image can be found by under another digest."""
+    about = result.kind, result.repository, result.platform, result.backend
+    return [(*about, name) for name in result.names]
+
+
+def _change(before: FleetResult | None, after: FleetResult | None) -> FleetChange | None:
+    """What is to be said of an image; None where nothing that counts is different."""
+    about = after or before
+    assert about is not None
+    ends = _end(before), _end(after)
+    kind: Change | None
+    if ends[0] is None or ends[1] is None:
+        kind = "new" if ends[0] is None else "gone"
+    elif ends[0].state != ends[1].state:
+        kind = "worse" if _RANK[ends[1].state] > _RANK[ends[0].state] else "better"
+    else:
+        same_bytes = ends[0].unusable_download == ends[1].unusable_download
+        kind = None if same_bytes and ends[0].refused == ends[1].refused else "changed"
+    if kind is None:
+        return None
+    return FleetChange(
+        change=kind,
+        title=about.title,
+        backend=about.backend,
+        owner=about.owner,
+        before=ends[0],
+        after=ends[1],
+    )
+
+
+def _end(result: FleetResult | None) -> ChangeEnd | None:
+    if result is None:
+        return None
+    return ChangeEnd(
+        digest=result.digest,
+        state=result.state,
+        download=result.download,
+        unusable_download=result.unusable_download,
+        refused=tuple(fit.node for fit in result.fits if fit.state == "refused"),
+    )
+
+
+def _place(change: FleetChange) -> tuple[object, ...]:
+    digests = tuple(end.digest if end else "" for end in (change.after, change.before))
+    return (_ORDER[change.change], -bytes_more(change), change.title, change.backend, digests)
+
+
+def _notes(
+    before: FleetReport, after: FleetReport, changes: Iterable[FleetChange]
+) -> Iterator[str]:
+    """What makes them hard to compare."""
+    if before.tool.catalogue != after.tool.catalogue:
+        yield (
+            f"the catalogue was that of {before.tool.catalogue or 'an unknown day'} and is that of "
+            f"{after.tool.catalogue or 'an unknown day'} now: a verdict may have changed without "
+            "its image"
+        )
+    if before.tool.version != after.tool.version:
+        yield (
+            f"buildmatrix was {before.tool.version} and is {after.tool.version} now: a verdict may "
+            "have changed without its image"
+        )
+    if before.subject != after.subject:
+        yield f"the earlier report is about {before.subject}, and this one about {after.subject}"
+    gone = sum(change.change == "gone" for change in changes)
+    new = sum(change.change == "new" for change in changes)
+    if after.missing and gone:
+        yield (
+            f"this run did not look at everything: some of {count(gone, 'image')} that are gone "
+            "may still be there"
+        )
+    if before.missing and new:
+        yield (
+            f"the earlier run did not look at everything: some of {count(new, 'image')} that are "
+            "new may have been there"
+        )
+    if set(before.would_run_on) != set(after.would_run_on):
+        yield "other node classes were asked about: what breaks on them is not compared"
