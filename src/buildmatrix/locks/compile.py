@@ -23,7 +23,7 @@ TWINS = "buildmatrix-twins.in"
 class Compiler:
     """Resolves one target; `folder` is scratch space of its own.
 
-    `options` are the index options of its requirements files.
+    `options` are the index options of its requirements files, `builder` the Python that builds.
     """
 
     def __init__(
@@ -34,6 +34,7 @@ class Compiler:
         folder: Path,
         flags: Sequence[str],
         options: Sequence[str] = (),
+        builder: str | None = None,
     ) -> None:
         self._uv = uv
         self._root = root
@@ -41,6 +42,7 @@ class Compiler:
         self._folder = folder
         self._flags = tuple(flags)
         self._options = tuple(options)
+        self._builder = builder
 
     def graph(
         self, plan: UvPlan, preferred: Mapping[str, str], *, explore: bool = False
@@ -86,6 +88,7 @@ class Compiler:
             "compile",
             f"--python-version={target.python}",
             f"--python-platform={python_platform(target)}",
+            *([f"--python={self._builder}"] if self._builder else []),
             "--no-header",
             "--quiet",
             *self._flags,

@@ -153,13 +153,24 @@ def _uv(environment: Mapping[str, str]) -> _UvIndexes:
         if value := environment.get(variable, "").strip():
             settings.default.append(_named(value))
     settings.find_links += filter(None, environment.get("UV_FIND_LINKS", "").split(","))
+    for table in _uv_tables(environment):
+        settings.add(table)
+    return settings
+
+
+def _uv_tables(environment: Mapping[str, str]) -> Iterator[Mapping[str, object]]:
     for path in uv_files(environment):
         try:
-            settings.add(toml.loads(path.read_text(encoding="utf-8")))
+            yield toml.loads(path.read_text(encoding="utf-8"))
         # What is wrong with its settings is for uv to say.
         except (OSError, ValueError, RecursionError):
             continue
-    return settings
+
+
+def names_python(environment: Mapping[str, str], project: Mapping[str, object]) -> bool:
+    """Whether uv's settings, of the `project` or of this machine, say which Python builds."""
+    tables = (project, *_uv_tables(environment))
+    return any("python" in mapping(table.get("pip")) for table in tables)
 
 
 def _named(word: str) -> Index:

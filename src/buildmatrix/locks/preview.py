@@ -264,6 +264,7 @@ class _Session:
             self._folder / "uv",
             flags,
             self._request.options,
+            self._uv.interpreter(self.target.python, self._folder.parent),
         )
         plan, graph = settle(
             compiler, self.target, first_plan(self.target, self._lines), {}, progress

@@ -110,7 +110,8 @@ def _resolve(
     lines = [line for line in requirements.lines if applies(line, environment)]
     limits = [line for line in requirements.constraints if applies(line, environment)]
     with scratch("lock") as folder:
-        compiler = Compiler(uv, root, target, folder, flags, requirements.options)
+        builder = uv.interpreter(target.python, root)
+        compiler = Compiler(uv, root, target, folder, flags, requirements.options, builder)
         first = first_plan(target, lines)
         plan, graph = settle(compiler, target, first, question.preferred, progress)
         progress.step(target.id, "lock: collecting hashes")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from buildmatrix import child
 from buildmatrix.errors import ComponentError
-from buildmatrix.locks.machine_indexes import for_uv
+from buildmatrix.locks.machine_indexes import for_uv, names_python
 from buildmatrix.locks.uv_errors import TOO_LONG
 from buildmatrix.locks.uvsettings import settings_above
 
@@ -65,6 +65,37 @@ class Uv:
             return child.run(command, folder, environment, seconds=SECONDS, memory=MEMORY)
         except subprocess.TimeoutExpired:
             return subprocess.CompletedProcess(command, 2, "", f"error: {TOO_LONG}\n")
+
+    def interpreter(self, version: str, folder: Path) -> str | None:
+        """The Python that uv takes in `folder` to build what has to be built for `version`.
+
+        That of this version, else the default, as each call would find by itself: where PATH leads
+        to versions that are not there (pyenv), the search takes longer than to resolve. None leaves
+        it to uv: settings name another Python, or there is none.
+        """
+        folder = folder.absolute()
+        with _SEARCHES.setdefault((version, folder), threading.Lock()):
+            return _interpreter(self, version, folder)
+
+
+#: Threads that look for the same Python wait for the first of them.
+_SEARCHES: dict[tuple[str, Path], threading.Lock] = {}
+
+
+@cache
+def _interpreter(uv: Uv, version: str, folder: Path) -> str | None:
+    if names_python(os.environ, settings_above(folder)):
+        return None
+    for request in (version, "default"):
+        command = [str(uv.path), "python", "find", "--no-project", "--", request]
+        try:
+            answer = child.run(command, folder, _environment(), seconds=SECONDS, memory=MEMORY)
+        except subprocess.TimeoutExpired:
+            return None
+        path = answer.stdout.strip()
+        if answer.returncode == 0 and Path(path).is_absolute():
+            return path
+    return None
 
 
 #: Targets are locked in threads, and uv's own look-up calls `sysconfig`, which is not safe in them.

@@ -20,8 +20,13 @@ class FakeUv:
     version: str = "0.9.8"
     #: Line on standard error → exit status of every call.
     failure: tuple[str, int] | None = None
+    #: The Python that builds.
+    python: str | None = None
     calls: list[Call] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def interpreter(self, version: str, folder: Path) -> str | None:
+        return self.python
 
     def run(
         self, arguments: Sequence[str], folder: Path, options: Sequence[str] = ()

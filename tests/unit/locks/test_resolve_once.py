@@ -358,3 +358,11 @@ def test_the_command_says_an_error_once_with_all_targets_that_it_is_for(
     assert run() == 0
     assert capsys.readouterr().out.count(": locked locks/pylock.") == 4
     assert run("--check") == 0
+
+
+def test_no_call_looks_for_a_python_by_itself(tmp_path: Path, uv: FakeUv) -> None:
+    write(tmp_path)
+    uv.python = "/usr/bin/python3.13"
+    locked(tmp_path, variants("a", "b"))
+    assert len(uv.calls) == EACH
+    assert all("--python=/usr/bin/python3.13" in arguments for arguments, _ in uv.calls)
