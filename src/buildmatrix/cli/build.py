@@ -28,7 +28,7 @@ from buildmatrix.cli.surroundings import engine_options
 from buildmatrix.cli.workspace import workspace
 from buildmatrix.engines.model import Surroundings
 from buildmatrix.errors import UsageError
-from buildmatrix.reports.preflight.model import RUNGS, Rung
+from buildmatrix.rules.model import RUNGS, Rung
 
 if TYPE_CHECKING:
     from buildmatrix.attestation.attach import Signer

@@ -21,7 +21,7 @@ from buildmatrix.cli.surroundings import engine_option
 from buildmatrix.cli.workspace import workspace
 from buildmatrix.engines.choice import OCI
 from buildmatrix.reports.formats import PREFLIGHT, names
-from buildmatrix.reports.preflight.model import RUNGS, Rung
+from buildmatrix.rules.model import RUNGS, Rung
 
 FORMATS = names(PREFLIGHT)
 

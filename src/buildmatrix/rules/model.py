@@ -19,6 +19,10 @@ Depth = Literal["listing", "heads", "whole"]
 VerdictName = Literal["ok", "optional", "bloat", "broken"]
 Gate = Literal["lock", "build", "scan", "smoke"]
 GateState = Literal["passed", "failed", "undecided", "not-run"]
+#: The ladder of `preflight`: each rung asks more of an image and its machine than the one before.
+Rung = Literal[
+    "static", "import", "device", "compute", "collective", "batch", "memory", "cold-start"
+]
 
 #: `field(default=..., metadata=IN_MEMORY)`: no report has the field in its JSON form.
 IN_MEMORY: Mapping[str, str] = {"json": "never"}
@@ -36,6 +40,8 @@ UNFIT: tuple[VerdictName, ...] = ("bloat", "broken")
 FIX_KINDS = ("replace", "remove", "index", "pin", "waive", "base", "rebuild", "upgrade")
 #: Gates in the order in which a target meets them.
 GATES: tuple[Gate, ...] = ("lock", "build", "scan", "smoke")
+#: Rungs in the order in which they are climbed.
+RUNGS: tuple[Rung, ...] = get_args(Rung)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,12 @@ from buildmatrix.reports.preflight.model import (
     Check,
     Preflight,
     PreflightTarget,
-    Rung,
     RungOutcome,
     RungState,
     Value,
 )
 from buildmatrix.reports.run.model import ReportTool
+from buildmatrix.rules.model import Rung
 
 
 def target(

@@ -9,8 +9,8 @@ from buildmatrix.commands.preflight.run import preflight
 from buildmatrix.commands.preflight.subject import Subject
 from buildmatrix.engines.model import Engine
 from buildmatrix.progress import Progress
-from buildmatrix.reports.preflight.model import Rung, RungOutcome
-from buildmatrix.rules.model import GateState
+from buildmatrix.reports.preflight.model import RungOutcome
+from buildmatrix.rules.model import GateState, Rung
 from buildmatrix.spec.model import Spec, Target
 from buildmatrix.state import journal
 from buildmatrix.state.folder import TargetFiles

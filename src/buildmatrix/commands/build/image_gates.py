@@ -20,8 +20,7 @@ from buildmatrix.errors import BuildmatrixError, ComponentError, Interrupted
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.judge import Judge
 from buildmatrix.progress import Progress
-from buildmatrix.reports.preflight.model import Rung
-from buildmatrix.rules.model import BuilderAttempt, Gate
+from buildmatrix.rules.model import BuilderAttempt, Gate, Rung
 from buildmatrix.spec.model import Spec
 from buildmatrix.state import journal
 from buildmatrix.state.journal import BuildRecord

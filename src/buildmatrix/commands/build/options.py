@@ -8,8 +8,8 @@ from datetime import date
 from buildmatrix.attestation.attach import Signer
 from buildmatrix.engines.model import Surroundings
 from buildmatrix.index.reading import Reader
-from buildmatrix.reports.preflight.model import Rung
 from buildmatrix.reports.run.model import FailOn
+from buildmatrix.rules.model import Rung
 from buildmatrix.vulnerabilities.advisories import AdvisoryOptions
 
 

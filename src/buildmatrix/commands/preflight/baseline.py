@@ -19,11 +19,11 @@ from buildmatrix.reports.preflight.model import (
     Check,
     Preflight,
     PreflightTarget,
-    Rung,
     RungOutcome,
     RungState,
     Value,
 )
+from buildmatrix.rules.model import Rung
 
 #: How many times worse than the baseline still passes.
 TOLERANCE = 1.2

@@ -21,8 +21,8 @@ from buildmatrix.errors import UndecidedError, UsageError
 from buildmatrix.files import write_changed
 from buildmatrix.judge import Judge
 from buildmatrix.progress import Silent
-from buildmatrix.reports.preflight.model import RUNGS, Rung
 from buildmatrix.reports.run.saved import read
+from buildmatrix.rules.model import RUNGS, Rung
 from buildmatrix.spec.bare import bare_spec, bare_target
 from buildmatrix.spec.model import NodeClass, Spec, Target
 from buildmatrix.spec.points import select

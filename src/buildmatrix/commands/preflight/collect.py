@@ -17,15 +17,14 @@ from buildmatrix.errors import UsageError
 from buildmatrix.judge import Judge
 from buildmatrix.progress import Silent
 from buildmatrix.reports.preflight.model import (
-    RUNGS,
     Check,
     Preflight,
     PreflightTarget,
-    Rung,
     RungOutcome,
     state_of,
 )
 from buildmatrix.reports.run.model import ReportTool
+from buildmatrix.rules.model import RUNGS, Rung
 
 
 def collect(

@@ -36,16 +36,15 @@ from buildmatrix.errors import (
 from buildmatrix.judge import Judge
 from buildmatrix.progress import Progress
 from buildmatrix.reports.preflight.model import (
-    RUNGS,
     Check,
     Preflight,
     PreflightTarget,
-    Rung,
     RungOutcome,
     RungState,
     state_of,
 )
 from buildmatrix.reports.run.model import ReportTool
+from buildmatrix.rules.model import RUNGS, Rung
 from buildmatrix.spec.model import NodeClass
 
 _CODES: dict[RungState, int] = {

@@ -6,21 +6,8 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from buildmatrix.reports.run.model import ReportTool
+from buildmatrix.rules.model import Rung
 
-#: The ladder: each rung asks more of an image and its machine than the one before.
-Rung: TypeAlias = Literal[
-    "static", "import", "device", "compute", "collective", "batch", "memory", "cold-start"
-]
-RUNGS: tuple[Rung, ...] = (
-    "static",
-    "import",
-    "device",
-    "compute",
-    "collective",
-    "batch",
-    "memory",
-    "cold-start",
-)
 #: `not-run`: nobody tried, and `why` says why. `undecided`: it was tried, and nobody knows.
 RungState: TypeAlias = Literal["passed", "failed", "undecided", "not-run"]
 #: What a check measured or read: names in snake case, with their unit (`seconds`, `bytes`, `gbps`).
