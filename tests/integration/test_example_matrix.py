@@ -55,7 +55,7 @@ def gates(run: Run) -> dict[str, dict[str, str]]:
 def test_the_example_matrix_is_built_and_every_image_is_what_it_says(
     good: Path, buildmatrix: Buildmatrix
 ) -> None:
-    run = buildmatrix(good, "build", "--format", "json", timeout=1800)
+    run = buildmatrix(good, "build", "--preflight", "auto", "--format", "json", timeout=1800)
 
     assert run.code == 0, run.err
     assert gates(run) == {
@@ -63,6 +63,11 @@ def test_the_example_matrix_is_built_and_every_image_is_what_it_says(
         for target in GOOD
     }
     report = run.report()
+    climbed = {target["backend"]: target["rungs"] for target in report["targets"]}
+    for rungs in climbed.values():
+        assert (rungs[0]["rung"], rungs[0]["state"]) == ("import", "passed"), rungs
+    assert [rung["state"] for rung in climbed["cpu"][:3]] == ["passed", "passed", "not-run"]
+    assert climbed["cuda"][-1]["run_on"] == ["h200"]
     assert not [f for f in report["findings"] if f["severity"] == "error"]
     assert report["unread"] == []
     for target in report["targets"]:

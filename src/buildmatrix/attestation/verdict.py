@@ -26,6 +26,7 @@ from buildmatrix.rules.model import (
     Fingerprint,
     Gate,
     GateState,
+    Rung,
     Severity,
 )
 from buildmatrix.rules.registry import RULES
@@ -110,6 +111,8 @@ class TargetVerdict:
     required: tuple[Gate, ...]
     #: Smoke commands that could not run where it was built: `warmup (batch)`.
     smoke_not_run: tuple[str, ...] = ()
+    #: Rungs of `preflight` that the image passed there; None where it did not climb.
+    rungs_passed: tuple[Rung, ...] | None = field(default=None, metadata=IF_KNOWN)
     rules: JudgedBy
     counts: FindingCounts = field(default_factory=FindingCounts)
     findings: tuple[JudgedFinding, ...] = ()
@@ -164,6 +167,9 @@ def verdict(
         gates=result.gates,
         required=_required(target, spec.policy),
         smoke_not_run=result.smoke_not_run,
+        rungs_passed=None
+        if result.rungs is None
+        else tuple(rung.rung for rung in result.rungs if rung.state == "passed"),
         rules=JudgedBy(
             codes=tuple(rule.code for rule in RULES),
             sources=code("rules", "catalogue"),

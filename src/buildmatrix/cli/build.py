@@ -6,7 +6,7 @@ import os
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -60,10 +60,13 @@ if TYPE_CHECKING:
 @option("--fail-fast", is_flag=True, help="Stop everything at the first target that fails.")
 @option(
     "--preflight",
-    type=click.Choice(RUNGS[1:]),
-    help="Climb the ladder of `preflight` with each image, up to this rung, in the gate smoke.",
+    type=click.Choice(("auto", "none", *RUNGS[1:])),
+    default="auto",
+    show_default=True,
+    help="How far to climb the ladder of `preflight` with each image, in the gate smoke; auto is "
+    "import, and device where the devices are here.",
 )
-@option("--no-smoke", is_flag=True, help="Run no smoke commands.")
+@option("--no-smoke", is_flag=True, help="Run no smoke commands, and no rung that is not named.")
 @option("--locked", is_flag=True, help="Fail where a lock is missing or stale; never resolve.")
 @option("--offline", is_flag=True, help="Resolve from caches only.")
 @option("--no-audit", is_flag=True, help="Judge locked wheels by their names alone.")
@@ -92,7 +95,7 @@ def command(
     sign_key: Path | None,
     trust_root: Path | None,
     fail_fast: bool,
-    preflight: Rung | None,
+    preflight: Rung | Literal["auto", "none"],
     no_smoke: bool,
     locked: bool,
     offline: bool,
@@ -144,7 +147,7 @@ def command(
         offline=offline,
         rebuild=rebuild,
         smoke=not no_smoke,
-        preflight=preflight,
+        preflight=None if preflight == "none" or (preflight == "auto" and no_smoke) else preflight,
         push=push,
         stage=stage,
         signer=signer,

@@ -326,6 +326,18 @@ class NodeFit:
 
 
 @dataclass(frozen=True, slots=True)
+class ClimbedRung:
+    """How far an image got on one rung, on the machine of its build."""
+
+    rung: Rung
+    state: GateState
+    #: Why it was not run; empty where builds leave it to `preflight`.
+    why: str = ""
+    #: Node classes whose machines have to run it, where it was not run.
+    run_on: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class TargetResult:
     """The gates of one target, and what was built for it."""
 
@@ -364,6 +376,8 @@ class TargetResult:
     composition: Composition | None = field(default=None, metadata=IF_KNOWN)
     #: Builders that had it in this run, the last one at the end, where builders were named.
     builders: tuple[BuilderAttempt, ...] | None = field(default=None, metadata=IF_KNOWN)
+    #: The ladder above `static`, where its image was to climb it.
+    rungs: tuple[ClimbedRung, ...] | None = field(default=None, metadata=IF_KNOWN)
 
     def __post_init__(self) -> None:
         """Put what is a mapping into the order that reports have."""

@@ -15,6 +15,7 @@ import msgspec
 
 from buildmatrix.engines.disk import writing
 from buildmatrix.inventory.writing import write_atomically
+from buildmatrix.rules.model import ClimbedRung
 from buildmatrix.state.folder import TargetFiles
 
 #: Part of every key: raised when the same inputs would give another image or inventory.
@@ -43,6 +44,9 @@ class BuildRecord(msgspec.Struct, frozen=True, kw_only=True):
     bases: Mapping[str, str] = {}
     #: Digests of smoke commands that this image passed.
     smoke: tuple[str, ...] = ()
+    #: What this image was to climb and on which devices, as a digest, and how far it got.
+    climbed: str = ""
+    rungs: tuple[ClimbedRung, ...] = ()
 
     def is_at(self, present: Mapping[str, str]) -> bool:
         """Whether all tags lead to this image; `present` is what `Engine.present` says."""

@@ -3,12 +3,13 @@
 Its settings are a JSON file in the working folder, so that a case file can write them:
 
     {"fails": [TARGET], "interrupts": [TARGET], "roots": {TARGET: FOLDER}, "smoke": {TARGET: CODE},
-     "refuses": [TARGET], "runs_nothing": WHY, "waits": [TARGET],
+     "refuses": [TARGET], "runs_nothing": WHY, "waits": [TARGET], "lacks": {TARGET: LIBRARY},
      "builders": [BUILDER], "dies": {BUILDER: TARGET},
      "push_fails": [TARGET], "unreachable": [TARGET], "raises": TEXT}
 
 What "waits" builds until it is cancelled, and what "fails" does so once all of those have begun.
 A builder that "dies" does so with that target and with all after it, or with all for "*".
+Where a target "lacks" a library, what the probes of `preflight` import fails; all else passes.
 Every target has `roots/TARGET` as its root file system unless `roots` names another folder. The
 scanner that buildmatrix generated reads it, in a process of its own, as it would in a builder.
 """
@@ -180,12 +181,13 @@ class FakeEngine:
         return why_not
 
     @contextmanager
-    def runner(self, reference: str) -> Iterator[Run]:
+    def runner(self, reference: str, devices: object = None) -> Iterator[Run]:
         root = self._root(reference)
         assert root is not None, reference
         code = self._settings.get("smoke", {}).get(root.name, 0)
         output = "ModuleNotFoundError: No module named 'inferno'\n" * bool(code)
-        yield lambda _command, _timeout_s: RunResult(code, output, False)
+        lacks = self._settings.get("lacks", {}).get(root.name)
+        yield lambda command, _timeout_s: _answer(command, lacks) or RunResult(code, output, False)
 
     @contextmanager
     def export(self, reference: str) -> Iterator[Iterator[bytes]]:
@@ -209,6 +211,29 @@ class FakeEngine:
             if reference in (name, _digest(path)):
                 return path
         return None
+
+
+def _answer(command: Sequence[str], lacks: str | None) -> RunResult | None:
+    """What the probes of the rungs `import` and `device` say; None for other commands."""
+    try:
+        options = json.loads(command[-1])
+    except ValueError:
+        return None
+    checks: list[dict[str, Any]]
+    if "frameworks" in options:
+        machine = {"architecture": "riscv64", "cpu": "ACME 64", "cpus": 2}
+        checks = [
+            {"subject": "machine", "state": "passed", "values": machine},
+            {"subject": "frameworks", "state": "passed", "values": {"names": []}},
+        ]
+    else:
+        check: dict[str, Any] = {"subject": "numpy", "state": "passed"}
+        if lacks:
+            check = {**check, "state": "failed", "values": {"missing_library": lacks}}
+        listing = {"subject": "modules", "state": "passed", "values": {"names": ["numpy"]}}
+        checks = [listing, check]
+    lines = [options["mark"] + json.dumps(check) for check in checks]
+    return RunResult(0, "\n".join(lines), False)
 
 
 def _digest(root: Path) -> str:

@@ -1,16 +1,29 @@
-"""`build --preflight`: the ladder, climbed with an image as soon as it is built."""
+"""The ladder of `preflight`, climbed with an image as soon as it is built.
+
+Without `--preflight` a build climbs as far as it takes seconds: `import` everywhere, and `device`
+where the backend's devices are here, or are the processor. What stands above takes a machine for
+itself to mean anything (`compute` measures rates, `batch` and `cold-start` times).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import date
+from typing import Literal
 
+from buildmatrix import __version__
+from buildmatrix.commands.doctor import machine
+from buildmatrix.commands.preflight.devices import nodes_here
 from buildmatrix.commands.preflight.run import preflight
 from buildmatrix.commands.preflight.subject import Subject
 from buildmatrix.engines.model import Engine
+from buildmatrix.judge import Judge
+from buildmatrix.locks.platform import PLATFORMS
 from buildmatrix.progress import Progress
 from buildmatrix.reports.preflight.model import RungOutcome
-from buildmatrix.rules.model import GateState, Rung
+from buildmatrix.rules.model import RUNGS, ClimbedRung, GateState, Rung
 from buildmatrix.spec.model import Spec, Target
 from buildmatrix.state import journal
 from buildmatrix.state.folder import TargetFiles
@@ -20,18 +33,41 @@ _SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
+class Ascent:
+    """How far an image is to climb on this machine."""
+
+    #: None where it cannot climb at all, and `why` says why.
+    level: Rung | None
+    why: str = ""
+    #: Nodes of the backend's devices here, for which an answer holds.
+    nodes: tuple[str, ...] = ()
+
+    def digest(self, config: str) -> str:
+        """What the journal knows the answer of an image by."""
+        climb = {"preflight": self.level, "nodes": self.nodes, "tool": __version__}
+        return journal.key({"image": config, **climb})
+
+
+@dataclass(frozen=True, slots=True)
 class Climbed:
     """How far an image got on this machine."""
 
     state: GateState
-    error: str | None = None
-    #: Rungs that nobody ran, with the node classes that have to: `rung device (h100)`.
-    not_run: tuple[str, ...] = ()
+    error: str | None
+    rungs: tuple[ClimbedRung, ...]
 
 
-def digest_of(config: str, level: Rung) -> str:
-    """What the journal keeps of an image that has passed every rung up to `level`."""
-    return journal.key({"image": config, "preflight": level})
+def ascent(target: Target, wanted: Rung | Literal["auto"], judge: Judge) -> Ascent:
+    """How far an image climbs, where `wanted` was asked for."""
+    nodes = nodes_here(machine.MachineFiles(), judge.catalogue, target.backend)
+    if wanted != "auto":
+        return Ascent(wanted, nodes=nodes or ())
+    here = platform.machine()
+    if PLATFORMS.get(target.platform) != here:
+        # An emulator would import for minutes, and shows nothing of the processor.
+        return Ascent(None, f"the image is for {target.platform}, and this machine is {here}")
+    # Of a backend whose nodes have no name, frameworks alone tell whether it is here.
+    return Ascent("import" if nodes == () else "device", nodes=nodes or ())
 
 
 def climb(
@@ -47,19 +83,33 @@ def climb(
     """Climb up to `level`, without the rung `static`: that is the gate `scan`."""
     image = engine.image(reference)
     if image is None:
-        return Climbed("undecided", f"{reference} is not on this machine, so it cannot be run")
+        why = f"{reference} is not on this machine, so it cannot be run"
+        return Climbed("undecided", why, left(target, why))
     subject = Subject(target, spec, engine, reference, image, files)
     (climbed,) = preflight([subject], level, None, progress, today, scanned=True).targets
     failed = next((rung for rung in climbed.rungs if rung.state in ("failed", "undecided")), None)
-    left = tuple(_left(rung) for rung in climbed.rungs if rung.state == "not-run")
+    rungs = placed(
+        target,
+        [
+            *(ClimbedRung(rung.rung, rung.state, rung.why) for rung in climbed.rungs),
+            *(ClimbedRung(rung, "not-run") for rung in RUNGS[RUNGS.index(level) + 1 :]),
+        ],
+    )
     if failed is not None:
-        return Climbed("failed" if failed.state == "failed" else "undecided", _said(failed), left)
-    passed = any(rung.state == "passed" for rung in climbed.rungs)
-    return Climbed("passed" if passed else "not-run", None, left)
+        return Climbed(failed.state, _said(failed), rungs)
+    passed = any(rung.state == "passed" for rung in rungs)
+    return Climbed("passed" if passed else "not-run", None, rungs)
 
 
-def _left(rung: RungOutcome) -> str:
-    return f"rung {rung.rung}" + (f" ({', '.join(rung.run_on)})" if rung.run_on else "")
+def left(target: Target, why: str) -> tuple[ClimbedRung, ...]:
+    """The ladder of an image that did not climb at all."""
+    return placed(target, [ClimbedRung(rung, "not-run", why) for rung in RUNGS[1:]])
+
+
+def placed(target: Target, rungs: Sequence[ClimbedRung]) -> tuple[ClimbedRung, ...]:
+    """The same rungs with the node classes that the target has now."""
+    classes = tuple(node.name for node in target.node_classes)
+    return tuple(replace(rung, run_on=classes if rung.state == "not-run" else ()) for rung in rungs)
 
 
 def _said(rung: RungOutcome) -> str:
@@ -68,4 +118,8 @@ def _said(rung: RungOutcome) -> str:
     more = len(open_checks) - _SHOWN
     if more > 0:
         lines.append(f"\n  | and {more} more; `buildmatrix preflight` shows them")
-    return f"the rung `{rung.rung}` {rung.state}" + "".join(lines)
+    said = "failed" if rung.state == "failed" else "is undecided"
+    return (
+        f"the rung `{rung.rung}` {said} (`--preflight` chooses how far a build climbs)"
+        + "".join(lines)
+    )

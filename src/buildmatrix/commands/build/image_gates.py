@@ -12,7 +12,7 @@ import msgspec
 from buildmatrix import store
 from buildmatrix.commands.build import smoke
 from buildmatrix.commands.build.builders import Builders, Slot
-from buildmatrix.commands.build.climbing import climb, digest_of
+from buildmatrix.commands.build.climbing import Ascent, ascent, climb, left, placed
 from buildmatrix.commands.build.options import Options
 from buildmatrix.commands.build.work import BuildWork
 from buildmatrix.engines.model import BuildOutcome, Engine
@@ -20,7 +20,7 @@ from buildmatrix.errors import BuildmatrixError, ComponentError, Interrupted
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.judge import Judge
 from buildmatrix.progress import Progress
-from buildmatrix.rules.model import BuilderAttempt, Gate, Rung
+from buildmatrix.rules.model import BuilderAttempt, Gate
 from buildmatrix.spec.model import Spec
 from buildmatrix.state import journal
 from buildmatrix.state.journal import BuildRecord
@@ -178,17 +178,21 @@ class ImageGates:
 
     def _smoke(self, work: BuildWork) -> None:
         """Run what can run here, in the image that was scanned: commands, then the ladder."""
-        record = work.record
-        if record is None or not record.loaded or not record.tags:
+        record, wanted = work.record, self.options.preflight
+        if record is None:
             return
-        passed: tuple[str, ...] = ()
+        if not record.loaded or not record.tags:
+            if wanted is not None:
+                work.rungs = left(work.target, "its image stays on its builder")
+            return
+        kept = record
         if self.options.smoke:
-            passed = self._commands(work, record)
-        if self.options.preflight is not None and work.gates["smoke"] != "failed":
-            passed += self._climb(work, record, self.options.preflight)
-        if passed != record.smoke and (self.options.smoke or self.options.preflight):
-            work.record = msgspec.structs.replace(record, smoke=passed)
-            journal.write(work.files, work.record)
+            kept = msgspec.structs.replace(kept, smoke=self._commands(work, record))
+        if wanted is not None and work.gates["smoke"] != "failed":
+            kept = self._climb(work, kept, ascent(work.target, wanted, self.judge))
+        if kept != record:
+            work.record = kept
+            journal.write(work.files, kept)
 
     def _commands(self, work: BuildWork, record: BuildRecord) -> tuple[str, ...]:
         """Run the smoke commands; digests of those that passed, now or earlier."""
@@ -209,39 +213,49 @@ class ImageGates:
             work.errors.append(outcome.error)
         return outcome.passed
 
-    def _climb(self, work: BuildWork, record: BuildRecord, level: Rung) -> tuple[str, ...]:
-        """Climb the ladder; its digest where every rung has passed, now or earlier."""
-        digest = digest_of(record.config or record.digest, level)
-        if digest in record.smoke:
-            work.gates["smoke"] = "passed"
-            return (digest,)
+    def _climb(self, work: BuildWork, record: BuildRecord, way: Ascent) -> BuildRecord:
+        """Climb the ladder where the journal does not know how far; the record, with that."""
+        target, reference = work.target, record.tags[0]
+        why_not = way.why or self.engine.cannot_run(reference)
+        if way.level is None or why_not:
+            work.rungs = left(target, why_not or "")
+            return record
+        digest = way.digest(record.config or record.digest)
+        if record.climbed == digest:
+            work.rungs = placed(target, record.rungs)
+            if any(rung.state == "passed" for rung in record.rungs):
+                work.gates["smoke"] = "passed"
+            return record
         climbed = climb(
-            work.target,
+            target,
             self.spec,
             work.files,
-            record.tags[0],
-            level,
+            reference,
+            way.level,
             self.engine,
             self.progress,
             self.options.today,
         )
-        work.rungs_left = climbed.not_run
+        work.rungs = climbed.rungs
         if climbed.state != "not-run":
             work.gates["smoke"] = climbed.state
         if climbed.error is not None:
             work.errors.append(climbed.error)
-        is_whole = climbed.state == "passed" and not climbed.not_run
-        return (digest,) if is_whole else ()
+            return msgspec.structs.replace(record, climbed="", rungs=())
+        return msgspec.structs.replace(record, climbed=digest, rungs=climbed.rungs)
 
     def _no_smoke(self, work: BuildWork) -> str:
-        """Why no smoke command ran, where none did."""
-        if not work.target.smoke:
-            return "the target has no [[smoke]] command, and --preflight was not given"
-        if not self.options.smoke:
+        """Why nothing ran in its image, where nothing did."""
+        if not self.options.smoke and work.target.smoke:
             return "--no-smoke left its commands out"
+        why_not = next((rung.why for rung in work.rungs or () if rung.why), "")
         if work.smoke_impossible:
             return "its image cannot be run on this machine"
-        return "its commands need a device that this machine does not have"
+        if work.target.smoke:
+            return "its commands need a device that this machine does not have"
+        if why_not:
+            return f"the target has no [[smoke]] command, and no rung ran: {why_not}"
+        return "the target has no [[smoke]] command, and --preflight none left the ladder out"
 
     def _release(self, work: BuildWork) -> None:
         """Move the target's tags on this machine to its image: all gates have passed."""

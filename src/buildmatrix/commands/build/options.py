@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import date
+from typing import Literal
 
 from buildmatrix.attestation.attach import Signer
 from buildmatrix.engines.model import Surroundings
@@ -35,8 +36,9 @@ class Options:
     #: Build again whatever the journal says; the builder's own cache still counts.
     rebuild: bool = False
     smoke: bool = True
-    #: How far to climb the ladder of `preflight` with each image, as part of the gate `smoke`.
-    preflight: Rung | None = None
+    #: How far to climb the ladder of `preflight` with each image, as part of the gate `smoke`:
+    #: `auto` is as far as this machine goes in seconds.
+    preflight: Rung | Literal["auto"] | None = None
     push: bool = False
     #: Publish images without their tags, which `promote` sets.
     stage: bool = False

@@ -45,7 +45,7 @@ class BuildPlan:
             staged=staged_name(target.id, root),
             log=files.log,
             scan_output=files.scan_output,
-            load=self._options.preflight is not None
+            load=self._options.preflight not in (None, "auto")
             or (self._options.smoke and bool(smoke.runs_here(target, has_device))),
             ingredients=Ingredients(self._spec, target, lock),
         )

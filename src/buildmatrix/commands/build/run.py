@@ -277,7 +277,7 @@ class _BuildRun:
                 else smoke.not_run_here(work.target, has_device)
             )
             not_run = tuple(f"{command.name} ({command.level})" for command in commands)
-        return work.result(self.spec.root, (*not_run, *work.rungs_left))
+        return work.result(self.spec.root, not_run)
 
 
 def _is_present(record: BuildRecord, job: BuildJob | None, present: Mapping[str, str]) -> bool:

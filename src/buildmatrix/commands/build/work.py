@@ -14,6 +14,7 @@ from buildmatrix.rules.composition import Composition
 from buildmatrix.rules.model import (
     GATES,
     BuilderAttempt,
+    ClimbedRung,
     Finding,
     Gate,
     GateState,
@@ -57,8 +58,8 @@ class BuildWork:
     codes: list[int] = field(default_factory=list)
     #: Whether the engine can run no command of its image on this machine.
     smoke_impossible: bool = False
-    #: Rungs of the ladder that another machine has to run.
-    rungs_left: tuple[str, ...] = ()
+    #: How far its image got on the ladder, where it was to climb it.
+    rungs: tuple[ClimbedRung, ...] | None = None
     #: Where publishing was asked for: how it went, and the digest in the registry.
     push: GateState | None = None
     pushed: str | None = None
@@ -156,4 +157,5 @@ class BuildWork:
             nodes=self.nodes,
             composition=self.composition,
             builders=tuple(self.attempts) or None,
+            rungs=self.rungs,
         )

@@ -10,8 +10,8 @@ from pathlib import Path
 from statistics import median
 
 from buildmatrix.catalogue.load import Catalogue
-from buildmatrix.commands.preflight.device import no_word, texts
-from buildmatrix.commands.preflight.protocol import call, checks
+from buildmatrix.commands.preflight.device import texts
+from buildmatrix.commands.preflight.protocol import call, checks, no_word
 from buildmatrix.commands.preflight.questions import frameworks
 from buildmatrix.commands.preflight.samples import phrase, summary
 from buildmatrix.engines.model import Run

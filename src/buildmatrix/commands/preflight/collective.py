@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from buildmatrix.catalogue.load import Catalogue
-from buildmatrix.commands.preflight.device import no_word, texts
-from buildmatrix.commands.preflight.protocol import call, checks, unfinished
+from buildmatrix.commands.preflight.device import texts
+from buildmatrix.commands.preflight.protocol import call, checks, no_word, unfinished
 from buildmatrix.commands.preflight.questions import frameworks
 from buildmatrix.engines.model import Run
 from buildmatrix.reports.preflight.model import Check

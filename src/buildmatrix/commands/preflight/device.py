@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.lookup import library
-from buildmatrix.commands.preflight.protocol import call, checks, unfinished
+from buildmatrix.commands.preflight.protocol import call, checks, no_word, unfinished
 from buildmatrix.commands.preflight.questions import environment, frameworks, hosts
 from buildmatrix.elf.isa import level_number
 from buildmatrix.engines.model import Run, RunResult
@@ -217,14 +217,3 @@ def texts(check: Check, name: str) -> list[str]:
     """A list of texts among the values of a check; empty where it is anything else."""
     value = check.values.get(name)
     return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
-
-
-def no_word(subject: str, result: RunResult, seconds: float) -> Check:
-    """For a probe that ended before it said anything."""
-    why = (
-        f"the probe did not end within {seconds:g} s"
-        if result.timed_out
-        else f"the probe ended with exit code {result.exit_code} before it began: "
-        + " ".join(result.output.split())[-300:]
-    )
-    return Check(subject, "undecided", why)

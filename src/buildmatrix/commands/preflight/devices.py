@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from buildmatrix.catalogue.building import BackendBuild, backend_build
+from buildmatrix.catalogue.format.machines import Host
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.commands.doctor.machine import MachineFacts, MachineFiles, look
 from buildmatrix.engines.model import NO_DEVICES, DeviceAccess, Facilities
@@ -29,7 +30,7 @@ def access(
 
     `cdi`: the devices that a node class names. Without devices on this machine both are empty.
     """
-    hosts = [owned.entry for owned in catalogue.hosts if owned.backend == backend]
+    hosts = _hosts(catalogue, backend)
     build = backend_build(catalogue, backend)
     seen = [(host, look(machine, backend, host, facilities.runtimes)) for host in hosts]
     nodes = [node for host, facts in seen for node in _nodes(machine, facts, host.needs)]
@@ -56,6 +57,18 @@ def access(
         )
     groups = {number for node in nodes if (number := machine.group(node))}
     return DeviceAccess(tuple(dict.fromkeys(nodes)), tuple(sorted(groups))), ""
+
+
+def nodes_here(machine: MachineFiles, catalogue: Catalogue, backend: str) -> tuple[str, ...] | None:
+    """Nodes of the backend's devices on this machine; None where they have no known names."""
+    hosts = _hosts(catalogue, backend)
+    if not hosts:
+        return None
+    return tuple(node for host in hosts for node in look(machine, backend, host, ()).nodes)
+
+
+def _hosts(catalogue: Catalogue, backend: str) -> list[Host]:
+    return [owned.entry for owned in catalogue.hosts if owned.backend == backend]
 
 
 def _nodes(machine: MachineFiles, facts: MachineFacts, needs: Sequence[str]) -> Iterator[str]:

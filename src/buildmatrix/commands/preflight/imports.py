@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.lookup import library
-from buildmatrix.commands.preflight.protocol import call, checks, unfinished
+from buildmatrix.commands.preflight.protocol import call, checks, no_word, unfinished
 from buildmatrix.engines.model import Run
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.loader.resolution import Resolution
@@ -31,13 +31,7 @@ def run_imports(
     seen = checks(result.output, probe.mark)
     listing = next((check for check in seen if check.subject == "modules"), None)
     if listing is None:
-        why = (
-            f"the probe did not end within {ALL_S} s"
-            if result.timed_out
-            else f"the probe ended with exit code {result.exit_code} before it began: "
-            + " ".join(result.output.split())[-300:]
-        )
-        return (Check("modules", "undecided", why),)
+        return (no_word("modules", result, ALL_S),)
     names = listing.values.get("names")
     expected = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
     rest = unfinished(expected, seen, "the probe ended before it got there")

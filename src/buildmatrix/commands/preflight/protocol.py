@@ -19,6 +19,7 @@ from typing import get_args
 
 import msgspec
 
+from buildmatrix.engines.model import RunResult
 from buildmatrix.reports.preflight.model import Check, RungState
 from buildmatrix.text import printable, shown
 
@@ -108,6 +109,17 @@ def _check(text: str) -> Check:
 
 def _safe(text: str, length: int) -> str:
     return printable(shown(text[:length]))
+
+
+def no_word(subject: str, result: RunResult, seconds: float) -> Check:
+    """For a probe that ended before it said anything."""
+    why = (
+        f"the probe did not end within {seconds:g} s"
+        if result.timed_out
+        else f"the probe ended with exit code {result.exit_code} before it began: "
+        + " ".join(result.output.split())[-300:]
+    )
+    return Check(subject, "undecided", why)
 
 
 def unfinished(expected: Sequence[str], seen: Sequence[Check], why: str) -> tuple[Check, ...]:

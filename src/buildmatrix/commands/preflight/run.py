@@ -98,12 +98,15 @@ def preflight(
     """
     wanted = RUNGS[int(scanned) : RUNGS.index(level) + 1]
     expected = expectations(subjects, node_class, baseline, reference)
-    targets = tuple(
-        _climbed(subject, wanted, node_class, progress, today, repeat, own)
-        for subject, own in zip(subjects, expected, strict=True)
-    )
+    targets = []
+    for subject, own in zip(subjects, expected, strict=True):
+        target = _climbed(subject, wanted, node_class, progress, today, repeat, own)
+        targets.append(target)
+        if not scanned:
+            # A build has more to do with it.
+            progress.done(target.id, *_end(target.rungs))
     catalogue = Judge(subjects[0].spec, "error", today, ()).catalogue_date
-    return Preflight(ReportTool(version=__version__, catalogue=catalogue), targets)
+    return Preflight(ReportTool(version=__version__, catalogue=catalogue), tuple(targets))
 
 
 def exit_code(preflight: Preflight, strict: bool = False) -> int:
@@ -158,10 +161,6 @@ def _climbed(
                     why = "; ".join(filter(None, (why, without)))
                 left = elsewhere if state == "not-run" else ()
                 outcomes.append(RungOutcome(rung, state, checks, why, left, seconds=seconds))
-    worst = next((o for o in outcomes if o.state in ("failed", "undecided")), None)
-    last = next((o.rung for o in reversed(outcomes) if o.state == "passed"), None)
-    said = f"{worst.rung} {worst.state}" if worst else f"passed up to {last or 'nothing'}"
-    progress.done(id, said, worst is None)
     return PreflightTarget(
         id,
         subject.target.backend,
@@ -170,6 +169,15 @@ def _climbed(
         subject.image.digest,
         node.name if node else None,
     )
+
+
+def _end(rungs: Sequence[RungOutcome]) -> tuple[str, bool]:
+    """How far an image got, in a few words; and whether nothing speaks against it."""
+    worst = next((rung for rung in rungs if rung.state in ("failed", "undecided")), None)
+    if worst is not None:
+        return f"{worst.rung} {worst.state}", False
+    last = next((rung.rung for rung in reversed(rungs) if rung.state == "passed"), None)
+    return f"passed up to {last or 'nothing'}", True
 
 
 def _with_devices(climb: Climb, stack: ExitStack) -> tuple[Climb, str]:

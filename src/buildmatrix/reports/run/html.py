@@ -27,6 +27,7 @@ from buildmatrix.reports.run.model import (
 )
 from buildmatrix.reports.run.node_map import node_map
 from buildmatrix.reports.run.revision_words import COLUMNS, Alike, alike, gone, row, summary
+from buildmatrix.reports.run.rungs import ladders
 from buildmatrix.reports.run.summary import unsettled
 from buildmatrix.reports.run.treemap import Treemap, percent, treemap
 from buildmatrix.rules.baseline import is_from_baseline
@@ -85,6 +86,7 @@ def render(report: Report) -> str:
         report=report,
         outcome=_outcome(report),
         gates=ran,
+        ladders=ladders(report),
         gates_not_run=[step for step in every_step if step not in ran],
         state_of=state_of,
         states=_STATES,

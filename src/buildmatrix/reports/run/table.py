@@ -16,6 +16,7 @@ from buildmatrix.reports.run.groups import (
     whereabouts,
 )
 from buildmatrix.reports.run.model import Report, left_out, state_of, steps
+from buildmatrix.reports.run.rungs import ladders
 from buildmatrix.reports.run.summary import summary, unsettled
 from buildmatrix.reports.run.table_states import STATES
 from buildmatrix.reports.run.wasted import wasted_texts
@@ -42,6 +43,7 @@ def render(report: Report, *, width: int, color: bool) -> str:
         *_bad_distributions(report, width, paint),
         *_unread(report, paint),
         _smoke_not_run(report, width, paint),
+        _ladders(report, width, paint),
         wrapped(table_audit.not_certain(report), width),
         [line for text in left_out(report) for line in wrapped(text, width)],
         *table_fixes.fixes(report, width, paint),
@@ -253,6 +255,15 @@ def _smoke_not_run(report: Report, width: int, paint: Painter) -> list[str]:
         for line in wrapped(
             f"not run for lack of a device: smoke {', '.join(names)} of {', '.join(ids)}", width
         )
+    ]
+
+
+def _ladders(report: Report, width: int, paint: Painter) -> list[str]:
+    ids = [target.id for target in report.targets]
+    return [
+        paint(line, "dim")
+        for said in ladders(report)
+        for line in wrapped(f"preflight of {named(said.targets, ids)}: {said.text}", width)
     ]
 
 

@@ -1,0 +1,41 @@
+"""How reports write which rungs of `preflight` an image climbed where it was built."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from buildmatrix.phrases import listing
+from buildmatrix.reports.run.groups import SharedText, by_text
+from buildmatrix.reports.run.model import Report
+from buildmatrix.rules.model import RUNGS, ClimbedRung
+
+
+def ladders(report: Report) -> tuple[SharedText, ...]:
+    """What ran of the ladder, what did not, and who has to run that; alike targets together."""
+    return by_text(
+        (target.id, "; ".join(_parts(target.rungs))) for target in report.targets if target.rungs
+    )
+
+
+def _parts(rungs: Sequence[ClimbedRung]) -> Iterator[str]:
+    for state, word in (("passed", "passed"), ("failed", "failed"), ("undecided", "undecided")):
+        if names := [rung.rung for rung in rungs if rung.state == state]:
+            yield f"{', '.join(names)} {word}"
+    left = [rung for rung in rungs if rung.state == "not-run"]
+    # Behind a rung that failed there is nothing to be run until that is mended.
+    if left and all(rung.state in ("passed", "not-run") for rung in rungs):
+        classes = listing(dict.fromkeys(name for rung in left for name in rung.run_on))
+        why = "; ".join(dict.fromkeys(rung.why for rung in left if rung.why))
+        yield (
+            f"{_span(left)} not run{f' ({why})' if why else ''}, left to `buildmatrix preflight`"
+            + (f" on {classes}" if classes else "")
+        )
+
+
+def _span(rungs: Sequence[ClimbedRung]) -> str:
+    """`compute to cold-start` where nothing between them is missing, else each by its name."""
+    names = [rung.rung for rung in rungs]
+    first = RUNGS.index(names[0])
+    if len(names) > 2 and tuple(names) == RUNGS[first : first + len(names)]:
+        return f"{names[0]} to {names[-1]}"
+    return ", ".join(names)
