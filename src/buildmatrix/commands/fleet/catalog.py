@@ -108,6 +108,9 @@ def _parse(name: str) -> _Wanted | str:
     """A source, or the reference of a single image. Raises `UsageError`."""
     source = f"registry:{printable(name)}"
     host, path = split_host(name)
+    first = name.partition(":")[0]
+    if "/" not in name and ("." in first or first == "localhost"):
+        raise UsageError(f"{source} is a whole registry; write {source}/* for all that it has")
     if not _WILDCARD.search(name) and ("@" in name or (":" in path and not path.endswith(":"))):
         try:
             return reference_in_fleet(name)

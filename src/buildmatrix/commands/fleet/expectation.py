@@ -17,8 +17,6 @@ NO_BACKEND = (
     "nothing says which backend it is for: no node class, no label, no name; name one with "
     "--backend, or by patterns with --backend-of 'GLOB=BACKEND'"
 )
-#: What stands between the words of a name; a point may belong to a version.
-_BETWEEN = re.compile(r"[^a-z0-9.]+")
 
 
 def backends_of(
@@ -88,8 +86,6 @@ def backends_in(text: str, backends: Collection[str]) -> tuple[str, ...]:
 
     `cuda12.8-py311-server` has `cuda`, `requirements-rocm.txt` has `rocm`; `accuda` has none.
     """
-    words = []
-    for word in _BETWEEN.split(text.lower()):
-        words += [word, word.rstrip("0123456789."), word.partition(".")[0].rstrip("0123456789")]
-        words += word.split(".")
-    return tuple(dict.fromkeys(word for word in words if word in backends))
+    names = "|".join(map(re.escape, sorted(backends)))
+    found = re.findall(rf"(?<![a-z0-9])({names})[0-9.]*(?![a-z0-9])", text.lower())
+    return tuple(dict.fromkeys(found))
