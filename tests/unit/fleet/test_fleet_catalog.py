@@ -115,8 +115,15 @@ def test_a_whole_registry(fleet: RegistryServer):
 
 @pytest.mark.parametrize(
     "name",
-    ["a.test/*@sha256:1", "a.test/Team/*", "a.test/b:*:1", "a.test/Team", "a b.test/*"]
-    + ["localhost:5000", "registry.test"],
+    [
+        "a.test/*@sha256:1",
+        "a.test/Team/*",
+        "a.test/b:*:1",
+        "a.test/Team",
+        "a b.test/*",
+        "localhost:5000",
+        "registry.test",
+    ],
 )
 def test_what_is_no_pattern(name: str):
     with pytest.raises(UsageError):

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from buildmatrix.catalogue.load import load
-from buildmatrix.commands.fleet import listing, reference_list
+from buildmatrix.commands.fleet import reference_list
 from buildmatrix.commands.fleet.listing import Listing, SubjectSettings
 from buildmatrix.commands.fleet.model import Subject
 from buildmatrix.commands.fleet.subjects import Lister
@@ -124,11 +124,3 @@ def test_a_run_has_a_largest_number_of_images(images: Path, monkeypatch: pytest.
     held = found("images.txt")
     assert [item.reference for item in held.subjects] == ["a.test/a:1", "a.test/b:1"]
     assert held.missing == ("1 images were left out: a run takes 2",)
-
-
-def test_many_images_are_merged_in_time():
-    subjects = [
-        Subject(reference=f"a.test/{number % 1000}:1", places=(f"a:{number}",))
-        for number in range(100_000)
-    ]
-    assert len(listing.merge(subjects)) == 1000
