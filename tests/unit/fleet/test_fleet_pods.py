@@ -204,7 +204,7 @@ def test_the_node_says_where_a_pod_runs(folder: Path):
         "app:5": ("a100-half",),
     }
     assert [item.name for item in held.node_classes] == ["h100", "a100-half", "mi300x", "cpu"]
-    assert "pods.json: nothing says on which node class 1 container run" in held.notes
+    assert "pods.json: 1 container of which nothing says the node class" in held.notes
 
 
 def test_classes_come_from_the_cluster_where_no_specification_has_them(folder: Path):

@@ -72,7 +72,7 @@ class Placements:
         """A sentence for what could not be said."""
         if self._unplaced:
             why = "" if self._has_nodes else "; --nodes takes `kubectl get nodes -o json`"
-            yield f"nothing says on which node class {count(self._unplaced, 'container')} run{why}"
+            yield f"{count(self._unplaced, 'container')} of which nothing says the node class{why}"
         if self._doubtful:
             yield (
                 f"{count(len(self._doubtful), 'node')} with labels or resources of an accelerator "
