@@ -5,8 +5,10 @@ What holds for every page is in `test_pages.py`."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import page_cases
 import pytest
 from browser import Page, opened
 from playwright.sync_api import Browser
@@ -133,6 +135,27 @@ def test_filters_are_in_the_address_and_outlive_a_reload(
     # Somebody else opens what was sent.
     with opened(browser, report_file, fragment="#" + address.partition("#")[2]) as page:
         assert visible(page) == ["warning"]
+
+
+def test_a_link_to_a_target_names_it_whatever_its_place(browser: Browser, tmp_path: Path) -> None:
+    """The next run may have more targets, or others before it."""
+    made, texts = page_cases.matrix(("py312",)), []
+    for number, report in enumerate((made, replace(made, targets=made.targets[::-1]))):
+        path = tmp_path / f"{number}.html"
+        path.write_text(html.render(report), encoding="utf-8")
+        with opened(browser, path, fragment="#target=rocm7.0-py312-server") as page:
+            assert (
+                page.view.get_by_role("combobox", name="Target").input_value()
+                == "rocm7.0-py312-server"
+            )
+            texts.append(shown(page))
+            assert "of 51 findings" in texts[0]
+            page.view.get_by_role("combobox", name="Target").select_option("cuda12.8-py312-server")
+            assert page.view.url.endswith("#target=cuda12.8-py312-server")
+            page.run("location.hash = '#target=gone-py39-server'")
+            page.wait("document.querySelectorAll('article[hidden]').length === 0")
+            assert page.view.get_by_role("combobox", name="Target").input_value() == ""
+    assert texts[0] == texts[1]
 
 
 def test_the_back_button_brings_back_what_was_shown(browser: Browser, report_file: Path) -> None:

@@ -42,7 +42,9 @@ class CommandResult(Generic[Document]):
 
         `format` is a name that `--format` of the command takes, `width` the columns of a table,
         `every` lists everything, however long. Text of strangers in it is made safe for terminals
-        and CI logs. Raises `UsageError` for a format that the document does not have.
+        and CI logs. Raises `UsageError` for a format that the document does not have, and
+        `NoDocumentError`, which is one, where the format has nothing to write (`openvex` without
+        known vulnerabilities).
         """
         if format not in names(self.formats):
             raise UsageError(

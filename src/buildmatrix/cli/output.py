@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from buildmatrix.cli.console import write
+from buildmatrix.cli.console import complain, write
 from buildmatrix.cli.options import formats_option, option, stacked
-from buildmatrix.errors import UsageError
+from buildmatrix.errors import NoDocumentError, UsageError
 from buildmatrix.reports.formats import RUN, Destination, Format, by_name, names
 from buildmatrix.reports.repository import job_of, time_of_writing
 
@@ -94,7 +94,27 @@ def write_document(
     for name, path in places:
         place, format_ = path or output, by_name(formats, name)
         to = replace(_destination(place, every, root), exit_code=exit_code, time=time)
-        write(format_.render(document, to), place, format_.syntax)
+        try:
+            text = format_.render(document, to)
+        except NoDocumentError as nothing:
+            _leave_out(str(nothing), place)
+        else:
+            write(text, place, format_.syntax)
+
+
+def _leave_out(reason: str, place: Path | None) -> None:
+    """Say that a format has nothing to write. What an earlier run wrote there says so no more."""
+    if place is None or str(place) == "-":
+        complain(f"buildmatrix: nothing is written: {reason}")
+        return
+    # A link may lead to a device, and be nobody's to remove.
+    is_stale = place.is_file() and not place.is_symlink()
+    if is_stale:
+        try:
+            place.unlink()
+        except OSError as error:
+            raise UsageError(f"{place} cannot be removed: {error.strerror}; {reason}") from error
+    complain(f"buildmatrix: {place} is {'removed' if is_stale else 'not written'}: {reason}")
 
 
 def write_result(

@@ -81,7 +81,10 @@ class Format:
     preparer: str = ""
 
     def render(self, document: object, to: Destination) -> str:
-        """The document as text; a pure function of its arguments."""
+        """The document as text; a pure function of its arguments.
+
+        Raises `NoDocumentError` where the format has none for what there is to say.
+        """
         if self.preparer:
             document = _function(self.preparer)(document)
         text: str = _function(self.renderer)(
@@ -106,7 +109,7 @@ RUN = (
     Format("json", _JSON, JSON, (), _WHOLE),
     Format("concise", "run.concise:render", LINES, ("root", "here"), _BY_LINE),
     Format("sarif", "run.sarif:render", JSON, ("root", "top", "text_of", "exit_code"), _ONCE),
-    Format("junit", "run.junit:render", MARKUP, ("time",), _BY_LINE),
+    Format("junit", "run.junit:render", MARKUP, ("time", "root", "top"), _BY_LINE),
     Format("codequality", "run.code_quality:render", JSON, ("root", "top"), _BY_LINE),
     Format(
         "dependency-scanning",

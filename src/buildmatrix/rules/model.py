@@ -79,7 +79,7 @@ class Fix:
     #: What to write; for a fix that was tried the difference of a file, where one can say it.
     patch: str | None = None
     #: Ways to do it that can be tried, the best one first; empty where only a person can do it.
-    changes: tuple[SpecChange, ...] = field(default=(), metadata=IN_MEMORY)
+    changes: tuple[SpecChange, ...] = ()
     #: None where nobody tried.
     tried: Trial | None = None
 

@@ -10,6 +10,8 @@ from test_report_formats import finding, report, result
 from buildmatrix.reports import json_form
 from buildmatrix.reports.run import html, saved
 from buildmatrix.reports.run.acceptance import compared
+from buildmatrix.reports.run.model import Report
+from buildmatrix.rules.model import Finding, TargetResult
 
 OLD = finding(fingerprint="1" * 32, distribution="old", message="old holds device code")
 KEPT = finding(fingerprint="2" * 32, distribution="kept")
@@ -42,3 +44,40 @@ def test_what_a_run_did_not_get_to_is_not_gone() -> None:
     both = (result(), result("b", scan="not-run"))
     assert compared(report(targets=both), THEN).gone == ()
     assert compared(report(targets=(result(scan="failed"),)), THEN).gone == (KEPT, OLD)
+
+
+def shard(id: str, *findings: Finding, target: TargetResult | None = None) -> Report:
+    """What one job of a matrix gives that has the baseline."""
+    of_target = tuple(replace(item, target=id) for item in findings)
+    made = report(*of_target, targets=(replace(target or result(), id=id),))
+    return compared(made, THEN)
+
+
+def test_shards_together_have_lost_what_none_of_them_has() -> None:
+    assert saved.merge([shard("py311", KEPT), shard("py312")]).gone == (OLD,)
+    assert saved.merge([shard("py311"), shard("py312", KEPT, OLD)]).gone == ()
+    both = saved.merge([shard("py311", KEPT), shard("py312", KEPT)])
+    assert both.gone == (OLD,)
+    assert "1 gone." in Page(html.render(both)).text
+    assert saved.merge([report(NEW), report(targets=(result("b"),))]).gone is None
+    # One that had no baseline says what it holds all the same.
+    plain = replace(shard("py312", OLD), gone=None)
+    assert saved.merge([shard("py311", KEPT), plain]).gone == ()
+
+
+def test_what_a_shard_did_not_get_to_may_still_be_there() -> None:
+    for target in (
+        result(scan="undecided"),
+        replace(result(), error="no space"),
+        result(build="failed", scan="not-run"),
+    ):
+        assert saved.merge([shard("py311", KEPT), shard("py312", target=target)]).gone == ()
+    rocm = shard("rocm", target=replace(result(scan="undecided"), backend="rocm"))
+    assert saved.merge([shard("py311", KEPT), rocm]).gone == (OLD,)
+
+
+def test_a_source_that_was_judged_twice_is_named_with_its_backend_among_what_is_gone() -> None:
+    cuda = compared(report(targets=(replace(result("x"), backend="cuda"),)), report())
+    cpu = compared(report(targets=(result("x"),)), report(replace(OLD, target="x")))
+    (gone,) = saved.merge([cpu, cuda]).gone or ()
+    assert gone.target == "x (cpu)"

@@ -23,6 +23,7 @@ from buildmatrix.reports.formats import RUN, by_name
 from buildmatrix.reports.run.model import FixesTried, Report, Saved, assemble
 from buildmatrix.rules.model import AuditTotals, Finding, Fix, TargetResult, Trial, Verdict
 from buildmatrix.text import JSON, each_text, printable
+from buildmatrix.vulnerabilities.model import Advisory
 
 pytestmark = pytest.mark.usefixtures("a_commit_and_a_day")
 
@@ -82,6 +83,12 @@ def report(text: str, *, audited: bool = False) -> Report:
             finding,
             replace(finding, waived=text, fingerprint="1"),
             replace(finding, rule="BM902", severity="warning", target="", fingerprint="2"),
+            replace(
+                finding,
+                rule="BM801",
+                advisories=(Advisory(text, (text,), (text,), text),),
+                fingerprint="3",
+            ),
         ],
         verdicts=[Verdict(text, text, "cpu", "broken", text, vendors=(text,), open=text)],
         inventories=[Inventory(unread=(Unread(text, text),))],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePath
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -65,8 +65,21 @@ def test_an_error_fails_with_its_chain_fix_and_line() -> None:
     one = case(parsed(report(finding())), "BM401 foreign-device-code xgboost 3.4.1")
     failure = one.find("failure")
     assert failure is not None and failure.text is not None
+    place = "images/requirements/base.in:3: "
+    assert failure.get("message", "").startswith(place) and failure.text.startswith(place)
     assert "images/requirements/base.in:3 -> xgboost 3.4.1" in failure.text
     assert "fix: write `replace" in failure.text
+
+
+def test_a_place_is_a_path_in_the_repository_and_a_finding_without_one_has_none() -> None:
+    home = PurePath("/home/me/repository")
+    bare = finding("BM602", "foreign-environment", chain=(), fingerprint="2" * 32)
+    text = junit.render(report(finding(), bare), time=WHEN, root=home / "sub", top=home)
+    messages = [item.get("message", "") for item in ET.fromstring(text).iter("failure")]
+    assert messages == [
+        f"sub/images/requirements/base.in:3: {finding().message}",
+        bare.message,
+    ]
 
 
 @pytest.mark.parametrize("severity", ["warning", "note"])
@@ -76,7 +89,7 @@ def test_what_fails_no_run_fails_no_test_but_is_told(severity) -> None:
     assert suite.get("failures") == "0"
     name = "BM401 foreign-device-code xgboost 3.4.1"
     assert len(case(root, name)) == 0
-    assert f"{name}: {severity}: " in said(suite)
+    assert f"{name}: {severity}: images/requirements/base.in:3: " in said(suite)
 
 
 def test_what_is_accepted_is_skipped_with_its_reason() -> None:

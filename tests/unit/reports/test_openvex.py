@@ -13,6 +13,9 @@ import pytest
 from bills import WORST, bill, hostile, hostile_bill, part, target, vulnerable
 from hypothesis import example, given, settings
 
+from buildmatrix.api.result import CommandResult
+from buildmatrix.cli.output import write_report
+from buildmatrix.errors import NoDocumentError
 from buildmatrix.reports.formats import RUN, Destination, by_name
 from buildmatrix.reports.run.model import Report
 from buildmatrix.rules.model import StagedImage
@@ -122,8 +125,29 @@ def test_the_document_is_named_by_what_it_says_and_has_its_time() -> None:
 
 
 def test_nothing_known_is_no_statement() -> None:
-    text = by_name(RUN, "openvex").render(bill(), Destination(time=WHEN))
-    assert json.loads(text)["statements"] == []
+    with pytest.raises(NoDocumentError, match="no document without a statement"):
+        by_name(RUN, "openvex").render(bill(), Destination(time=WHEN))
+    with pytest.raises(NoDocumentError):
+        CommandResult(bill(), 0, RUN).render("openvex")
+
+
+def test_a_command_says_that_nothing_is_written_and_goes_on(tmp_path: Path, capsys) -> None:
+    path, page, link = tmp_path / "vex.json", tmp_path / "page.html", tmp_path / "link.json"
+    link.symlink_to(page)
+    write_report(bill(vulnerable()), [("openvex", path)], None)
+    assert path.is_file()
+    capsys.readouterr()
+    # What an earlier run found is true no more.
+    write_report(bill(), [("openvex", path), ("openvex", path), ("html", page)], None)
+    text = capsys.readouterr()
+    assert not path.exists() and page.is_file() and text.out == ""
+    assert f"{path} is removed: OpenVEX has no document without a statement" in text.err
+    assert f"{path} is not written: " in text.err
+    write_report(bill(), [("openvex", link)], None)
+    assert link.is_symlink() and page.is_file()
+    write_report(bill(), [("openvex", None)], None)
+    text = capsys.readouterr()
+    assert text.out == "" and "buildmatrix: nothing is written: OpenVEX" in text.err
 
 
 @given(hostile)

@@ -46,7 +46,7 @@ def compared(report: Report, before: Report) -> Report:
     run did not get to is not gone.
     """
     present = {finding.fingerprint for finding in report.findings}
-    now, then = _judged(report), _judged(before)
+    now, then = judged(report), judged(before)
     gone = {
         finding.fingerprint: finding
         for finding in before.findings
@@ -57,18 +57,18 @@ def compared(report: Report, before: Report) -> Report:
     return replace(report, gone=in_order(gone.values()))
 
 
-def _judged(report: Report) -> dict[str, set[Gate | None]]:
+def judged(report: Report) -> dict[str, set[Gate | None]]:
     """Backend -> the gates that judged all of its targets; None for what is not known."""
-    judged: dict[str, set[Gate | None]] = {}
+    gates_of: dict[str, set[Gate | None]] = {}
     for target in report.targets:
         gates: set[Gate | None] = {
             gate for gate in ("lock", "scan") if target.gates.get(gate) in ("passed", "failed")
         }
         if target.error is not None or "undecided" in target.gates.values():
             gates.add(None)
-        held = judged.setdefault(target.backend, gates)
-        judged[target.backend] = (held & gates) | ({None} & (held | gates))
-    return judged
+        held = gates_of.setdefault(target.backend, gates)
+        gates_of[target.backend] = (held & gates) | ({None} & (held | gates))
+    return gates_of
 
 
 def _regated(target: TargetResult, before: Report, after: Report, fail_on: FailOn) -> TargetResult:

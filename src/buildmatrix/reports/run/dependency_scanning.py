@@ -102,10 +102,12 @@ def _vulnerabilities(
 ) -> Iterator[dict[str, Json]]:
     file = path_from(top, file_and_line(finding)[0], root)
     for advisory in finding.advisories:
-        about = (advisory.identity, finding.distribution, finding.version, file)
+        about = f"{advisory.identity}/{finding.distribution}/{finding.version}/{file}"
+        # The name of a file may hold half a surrogate pair.
+        name = f"{TOOL}:{about}".encode("utf-8", "backslashreplace").decode()
         item: dict[str, Json] = {
             # The same for each run: GitLab follows a vulnerability by it.
-            "id": str(uuid.uuid5(uuid.NAMESPACE_URL, f"{TOOL}:{'/'.join(map(str, about))}")),
+            "id": str(uuid.uuid5(uuid.NAMESPACE_URL, name)),
             "name": f"{advisory.identity} in {finding.distribution}"[:255],
             "description": (advisory.description or finding.message)[:_DESCRIPTION],
             "severity": "Unknown",

@@ -2,9 +2,9 @@
 
 There is no standard. This is what two schemas allow that have nothing but the core in common:
 Jenkins' `junit-10.xsd` (jenkinsci/xunit-plugin, which refuses files by it) and Ant's `JUnit.xsd`
-(windyroad/JUnit-Schema, which Azure names). So `file` and `line` of a test case, which both refuse,
-stand in its text; output of a passed test case stands in that of its suite; and a time is asked
-for.
+(windyroad/JUnit-Schema, which Azure names). Both refuse `file` and `line` of a test case, so that
+place begins the message and the text of a failure, as compilers write it;
+output of a passed test case stands in that of its suite; and a time is asked for.
 
 Each target is a test suite. Its test cases are its gates, its distributions, and
 its findings. An open error is a failure; what is not known is an error; what is waived and what did
@@ -14,9 +14,11 @@ something of, as JUnit knows nothing between passed and failed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import PurePath
+from typing import TypeAlias
 from xml.etree import ElementTree as ET
 
 from buildmatrix.phrases import count
@@ -25,13 +27,17 @@ from buildmatrix.reports.run.model import (
     Report,
     Step,
     is_unread,
+    requirement_line,
     state_of,
     steps,
     unread,
 )
+from buildmatrix.reports.run.places import path_from
 from buildmatrix.rules.model import Finding, TargetResult, Verdict
 from buildmatrix.text import printable
 
+#: Where a finding stands: `requirements.in:3: `; empty where no line brought it.
+_Place: TypeAlias = Callable[[Finding], str]
 #: Suite of what belongs to no target.
 _RUN = "this run"
 
@@ -56,9 +62,27 @@ class _Suite:
         self.lines.append("\n  ".join(map(_plain, (f"{name}: {texts[0]}", *texts[1:]))))
 
 
-def render(report: Report, *, time: datetime | None = None) -> str:
-    """The report as one `testsuites` document; `time` is when the tests ran, as Ant asks for it."""
-    root = ET.Element("testsuites")
+def render(
+    report: Report,
+    *,
+    time: datetime | None = None,
+    root: PurePath | None = None,
+    top: PurePath | None = None,
+) -> str:
+    """The report as one `testsuites` document.
+
+    Args:
+        report: what to render.
+        time: when the tests ran, as Ant asks for it.
+        root: the folder that the paths in it start from; absolute.
+        top: the root of the repository, which paths in the document start from; absolute.
+    """
+
+    def place(finding: Finding) -> str:
+        line = requirement_line(finding)
+        return f"{path_from(top, line[0], root)}:{line[1]}: " if line is not None else ""
+
+    suites = ET.Element("testsuites")
     properties: dict[str, str | None] = {
         "subject": report.subject,
         "version": report.tool.version,
@@ -71,14 +95,14 @@ def render(report: Report, *, time: datetime | None = None) -> str:
             if verdict.is_about(target.id, target.backend)
         ]
         findings = [finding for finding in report.findings if finding.is_about(target.id)]
-        suite = _target(target, verdicts, findings)
+        suite = _target(target, verdicts, findings, place)
         more = {"backend": target.backend, "image": target.image, "digest": target.digest}
-        _append(root, target.id, suite, target.seconds, time, {**properties, **more})
-    rest = _rest(report, {target.id for target in report.targets})
+        _append(suites, target.id, suite, target.seconds, time, {**properties, **more})
+    rest = _rest(report, {target.id for target in report.targets}, place)
     if rest.cases:
-        _append(root, _RUN, rest, 0.0, time, properties)
-    ET.indent(root)
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
+        _append(suites, _RUN, rest, 0.0, time, properties)
+    ET.indent(suites)
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(suites, encoding="unicode")}\n'
 
 
 def _append(
@@ -115,7 +139,10 @@ def _append(
 
 
 def _target(
-    target: TargetResult, verdicts: Iterable[Verdict], findings: Sequence[Finding]
+    target: TargetResult,
+    verdicts: Iterable[Verdict],
+    findings: Sequence[Finding],
+    place: _Place,
 ) -> _Suite:
     suite = _Suite()
     for gate in steps([target]):
@@ -127,15 +154,15 @@ def _target(
         suite.say(name, f"{verdict.verdict}: {verdict.reason}")
     for finding in findings:
         if finding.target == target.id:
-            _finding(suite, target.id, finding)
+            _finding(suite, target.id, finding, place(finding))
     return suite
 
 
-def _rest(report: Report, targets: set[str]) -> _Suite:
+def _rest(report: Report, targets: set[str], place: _Place) -> _Suite:
     suite = _Suite()
     for finding in report.findings:
         if finding.target not in targets:
-            _finding(suite, finding.target or _RUN, finding)
+            _finding(suite, finding.target or _RUN, finding, place(finding))
     for item in unread(report):
         case = suite.case(_RUN, f"read {item.path}")
         _outcome(case, "error", "unread", f"{item.path} could not be read: {item.why}")
@@ -154,18 +181,18 @@ def _gate(suite: _Suite, target: TargetResult, gate: Step, findings: Sequence[Fi
         _outcome(case, tag, f"gate-{gate}", f"{gate} {state}: {reason}")
 
 
-def _finding(suite: _Suite, target: str, finding: Finding) -> None:
+def _finding(suite: _Suite, target: str, finding: Finding, place: str) -> None:
     parts = (finding.rule, finding.name, finding.label or finding.path)
     name = " ".join(part for part in parts if part)
     case = suite.case(target, name)
     if finding.waived is not None:
         ET.SubElement(case, "skipped", message=_plain(f"accepted: {finding.waived}"))
     elif is_unread(finding):
-        _outcome(case, "error", finding.rule, finding.message, *_details(finding))
+        _outcome(case, "error", finding.rule, place + finding.message, *_details(finding))
     elif finding.severity == "error":
-        _outcome(case, "failure", finding.rule, finding.message, *_details(finding))
+        _outcome(case, "failure", finding.rule, place + finding.message, *_details(finding))
     else:
-        suite.say(name, f"{finding.severity}: {finding.message}", *_details(finding))
+        suite.say(name, f"{finding.severity}: {place}{finding.message}", *_details(finding))
 
 
 def _details(finding: Finding) -> Iterator[str]:

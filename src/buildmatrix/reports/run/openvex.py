@@ -4,7 +4,7 @@ One statement per advisory, distribution and status. What a lock has and its ima
 `not_affected`, as it is not there; everything else is `affected`, with what to do. A waiver says
 that somebody accepted a finding, and proves nothing: it stays `affected`, and the reason is the
 action, unless the reason begins with one of OpenVEX's justifications. OpenVEX asks for a time, and
-for a statement: a report without vulnerabilities has none.
+for a statement: about a report without vulnerabilities there is no document.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from urllib.parse import quote
 
+from buildmatrix.errors import NoDocumentError
 from buildmatrix.reports.json_form import TOOL, Json, dumps
 from buildmatrix.reports.run import bill
 from buildmatrix.reports.run.model import Report
@@ -35,10 +36,18 @@ _NAMESPACE = uuid.UUID("f1c7a1f6-33a9-5a4f-9d68-6b6d1b9f4a11")
 
 
 def render(report: Report, *, time: datetime | None = None) -> str:
-    """The report as one document; `time` is when it was issued."""
+    """The report as one document; `time` is when it was issued.
+
+    Raises `NoDocumentError` where there is nothing to state.
+    """
     statements: list[Json] = [
         form for one in bill.vulnerabilities(report) for form in _statements(report, one)
     ]
+    if not statements:
+        raise NoDocumentError(
+            "OpenVEX has no document without a statement, and this report has no known "
+            "vulnerability to make one about"
+        )
     content = hashlib.sha256(dumps(statements).encode("utf-8", "backslashreplace")).hexdigest()
     when = (time or datetime.fromtimestamp(0, UTC)).astimezone(UTC)
     return dumps(

@@ -11,8 +11,9 @@ from pathlib import Path
 from buildmatrix.errors import UsageError
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.reports import json_form
+from buildmatrix.reports.run.acceptance import judged
 from buildmatrix.reports.run.model import Difference, Report, TargetDifference, assemble
-from buildmatrix.rules.model import Finding
+from buildmatrix.rules.model import Finding, in_order
 from buildmatrix.rules.registry import rule_of
 
 _CODE = re.compile(r"BM\d{3}", re.ASCII)
@@ -87,7 +88,7 @@ def merge(reports: Sequence[Report]) -> Report:
         inventories=[Inventory(unread=r.unread, stats=r.stats) for r in reports],
     )
     tool = replace(merged.tool, version=_joined(report.tool.version for report in reports))
-    return replace(merged, tool=tool, diff=_merged(reports))
+    return replace(merged, tool=tool, diff=_merged(reports), gone=_gone(reports, merged))
 
 
 def _with_backends(report: Report, ids: Collection[str]) -> Report:
@@ -97,15 +98,17 @@ def _with_backends(report: Report, ids: Collection[str]) -> Report:
         for target in report.targets
         if target.id in ids
     }
+
+    def named(finding: Finding) -> Finding:
+        return replace(finding, target=names.get(finding.target, finding.target))
+
     return replace(
         report,
         targets=tuple(
             replace(result, id=names.get(result.id, result.id)) for result in report.targets
         ),
-        findings=tuple(
-            replace(finding, target=names.get(finding.target, finding.target))
-            for finding in report.findings
-        ),
+        findings=tuple(map(named, report.findings)),
+        gone=None if report.gone is None else tuple(map(named, report.gone)),
         distributions=tuple(
             replace(verdict, targets=tuple(names.get(id, id) for id in verdict.targets))
             for verdict in report.distributions
@@ -115,6 +118,26 @@ def _with_backends(report: Report, ids: Collection[str]) -> Report:
 
 def _joined(texts: Iterable[str]) -> str:
     return ", ".join(dict.fromkeys(texts))
+
+
+def _gone(reports: Sequence[Report], merged: Report) -> tuple[Finding, ...] | None:
+    """What is gone by one report and is in none of them; None where none was compared.
+
+    Where another report did not get as far with that backend, it may still be there.
+    """
+    if all(report.gone is None for report in reports):
+        return None
+    present = {finding.fingerprint for finding in merged.findings}
+    now = judged(merged)
+    gone: dict[str, Finding] = {}
+    for report in reports:
+        then = judged(report)
+        for finding in report.gone or ():
+            gates = now.get(finding.backend, {None})
+            is_judged = None not in gates and gates >= then.get(finding.backend, set())
+            if is_judged and finding.fingerprint not in present:
+                gone.setdefault(finding.fingerprint, finding)
+    return in_order(gone.values())
 
 
 def _merged(reports: Sequence[Report]) -> Difference | None:

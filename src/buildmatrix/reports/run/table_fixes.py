@@ -20,7 +20,11 @@ def fixes(report: Report, width: int, paint: Painter) -> Iterator[list[str]]:
         if report.is_audit and any(
             f.fix and f.fix.changes and f.waived is None for f in report.findings
         ):
-            yield [paint("`--fix --dry-run` tries the fixes, and shows what it would write", "dim")]
+            yield [
+                paint(
+                    "`audit --fix --dry-run` tries the fixes, and shows what it would write", "dim"
+                )
+            ]
         return
     if tried.patch:
         yield [paint(_title(tried), "bold"), *_saved(tried, paint)]

@@ -12,6 +12,8 @@
   const show = () => {
     const kinds = new Set(boxes.filter((box) => box.checked).map((box) => box.value));
     const value = Object.fromEntries(fields.map((field) => [field.name, field.value]));
+    // Entries have the places of their targets in the list, which are shorter than names.
+    const target = form.elements.target?.selectedIndex > 0 && String(form.elements.target.selectedIndex - 1);
     const words = value.q.toLowerCase().split(/\s+/).filter(Boolean);
     let shown = 0, findings = 0, all = 0;
     for (const article of articles) {
@@ -19,7 +21,7 @@
       const fits = kinds.has(article.className)
         && (!value.rule || data.rule === value.rule)
         && (!value.vendor || data.vendor === value.vendor)
-        && (!value.target || data.targets.split(" ").includes(value.target))
+        && (!target || data.targets.split(" ").includes(target))
         && words.every((word) => textOf(article).includes(word));
       article.hidden = !fits;
       all += Number(data.findings);
@@ -42,7 +44,11 @@
   };
   const read = () => {
     const state = new URLSearchParams(location.hash.includes("=") ? location.hash.slice(1) : "");
-    for (const field of fields) field.value = state.get(field.name) ?? "";
+    for (const field of fields) {
+      field.value = state.get(field.name) ?? "";
+      // What a link names may be in this report no more.
+      if (field.selectedIndex === -1) field.selectedIndex = 0;
+    }
     const checked = state.has("severity") ? state.get("severity").split(",") : null;
     for (const box of boxes) box.checked = checked === null || checked.includes(box.value);
   };
