@@ -829,11 +829,40 @@ def test_a_lock_that_is_stale_fails_where_locks_are_fixed(matrix: Matrix) -> Non
     assert "run `buildmatrix lock`" in targets[matrix.ids[0]]["error"]
 
 
+class Door:
+    """What a step of a build waits for: a port on loopback on which somebody listens at last."""
+
+    def __init__(self) -> None:
+        self._socket = socket.socket()
+        self._socket.bind(("127.0.0.1", 0))
+        knock = f"import socket; socket.create_connection({self._socket.getsockname()!r})"
+        #: A command that waits, and prints while it does. Half a minute is long enough for another
+        #: target on a machine that is busy; without the host's network it takes all of that.
+        self.wait = (
+            f'for i in $(seq 30); do echo $i; python3 -c "{knock}" 2>/dev/null && break;'
+            " sleep 1; done"
+        )
+
+    def open(self) -> None:
+        self._socket.listen()
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@pytest.fixture
+def door() -> Iterator[Door]:
+    with contextlib.closing(Door()) as door:
+        yield door
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["SIGINT", "SIGKILL"])
-def test_a_run_that_was_stopped_goes_on_where_it_was(matrix: Matrix, number: int) -> None:
+def test_a_run_that_was_stopped_goes_on_where_it_was(
+    matrix: Matrix, door: Door, number: int
+) -> None:
     one, two = matrix.ids
-    # Long enough for the other target to end first on a machine that is busy.
-    step = f"RUN echo {uuid.uuid4()}; for i in $(seq 30); do echo $i; sleep 1; done"
+    # The second target does not end before the first, however busy the machine is.
+    step = f"RUN echo {uuid.uuid4()}; {door.wait}"
     (matrix.folder / "slow.Dockerfile.j2").write_text(
         '{% extends "cpu.Dockerfile.j2" %}\n{% block build_tools %}\n' + step + "\n{% endblock %}\n"
     )
@@ -854,6 +883,7 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(matrix: Matrix, number: int
         assert states[two]["gates"]["build"] == "not-run"
         assert states[two]["error"] == "stopped before it was done"
     assert until(lambda: not bakes_of(matrix.folder))
+    door.open()
     code, lines, targets = matrix.run()
     assert code == 0, lines
     assert (targets[one]["cached"], targets[two]["cached"]) == (True, False)
