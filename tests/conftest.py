@@ -1,0 +1,64 @@
+"""How tests share a machine: in several processes, a file to each (`-n 2 --dist loadfile`).
+
+The tests of a file stay in one process, so what they share is made once. Files that change the
+same thing outside of them stay together. A test that needs the machine for itself is marked
+`alone`: no other test runs beside it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+#: File → what it changes outside of it, where another file changes that too.
+TOGETHER = {
+    f"tests/integration/{name}.py": "the tags of the example matrix"
+    for name in ("test_example_matrix", "test_oci_contents_real", "test_oci_engine_real")
+}
+
+
+class ByFile(LoadScopeScheduling):
+    """Gives a process what stays together, in the order of collection.
+
+    `--dist loadgroup` does not see its groups with pytest 9.2, and begins with what has most tests.
+    """
+
+    def __init__(self, config: pytest.Config, log: object) -> None:
+        config.option.loadscopereorder = False
+        super().__init__(config, log)
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return TOGETHER.get(file, file)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByFile | None:
+    return ByFile(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+def alone(item: pytest.Item) -> bool:
+    return item.get_closest_marker("alone") is not None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Those that run alone come last: then nobody waits long for another one's end."""
+    items.sort(key=alone)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Run a test beside those of other processes, or when none of them runs one."""
+    if not hasattr(item.config, "workerinput"):
+        return (yield)
+    folder = Path(item.config.getoption("basetemp")).parent
+    with (folder / "gate").open("a") as gate, (folder / "room").open("a") as room:
+        # Who waits for an empty room holds the gate: nobody else enters.
+        fcntl.flock(gate, fcntl.LOCK_EX)
+        fcntl.flock(room, fcntl.LOCK_EX if alone(item) else fcntl.LOCK_SH)
+        fcntl.flock(gate, fcntl.LOCK_UN)
+        return (yield)
