@@ -10,11 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import Buildmatrix
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.usefixtures("engine")]
 
-TARGET = "cpu-py311-default"
+TARGET, ENGINE = "cpu-py311-default", ("--engine", "oci")
 SPEC = """\
 [project]
 name = "rungs"
@@ -31,22 +30,46 @@ level = "batch"
 command = ["python", "-c", '''COMMAND''']
 timeout = "60s"
 """
+#: The command line, where the rungs below `batch` and `memory` measure less and less often: whether
+#: they measure is not what is tested here.
+SHORT = """
+from buildmatrix.cli import main
+from buildmatrix.commands.preflight import compute, memory
+compute.TIMED_S, memory.MOST = 0.1, 128 << 20
+main()
+"""
 RESULT = """import numpy; print('BUILDMATRIX_RESULT {"norm": %r}' % float(numpy.ones(4).sum()))"""
 
 
-def test_commands_and_cold_starts_are_timed_compared_and_end_by_ctrl_c(
-    tmp_path: Path, buildmatrix: Buildmatrix
-) -> None:
-    spec = tmp_path / "buildmatrix.toml"
-    spec.write_text(SPEC.replace("COMMAND", RESULT))
-    (tmp_path / "requirements.txt").write_text("numpy\n")
-    engine = ("--engine", "oci")
-    run = buildmatrix(tmp_path, "build", *engine, "--no-vulnerabilities")
-    assert run.code == 0, run.err
-    accept = ("--repeat", "3", "--accept", "base.json", "--format", "json")
-    run = buildmatrix(tmp_path, "preflight", TARGET, *engine, *accept)
-    assert run.code == 0, run.out + run.err
-    (target,) = json.loads(run.out)["targets"]
+@pytest.fixture(scope="module")
+def project(engine: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a specification whose one image is built."""
+    folder = tmp_path_factory.mktemp("rungs")
+    (folder / "requirements.txt").write_text("numpy\n")
+    smoke(folder, RESULT)
+    build = [sys.executable, "-m", "buildmatrix", "build", *ENGINE, "--no-vulnerabilities"]
+    subprocess.run(build, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    return folder
+
+
+def smoke(project: Path, program: str) -> None:
+    """Make this the program of the smoke command, which is in no image."""
+    (project / "buildmatrix.toml").write_text(SPEC.replace("COMMAND", program))
+
+
+def preflight(*arguments: str) -> list[str]:
+    return [sys.executable, "-c", SHORT, "preflight", TARGET, *ENGINE, *arguments]
+
+
+def test_commands_and_cold_starts_are_timed_and_compared(project: Path) -> None:
+    def climb(*arguments: str) -> subprocess.CompletedProcess[str]:
+        line = preflight(*arguments, "--format", "json")
+        return subprocess.run(line, cwd=project, capture_output=True, text=True)
+
+    smoke(project, RESULT)
+    run = climb("--repeat", "3", "--accept", "base.json")
+    assert run.returncode == 0, run.stdout + run.stderr
+    (target,) = json.loads(run.stdout)["targets"]
     rungs = {rung["rung"]: rung for rung in target["rungs"]}
     assert rungs["collective"]["state"] == "not-run"
     cold, warm = rungs["batch"]["checks"]
@@ -57,17 +80,19 @@ def test_commands_and_cold_starts_are_timed_compared_and_end_by_ctrl_c(
     assert start["values"]["container_s"] > 0 and start["values"]["p50_s"] > 0
 
     # Another result than that of the reference fails.
-    spec.write_text(SPEC.replace("COMMAND", RESULT.replace("ones(4)", "ones(5)")))
-    compare = ("--level", "batch", "--reference", "base.json", "--format", "json")
-    run = buildmatrix(tmp_path, "preflight", TARGET, *engine, *compare)
-    assert run.code == 1
-    assert "norm is 5, not 4" in run.out
+    smoke(project, RESULT.replace("ones(4)", "ones(5)"))
+    run = climb("--level", "batch", "--reference", "base.json")
+    assert run.returncode == 1
+    assert "norm is 5, not 4" in run.stdout
 
-    spec.write_text(SPEC.replace("COMMAND", "import time; time.sleep(1000)"))
-    line = [sys.executable, "-m", "buildmatrix", "preflight", TARGET, *engine, "--level", "batch"]
+
+@pytest.mark.alone
+def test_ctrl_c_ends_a_command_at_once(project: Path) -> None:
+    smoke(project, "import time; time.sleep(1000)")
     with subprocess.Popen(
-        line, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
-    ) as process:
+        preflight("--level", "batch"),
+        cwd=project, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
+    ) as process:  # fmt: skip
         assert process.stderr is not None
         assert any("rung batch" in text for text in process.stderr)
         time.sleep(1)
