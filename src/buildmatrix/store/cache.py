@@ -11,6 +11,9 @@ is removed; so is whatever is no file. No link is followed: a cache may have bee
 No locks. An entry is written beside its place and renamed into it. Of two runs that write the same
 entry the last one wins, and both are right. A cache that cannot be read or written never fails a
 run: that is said once.
+
+Behind the folder there may be a place that many machines share (`store.shared`). What the folder
+lacks is looked for there, and what is kept is kept in both.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ import stat
 import struct
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -33,6 +36,7 @@ import msgspec
 import buildmatrix
 from buildmatrix.errors import UsageError
 from buildmatrix.inventory.writing import atomically
+from buildmatrix.store.shared import SharedEntries
 from buildmatrix.trees.base import reason
 
 T_co = TypeVar("T_co", covariant=True)
@@ -45,6 +49,8 @@ ABANDONED = 3600.0
 _USED = 3600.0
 _DIGEST = hashlib.sha256().digest_size
 _TIME = struct.Struct(">d")
+#: Where the content of an entry begins.
+_START = _DIGEST + _TIME.size
 
 
 class Decoder(Protocol[T_co]):
@@ -98,13 +104,19 @@ def code(*packages: str) -> str:
 
 
 class Cache:
-    """A folder with stores of several kinds; None for a folder keeps nothing.
+    """A folder with stores of several kinds; None for a folder keeps nothing in one.
 
-    `note` is called once, when it cannot be used.
+    `note` is called once, when it cannot be used. `shared` is behind it.
     """
 
-    def __init__(self, folder: Path | None, note: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        folder: Path | None,
+        note: Callable[[str], None] = lambda _: None,
+        shared: SharedEntries | None = None,
+    ) -> None:
         self.folder = folder
+        self.shared = shared
         self._note: Callable[[str], None] | None = note
 
     def store(
@@ -123,7 +135,7 @@ class Cache:
         if folder is not None and folder.is_symlink():
             self.cannot(folder, "be used", "it is a link")
             folder = None
-        return Store(self, folder, f"{kind}\0{version}", limit, age, by_use)
+        return Store(self, folder, kind, version, limit, age, by_use)
 
     def cannot(self, place: Path, action: str, why: str) -> None:
         """Report, the first time, that the cache fails, and what `action` failed."""
@@ -139,11 +151,20 @@ class Store:
     """The entries of one kind; for all threads at once. See `Cache.store`."""
 
     def __init__(
-        self, cache: Cache, folder: Path | None, version: str, limit: int, age: float, by_use: bool
+        self,
+        cache: Cache,
+        folder: Path | None,
+        kind: str,
+        version: str,
+        limit: int,
+        age: float,
+        by_use: bool,
     ) -> None:
         self._cache = cache
+        self._shared = cache.shared
         self._folder = folder
-        self._version = version
+        self._kind = kind
+        self._version = f"{kind}\0{version}"
         self._limit = limit
         self._largest = min(limit, LARGEST)
         self._age = age
@@ -155,14 +176,21 @@ class Store:
     @property
     def keeps(self) -> bool:
         """Whether anything is kept at all."""
-        return self._folder is not None
+        return self._folder is not None or self._shared is not None
 
     def path(self, key: str) -> Path | None:
-        """The file of an entry, whether it is there or not; None where nothing is kept."""
-        if self._folder is None:
-            return None
-        name = hashlib.sha256(os.fsencode(f"{self._version}\0{key}")).hexdigest()
-        return self._folder / name
+        """The file of an entry, whether it is there or not; None where there is no folder."""
+        return None if self._folder is None else self._folder / self._name(key)
+
+    def _name(self, key: str) -> str:
+        return hashlib.sha256(os.fsencode(f"{self._version}\0{key}")).hexdigest()
+
+    def has(self, key: str) -> bool:
+        """Whether something is kept under `key`, as far as one can tell without its bytes."""
+        path = self.path(key)
+        if path is not None and path.is_file():
+            return True
+        return self._shared is not None and self._shared.has(self._kind, self._name(key))
 
     def get(self, key: str, within: float | None = None) -> bytes | None:
         """What was kept under `key`; None for nothing.
@@ -174,38 +202,54 @@ class Store:
 
     def _entry(self, key: str, within: float | None) -> memoryview | None:
         """See `get`; no copy of what was read."""
+        name = self._name(key)
         path = self.path(key)
-        if path is None:
+        entry = None if path is None else self._in_folder(path)
+        if entry is not None:
+            if not _is_whole(entry, name):
+                self.remove(key)
+            elif _is_within(entry, within):
+                return entry[_START:]
+        if self._shared is None:
             return None
+        entry = memoryview(self._shared.read(self._kind, name, self._largest) or b"")
+        if not (_is_whole(entry, name) and _is_within(entry, within)):
+            return None
+        if path is not None:
+            self._write(path, (entry,))
+        return entry[_START:]
+
+    def _in_folder(self, path: Path) -> memoryview | None:
+        """The bytes of an entry's file, whatever they are; None where there is none."""
         try:
-            data = memoryview(self._read(path))
+            return memoryview(self._read(path))
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             self._cache.cannot(path, "be read", reason(error))
             return None
-        start = _DIGEST + _TIME.size
-        if len(data) < start or data[:_DIGEST] != _checksum(path, data[_DIGEST:]):
-            self.remove(key)
-            return None
-        (written,) = _TIME.unpack_from(data, _DIGEST)
-        if within is not None and not 0 <= time.time() - written < within:
-            return None
-        return data[start:]
 
     def put(self, key: str, data: bytes) -> None:
         """Keep `data`, unless there is too much of it."""
-        path = self.path(key)
-        size = len(data) + _DIGEST + _TIME.size
-        if path is None or size > self._largest:
+        name, path = self._name(key), self.path(key)
+        if not self.keeps or len(data) + _START > self._largest:
             return
         written = _TIME.pack(time.time())
+        # One after the other: facts of a layer have 20 MB, and would be copied.
+        parts = (_checksum(name, written, data), written, data)
+        if path is not None:
+            self._write(path, parts)
+        if self._shared is not None:
+            self._shared.write(self._kind, name, parts)
+
+    def _write(self, path: Path, parts: Sequence[bytes | memoryview]) -> None:
+        """Put an entry into the folder."""
+        size = sum(map(len, parts))
         try:
             # What a private index or an image holds is for this user alone.
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with atomically(path, is_private=True) as file:
-                # One after the other: facts of a layer have 20 MB, and would be copied.
-                for part in (_checksum(path, written, data), written, data):
+                for part in parts:
                     file.write(part)
             with self._lock:
                 is_due = self._room <= size
@@ -302,8 +346,19 @@ def _files(folder: Path) -> list[os.DirEntry[str]]:
     return files
 
 
-def _checksum(path: Path, *parts: bytes | memoryview) -> bytes:
-    hasher = hashlib.sha256(path.name.encode())
+def _is_whole(entry: memoryview, name: str) -> bool:
+    """Whether these are the bytes of the entry `name`, all of them and as they were written."""
+    return len(entry) >= _START and entry[:_DIGEST] == _checksum(name, entry[_DIGEST:])
+
+
+def _is_within(entry: memoryview, within: float | None) -> bool:
+    """Whether an entry was written in the last `within` seconds."""
+    (written,) = _TIME.unpack_from(entry, _DIGEST)
+    return within is None or 0 <= time.time() - written < within
+
+
+def _checksum(name: str, *parts: bytes | memoryview) -> bytes:
+    hasher = hashlib.sha256(name.encode())
     for part in parts:
         hasher.update(part)
     return hasher.digest()

@@ -1,0 +1,271 @@
+"""A place for entries that many machines share: a folder, S3, GCS, Azure, what fsspec opens.
+
+An entry lies at `<place>/<kind>/<name>`, with the same bytes as in a cache on disk
+(`store.cache`), which is also where they are checked: what was cut off, damaged or swapped is as if
+it were not there. Nothing is ever removed here: the place has rules of its own for what is old.
+
+A place that is full, read-only, slow or gone fails no run. Each request ends within a time, and a
+place that fails several times in a row is left alone for a while.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+from urllib.parse import urlsplit
+
+from buildmatrix.errors import ComponentError, UsageError
+from buildmatrix.inventory.writing import atomically
+from buildmatrix.text import printable, shown
+from buildmatrix.trees.base import reason
+
+Answer = TypeVar("Answer")
+Bytes = bytes | memoryview
+#: What is done there; each fails by itself, as where only reading is allowed.
+Action = Literal["be read", "be written"]
+
+#: Seconds that one request may take, its repetitions included, and for each MB of an entry.
+PATIENCE = 30.0
+PATIENCE_PER_MB = 0.5
+#: Failures in a row after which a place is left alone, and for how many seconds.
+FAILURES = 3
+REST = 30.0
+#: Characters that are shown of what a place says itself.
+_LONGEST = 300
+#: What drivers are given, so that they give up before `PATIENCE` is at its end.
+_OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    "s3": {
+        "config_kwargs": {
+            "connect_timeout": 5,
+            "read_timeout": 20,
+            "retries": {"max_attempts": 2, "mode": "standard"},
+        }
+    }
+}
+
+
+class Place(ABC):
+    """Where entries lie. Every method raises what its driver raises."""
+
+    @abstractmethod
+    def read(self, kind: str, name: str, most: int) -> bytes | None:
+        """The bytes of an entry, at most `most` and one more; None where there is none."""
+
+    @abstractmethod
+    def has(self, kind: str, name: str) -> bool:
+        """Whether there is an entry, whatever its bytes are."""
+
+    @abstractmethod
+    def write(self, kind: str, name: str, parts: Sequence[Bytes]) -> None:
+        """Put an entry there: under its name lie all of its bytes, or those of before."""
+
+
+class FolderPlace(Place):
+    """A folder, of this machine or of a network file system."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def read(self, kind: str, name: str, most: int) -> bytes | None:
+        """See `Place.read`."""
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            descriptor = os.open(self._folder / kind / name, flags)
+        except FileNotFoundError:
+            return None
+        with os.fdopen(descriptor, "rb") as file:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                return b""
+            return file.read(min(status.st_size, most + 1))
+
+    def has(self, kind: str, name: str) -> bool:
+        """See `Place.has`."""
+        try:
+            return (self._folder / kind / name).stat().st_size > 0
+        except FileNotFoundError:
+            return False
+
+    def write(self, kind: str, name: str, parts: Sequence[Bytes]) -> None:
+        """See `Place.write`: written beside its place and renamed into it."""
+        path = self._folder / kind / name
+        if path.parent.is_symlink():
+            raise OSError(f"{path.parent} is a link")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomically(path) as file:
+            for part in parts:
+                file.write(part)
+
+
+class FsspecPlace(Place):
+    """What fsspec has a driver for. Object stores put an object there as a whole or not at all."""
+
+    def __init__(self, files: Any, root: str) -> None:
+        self._files = files
+        self._root = root.rstrip("/")
+
+    def read(self, kind: str, name: str, most: int) -> bytes | None:
+        """See `Place.read`."""
+        return self._part(kind, name, most + 1)
+
+    def has(self, kind: str, name: str) -> bool:
+        """See `Place.has`: one request, where drivers make two to tell a folder from nothing."""
+        return bool(self._part(kind, name, 1))
+
+    def write(self, kind: str, name: str, parts: Sequence[Bytes]) -> None:
+        """See `Place.write`."""
+        self._files.pipe_file(f"{self._root}/{kind}/{name}", b"".join(parts))
+
+    def _part(self, kind: str, name: str, end: int) -> bytes | None:
+        try:
+            return bytes(self._files.cat_file(f"{self._root}/{kind}/{name}", start=0, end=end))
+        except FileNotFoundError:
+            return None
+
+
+def open_place(url: str) -> Place:
+    """The place at `url`, as fsspec spells it, or a path.
+
+    Raises `UsageError` for what is no address or has a secret in it, and `ComponentError` where a
+    package is missing. Nothing is asked for yet.
+    """
+    if "://" not in url and "::" not in url:
+        return FolderPlace(Path(url).absolute())
+    label = printable(shown(url))
+    parts = urlsplit(url)
+    if parts.password or (parts.username and parts.scheme not in ("abfs", "abfss", "ssh", "sftp")):
+        raise UsageError(
+            f"the store {label} has credentials in its address, where everybody sees them; leave "
+            "them to the environment or the files that its driver reads"
+        )
+    if parts.scheme == "file":
+        return FolderPlace(Path(parts.path))
+    try:
+        import fsspec
+    except ImportError:
+        raise ComponentError(
+            f"the store {label} needs the package fsspec: pip install 'buildmatrix[fleet]'"
+        ) from None
+    protocol = parts.scheme.rpartition("::")[2]
+    try:
+        files, root = fsspec.core.url_to_fs(
+            url, use_listings_cache=False, **_OPTIONS.get(protocol, {})
+        )
+    except ImportError as error:
+        raise ComponentError(
+            f"the store {label} needs a driver: {printable(str(error))[:_LONGEST]} "
+            "(it has to be installed where the workers run, too)"
+        ) from None
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"{label} is no store: {printable(str(error))[:_LONGEST]}") from None
+    return FsspecPlace(files, root)
+
+
+class SharedEntries:
+    """The entries of a place, for all threads at once; nothing in here raises.
+
+    `note` is called once for each action that fails, with a sentence.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        label: str,
+        note: Callable[[str], None] = lambda _: None,
+        *,
+        patience: float = PATIENCE,
+        rest: float = REST,
+    ) -> None:
+        self._place = place
+        self._label = printable(shown(label))
+        self._note = note
+        self._patience = patience
+        self._rest = rest
+        self._lock = threading.Lock()
+        self._said: set[Action] = set()
+        self._failures: dict[Action, int] = {}
+        #: When each action may be tried again.
+        self._rests_until: dict[Action, float] = {}
+
+    def read(self, kind: str, name: str, most: int) -> bytes | None:
+        """The bytes of an entry; None where there is none, where it has more, or on failure."""
+        data = self._tried("be read", lambda: self._place.read(kind, name, most), most=most)
+        return data if data is None or len(data) <= most else None
+
+    def has(self, kind: str, name: str) -> bool:
+        """Whether there is an entry, as far as one can tell without its bytes."""
+        return bool(self._tried("be read", lambda: self._place.has(kind, name)))
+
+    def write(self, kind: str, name: str, parts: Sequence[Bytes]) -> None:
+        """Keep an entry, if possible."""
+        size = sum(map(len, parts))
+        self._tried("be written", lambda: self._place.write(kind, name, parts), most=size)
+
+    def _tried(self, action: Action, work: Callable[[], Answer], most: int = 0) -> Answer | None:
+        if time.monotonic() < self._rests_until.get(action, 0.0):
+            return None
+        patience = self._patience + PATIENCE_PER_MB * min(most, 256 << 20) / 1e6
+        answer = _within(patience, work)
+        if isinstance(answer, _Failure):
+            self._failed(action, answer)
+            return None
+        self._failures[action] = 0
+        return answer
+
+    def _failed(self, action: Action, failure: _Failure) -> None:
+        with self._lock:
+            count = self._failures[action] = self._failures.get(action, 0) + 1
+            if failure.is_slow or count >= FAILURES:
+                self._rests_until[action] = time.monotonic() + self._rest
+            is_new = action not in self._said
+            self._said.add(action)
+        if is_new:
+            self._note(
+                f"the store {self._label} cannot {action}: {failure.why}; what it lacks is read "
+                "again by each worker"
+            )
+
+
+class _Failure:
+    """Why a request came to nothing."""
+
+    def __init__(self, why: str, *, is_slow: bool = False) -> None:
+        self.why = why
+        self.is_slow = is_slow
+
+
+def _within(seconds: float, work: Callable[[], Answer]) -> Answer | _Failure:
+    """What `work` returns, or why it fails.
+
+    In a thread that nobody waits for at the end: a network file system that is gone holds whoever
+    asks it, and no signal wakes it.
+    """
+    answers: list[Answer | _Failure] = []
+
+    def run() -> None:
+        try:
+            answers.append(work())
+        except Exception as error:
+            answers.append(_Failure(_why(error)))
+
+    thread = threading.Thread(target=run, name="store", daemon=True)
+    with suppress(RuntimeError):  # no thread can be started
+        thread.start()
+        thread.join(seconds)
+    if answers:
+        return answers[0]
+    return _Failure(f"it does not answer within {seconds:.0f} s", is_slow=True)
+
+
+def _why(error: Exception) -> str:
+    """One line of what a driver says."""
+    text = reason(error) if isinstance(error, OSError) and error.strerror else str(error)
+    text = printable(shown(" ".join(text.split()))).rstrip(".") or type(error).__name__
+    return text[:_LONGEST]

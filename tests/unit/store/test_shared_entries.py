@@ -1,0 +1,192 @@
+"""A store that many machines share: what it keeps, what it refuses, and what it survives."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from buildmatrix.errors import ComponentError, UsageError
+from buildmatrix.store.cache import DAY, Cache, Store
+from buildmatrix.store.shared import FolderPlace, Place, SharedEntries, open_place
+
+DATA = b"what was learned" * 100
+
+
+def store_of(folder: Path | None, place: Place, notes: list[str] | None = None) -> Store:
+    noted = [] if notes is None else notes
+    shared = SharedEntries(place, "s3://bucket/place", noted.append, patience=0.3, rest=60.0)
+    cache = Cache(folder, noted.append, shared)
+    return cache.store("layers", "1", limit=1 << 20, age=DAY, by_use=True)
+
+
+class FaultyPlace(Place):
+    """A place in memory that fails when it is told to."""
+
+    def __init__(self) -> None:
+        self.entries: dict[tuple[str, str], bytes] = {}
+        self.error: Exception | None = None
+        self.hangs = threading.Event()
+        self.asked = 0
+
+    def _fail(self) -> None:
+        self.asked += 1
+        if self.hangs.is_set():
+            threading.Event().wait(5)
+        if self.error is not None:
+            raise self.error
+
+    def read(self, kind: str, name: str, most: int) -> bytes | None:
+        self._fail()
+        return self.entries.get((kind, name), None)
+
+    def has(self, kind: str, name: str) -> bool:
+        self._fail()
+        return (kind, name) in self.entries
+
+    def write(self, kind: str, name: str, parts: Sequence[bytes | memoryview]) -> None:
+        self._fail()
+        self.entries[kind, name] = b"".join(parts)
+
+
+def test_what_one_machine_keeps_another_one_has(tmp_path: Path) -> None:
+    place = FolderPlace(tmp_path / "shared")
+    store_of(tmp_path / "one", place).put("key", DATA)
+    other = store_of(tmp_path / "two", place)
+    assert other.has("key") and not other.has("other")
+    assert other.get("key") == DATA
+    # From now on it has it itself.
+    for file in (tmp_path / "shared").rglob("*"):
+        if file.is_file():
+            file.unlink()
+    assert other.get("key") == DATA
+    assert store_of(None, place).get("key") is None
+
+
+def test_without_a_folder_the_shared_place_serves_alone(tmp_path: Path) -> None:
+    place = FolderPlace(tmp_path)
+    store = store_of(None, place)
+    assert store.keeps
+    store.save("key", "text")
+    assert store_of(None, place).has("key")
+    assert [file.name for file in (tmp_path / "layers").iterdir()] == [
+        file.name for file in (tmp_path / "layers").iterdir() if not file.name.startswith(".")
+    ]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: data[:-1],
+        lambda data: data[:20],
+        lambda data: b"",
+        lambda data: data[:60] + bytes([data[60] ^ 1]) + data[61:],
+        lambda data: data + b"more",
+    ],
+)
+def test_what_was_cut_off_or_changed_is_not_taken(damage: object, tmp_path: Path) -> None:
+    place = FolderPlace(tmp_path)
+    store_of(None, place).put("key", DATA)
+    (file,) = (tmp_path / "layers").iterdir()
+    file.write_bytes(damage(file.read_bytes()))  # type: ignore[operator]
+    notes: list[str] = []
+    store = store_of(tmp_path / "own", place, notes)
+    assert store.get("key") is None
+    assert not (tmp_path / "own").exists() and notes == []
+    store.put("key", DATA)  # and is mended by who knows better
+    assert store_of(None, place).get("key") == DATA
+
+
+def test_an_entry_under_another_name_is_not_taken(tmp_path: Path) -> None:
+    place = FolderPlace(tmp_path)
+    store = store_of(None, place)
+    store.put("one", DATA)
+    (first,) = (tmp_path / "layers").iterdir()
+    store.put("two", b"other")
+    (second,) = (file for file in (tmp_path / "layers").iterdir() if file != first)
+    second.write_bytes(first.read_bytes())
+    assert (store.get("one"), store.get("two")) == (DATA, None)
+
+
+def test_no_link_and_no_pipe_is_read(tmp_path: Path) -> None:
+    place = FolderPlace(tmp_path)
+    store = store_of(None, place)
+    store.put("one", DATA)
+    (file,) = (tmp_path / "layers").iterdir()
+    moved = file.rename(tmp_path / "elsewhere")
+    file.symlink_to(moved)
+    assert store.get("one") is None
+    file.unlink()
+    os.mkfifo(file)
+    assert store.get("one") is None
+
+
+def test_a_place_that_fails_is_said_once_and_then_left_alone(tmp_path: Path) -> None:
+    place, notes = FaultyPlace(), list[str]()
+    store = store_of(tmp_path, place, notes)
+    place.error = OSError(28, os.strerror(28))
+    for number in range(9):
+        store.put(f"key {number}", DATA)
+        assert store.get(f"key {number}") == DATA  # The own folder has it.
+    assert place.asked == 3
+    assert notes == [
+        "the store s3://bucket/place cannot be written: no space left on device; what it lacks is "
+        "read again by each worker"
+    ]
+    # What cannot be written may be read.
+    place.error = None
+    assert not store.has("no such key")
+    assert place.asked == 4
+
+
+def test_a_place_that_does_not_answer_holds_nobody(tmp_path: Path) -> None:
+    place, notes = FaultyPlace(), list[str]()
+    store = store_of(None, place, notes)
+    place.hangs.set()
+    assert store.get("key") is None
+    assert store.get("key") is None and not store.has("key")
+    assert place.asked == 1
+    assert len(notes) == 1 and "does not answer within" in notes[0]
+
+
+def test_what_a_driver_says_shows_no_secret(tmp_path: Path) -> None:
+    place, notes = FaultyPlace(), list[str]()
+    place.error = PermissionError("https://key:geheim@host/x?X-Amz-Signature=abc denied\nnext")
+    store_of(tmp_path, place, notes).put("key", DATA)
+    assert "geheim" not in notes[0] and "abc" not in notes[0] and "\n" not in notes[0]
+
+
+def test_a_folder_is_opened_without_any_driver(tmp_path: Path) -> None:
+    assert isinstance(open_place(str(tmp_path)), FolderPlace)
+    assert isinstance(open_place(f"file://{tmp_path}"), FolderPlace)
+
+
+@pytest.mark.parametrize("url", ["s3://key:geheim@bucket/x", "https://name:geheim@host/x"])
+def test_credentials_in_an_address_are_refused_and_not_shown(url: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        open_place(url)
+    assert "geheim" not in caught.value.message
+
+
+def test_what_no_driver_knows_is_refused() -> None:
+    with pytest.raises(UsageError, match="is no store"):
+        open_place("nonsense://bucket/x")
+
+
+def test_a_missing_driver_names_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "gcsfs", None)
+    with pytest.raises(ComponentError, match="gcsfs"):
+        open_place("gs://bucket/x")
+    monkeypatch.setitem(__import__("sys").modules, "fsspec", None)
+    with pytest.raises(ComponentError, match=r"pip install 'buildmatrix\[fleet\]'"):
+        open_place("s3://bucket/x")
+
+
+def test_what_is_too_large_is_neither_kept_nor_taken(tmp_path: Path) -> None:
+    place = FaultyPlace()
+    store = store_of(None, place)
+    store.put("large", bytes(2 << 20))
+    assert place.entries == {}
