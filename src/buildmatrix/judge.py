@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import date
 from functools import cached_property
@@ -15,6 +15,7 @@ from buildmatrix.catalogue.load import Catalogue, load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.inventory.model import Inventory
+from buildmatrix.loader.resolution import Resolution
 from buildmatrix.locks.model import Lock
 from buildmatrix.reports.run.model import FailOn, fails, leaves_open
 from buildmatrix.rules import baseline, unpinned_base, waivers
@@ -40,9 +41,14 @@ class Judge:
     """Judges the locks and images of one specification."""
 
     def __init__(
-        self, spec: Spec, fail_on: FailOn, today: date, fingerprints: Collection[str] = ()
+        self,
+        spec: Spec,
+        fail_on: FailOn,
+        today: date,
+        fingerprints: Collection[str] = (),
+        catalogue: Catalogue | None = None,
     ) -> None:
-        """`fingerprints` are those of the baseline.
+        """`fingerprints` are those of the baseline; `catalogue` by default the specification's.
 
         Raises `SpecError` for waivers and severities of rules that do not exist.
         """
@@ -52,7 +58,7 @@ class Judge:
         self._fail_on = fail_on
         self._today = today
         self._baseline = fingerprints
-        self._catalogue = load(spec.catalogue_files)
+        self._catalogue = catalogue or load(spec.catalogue_files)
 
     @property
     def catalogue_date(self) -> str:
@@ -92,13 +98,22 @@ class Judge:
         """What lies in an image, what each distribution in it is, and where the image runs."""
         return self.settle(self.by_rules(target, inventory, lock))
 
-    def by_rules(self, target: Target, inventory: Inventory, lock: Lock | None) -> Judgement:
+    def by_rules(
+        self,
+        target: Target,
+        inventory: Inventory,
+        lock: Lock | None,
+        seen: Sequence[Evidence] | None = None,
+        resolution: Resolution | None = None,
+    ) -> Judgement:
         """The same as the rules alone say it.
 
-        Depends on the arguments, on `basis` and on the code, and on nothing else.
+        Depends on the arguments, on `basis` and on the code, and on nothing else. `seen` and
+        `resolution` are those of the inventory, for a caller that has them.
         """
-        seen = evidence(inventory, self._catalogue)
-        judgement = judge_image(target, inventory, seen, lock, self._catalogue, self._spec.policy)
+        seen = evidence(inventory, self._catalogue) if seen is None else seen
+        policy = self._spec.policy
+        judgement = judge_image(target, inventory, seen, lock, self._catalogue, policy, resolution)
         return replace(judgement, verdicts=with_unparsed(judgement.verdicts, inventory))
 
     def settle(self, judgement: Judgement) -> Judgement:

@@ -161,6 +161,12 @@ def load(extra: Sequence[Path] = ()) -> Catalogue:
     return _load(tuple(extra))
 
 
+def load_texts(extra: Mapping[str, str]) -> Catalogue:
+    """The same with the data files in `extra`, name → text. Raises `SpecError`."""
+    own = {name: read(name, text.encode()) for name, text in extra.items()}
+    return catalogue({**_own(), **own})
+
+
 @lru_cache(maxsize=8)
 def _load(extra: tuple[Path, ...]) -> Catalogue:
     return catalogue({**_own(), **{str(path): read_file(path) for path in extra}})

@@ -111,6 +111,16 @@ class LayerReader:
         self._layers[inner] = layer
         return layer
 
+    def has(self, blob: LayerBlob) -> bool:
+        """Whether a layer is known, as far as one can tell without its facts."""
+        if not blob.digest:
+            return False
+        inner = self._digests.get(blob.digest) or self._store.load(f"blob {blob.digest}", _TEXT)
+        if inner is not None and (inner in self._layers or self._store.has(f"layer {inner}")):
+            return True
+        table = table_digest(blob.annotations) if self._tables else ""
+        return bool(table) and self._store.has(f"table {table} {blob.digest}")
+
     def read(self, blob: LayerBlob, also: Collection[int] = frozenset()) -> LayerFacts:
         """Read a layer, known or not. Raises `Unreadable`, and what opening it raises."""
         with blob.open() as chunks:
@@ -163,6 +173,10 @@ class LayerReader:
         self.believed.append(blob.digest)
         return self._resting.put(layer)
 
+    def facts(self, blob: LayerBlob) -> LayerFacts:
+        """The facts of one layer. Raises `Unreadable`, and what opening it raises."""
+        return self.known(blob.digest) or self._by_table(blob) or self.read(blob)
+
     def layers(self, blobs: Sequence[LayerBlob]) -> list[LayerFacts]:
         """The facts of all layers. Raises `Unreadable`, and what opening one raises."""
         layers: list[LayerFacts] = []
@@ -170,7 +184,7 @@ class LayerReader:
         self._total = self._passed + unknown
         for number, blob in enumerate(blobs, 1):
             try:
-                layers.append(self.known(blob.digest) or self._by_table(blob) or self.read(blob))
+                layers.append(self.facts(blob))
             except Unreadable as error:
                 which = f"layer {number} of {len(blobs)}"
                 raise Unreadable(f"{which} cannot be read: {error}") from error

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import re
 
 from buildmatrix.http.failures import RequestError
 from buildmatrix.oci.documents import Descriptor
+
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
 
 
 class Check:
@@ -45,3 +48,8 @@ class Check:
 def digest_of(data: bytes, algorithm: str = "sha256") -> str:
     """The digest of a document."""
     return f"{algorithm}:{hashlib.new(algorithm, data).hexdigest()}"
+
+
+def is_digest(text: str) -> bool:
+    """Whether a text names content as registries do."""
+    return _DIGEST.fullmatch(text) is not None

@@ -14,7 +14,7 @@ from buildmatrix.oci.documents import (
     Descriptor,
     media_type_of,
 )
-from buildmatrix.registry.digests import digest_of
+from buildmatrix.registry.digests import digest_of, is_digest
 from buildmatrix.registry.reference import Reference
 from buildmatrix.registry.session import Session
 from buildmatrix.text import printable
@@ -64,6 +64,23 @@ class Manifests:
                 self._size += len(manifest.data)
             self._held[reference.name, manifest.digest] = manifest
         return manifest
+
+    def digest(self, reference: Reference) -> str:
+        """See `client.Registry.digest`; empty where the registry does not say."""
+
+        def work() -> str:
+            with self._session.ask(
+                reference,
+                "HEAD",
+                f"manifests/{reference.version}",
+                f"the manifest {reference.version}",
+                headers={"Accept": ACCEPT},
+                accepted=(200, 405, 501),
+            ) as answer:
+                claimed = answer.headers.get("docker-content-digest", "")
+                return claimed if answer.status == 200 and is_digest(claimed) else ""
+
+        return self._session.again(work)
 
     def _ask(self, reference: Reference) -> ManifestBytes:
         wanted = f"the manifest {reference.version}"

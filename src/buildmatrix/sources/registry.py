@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from buildmatrix.engines.exports import OpenTree
 from buildmatrix.errors import BuildmatrixError, ComponentError, UndecidedError, UsageError
@@ -21,8 +21,10 @@ from buildmatrix.sources.model import Argument, Facts, Installed, ReadingOptions
 from buildmatrix.text import shown
 
 if TYPE_CHECKING:
-    from buildmatrix.oci.documents import ImageIndex, Manifest, Platform
+    from buildmatrix.layers.image import LayerBlob
+    from buildmatrix.oci.documents import Descriptor, ImageIndex, Manifest, Platform
     from buildmatrix.registry.client import Registry
+    from buildmatrix.registry.manifests import ManifestBytes
     from buildmatrix.registry.reference import Reference
     from buildmatrix.trees.archive_image import Configuration
     from buildmatrix.trees.base import Tree
@@ -52,20 +54,9 @@ class RegistryImage(Installed):
 
     def read(self, options: ReadingOptions) -> Facts:
         """See `Installed.read`: layers that are not known are read as they come."""
-        from buildmatrix.layers.image import LayerBlob
-
         registry = options.registry()
         image = _find(registry, reference_of(self.name), options)
-        layers = [
-            LayerBlob(
-                layer.digest,
-                layer.size,
-                partial(registry.blob, image.reference, layer),
-                layer.annotations,
-                partial(registry.blob_range, image.reference, layer),
-            )
-            for layer in image.manifest.layers
-        ]
+        layers = image.layers(registry)
         reader = layer_reader(options)
         unread = [layer for layer in layers if reader.known(layer.digest) is None]
         if unread:
@@ -99,12 +90,45 @@ class RegistryImage(Installed):
 
 
 @dataclass(frozen=True, slots=True)
-class _Image:
-    """One image of one platform, by its digest."""
+class ImageDocuments:
+    """What describes one image of one platform, by its digest."""
 
     reference: Reference
     manifest: Manifest
     configuration: Configuration
+    #: When it was made, as it says itself: RFC 3339, or empty.
+    created: str
+
+    def layers(self, registry: Registry) -> list[LayerBlob]:
+        """Its layers, the lowest first; nothing of them is read yet."""
+        from buildmatrix.layers.image import LayerBlob
+
+        return [
+            LayerBlob(
+                layer.digest,
+                layer.size,
+                partial(registry.blob, self.reference, layer),
+                layer.annotations,
+                partial(registry.blob_range, self.reference, layer),
+            )
+            for layer in self.manifest.layers
+        ]
+
+
+class DocumentSource(Protocol):
+    """Who has manifests and configurations by their digests: `registry.client.Registry`."""
+
+    def manifest(self, reference: Reference) -> ManifestBytes:
+        """See `Registry.manifest`."""
+
+    def blob(
+        self, reference: Reference, descriptor: Descriptor
+    ) -> AbstractContextManager[Iterator[bytes]]:
+        """See `Registry.blob`."""
+
+
+class NothingToRun(UndecidedError):
+    """No image at all (a signature, a chart), or none for the platform."""
 
 
 def reference_of(text: str) -> Reference:
@@ -117,50 +141,68 @@ def reference_of(text: str) -> Reference:
         raise UsageError(error.message) from error
 
 
-def _find(registry: Registry, reference: Reference, options: ReadingOptions) -> _Image:
+def _find(registry: Registry, reference: Reference, options: ReadingOptions) -> ImageDocuments:
     """The image that a reference means now; everything of it is read by digest from here on."""
-    from buildmatrix.layers.saved import configuration_of
-    from buildmatrix.oci import documents
-
     pinned = reference.at(registry.resolve(reference).digest)
-    document = registry.manifest(pinned)
-    if documents.media_type_of(document.data, str(pinned)) in documents.INDEXES:
-        pinned = pinned.at(_chosen(documents.index_of(document.data, str(pinned)), pinned, options))
-        document = registry.manifest(pinned)
-    manifest = documents.manifest_of(document.data, str(pinned))
-    unknown = [layer for layer in manifest.layers if layer.media_type not in documents.LAYERS]
-    if unknown or manifest.config.media_type not in documents.CONFIGURATIONS:
+    return image_documents(registry, pinned, options.platform)
+
+
+def image_documents(
+    documents: DocumentSource, pinned: Reference, platform: str | None
+) -> ImageDocuments:
+    """The image at a digest, or of the index there the one for `platform`; None for this machine's.
+
+    Raises `NothingToRun`, and `UndecidedError` for what is damaged, broken or cannot be had.
+    """
+    from buildmatrix.layers.saved import configuration_of
+    from buildmatrix.oci import documents as oci
+
+    wanted = _wanted(platform)
+    document = documents.manifest(pinned)
+    if oci.media_type_of(document.data, str(pinned)) in oci.INDEXES:
+        pinned = pinned.at(_chosen(oci.index_of(document.data, str(pinned)), pinned, wanted))
+        document = documents.manifest(pinned)
+    manifest = oci.manifest_of(document.data, str(pinned))
+    unknown = [layer for layer in manifest.layers if layer.media_type not in oci.LAYERS]
+    is_image = manifest.config.media_type in oci.CONFIGURATIONS
+    if unknown or not is_image:
         kind = unknown[0].media_type if unknown else manifest.config.media_type
-        raise UndecidedError(f"{pinned} is no image that an engine runs: it has a {shown(kind)}")
-    if manifest.config.size > documents.LARGEST_DOCUMENT:
+        text = f"{pinned} is no image that an engine runs: it has a {shown(kind)}"
+        # Signatures have the configuration of an image and none of its layers.
+        is_other = not is_image or len(unknown) == len(manifest.layers)
+        raise NothingToRun(text) if is_other else UndecidedError(text)
+    if manifest.config.size > oci.LARGEST_DOCUMENT:
         raise UndecidedError(f"{pinned}: its configuration has {manifest.config.size} bytes")
-    with registry.blob(pinned, manifest.config) as chunks:
+    with documents.blob(pinned, manifest.config) as chunks:
         data = b"".join(chunks)
-    platform_of_image = documents.configuration_of(data, str(pinned)).platform
-    wanted = _wanted(options)
-    if options.platform is not None and not wanted.runs(platform_of_image):
-        raise UndecidedError(
-            f"{pinned} has no image for {wanted}: it is for {platform_of_image} alone"
+    configuration = oci.configuration_of(data, str(pinned))
+    if platform is not None and not wanted.runs(configuration.platform):
+        raise NothingToRun(
+            f"{pinned} has no image for {wanted}: it is for {configuration.platform} alone"
         )
-    return _Image(pinned, manifest, configuration_of(document.data, manifest.config.digest, data))
+    return ImageDocuments(
+        pinned,
+        manifest,
+        configuration_of(document.data, manifest.config.digest, data),
+        configuration.created,
+    )
 
 
-def _wanted(options: ReadingOptions) -> Platform:
+def _wanted(platform: str | None) -> Platform:
     from buildmatrix.oci.documents import Platform
 
     try:
-        return Platform.parse(options.platform or this_platform())
+        return Platform.parse(platform or this_platform())
     except UndecidedError as error:
         raise UsageError(error.message) from error
 
 
-def _chosen(index: ImageIndex, pinned: Reference, options: ReadingOptions) -> str:
+def _chosen(index: ImageIndex, pinned: Reference, wanted: Platform) -> str:
     """The digest of the image for the platform that is wanted."""
-    wanted = _wanted(options)
     images = index.of(wanted)
     if not images:
         there = ", ".join(str(image.platform) for image in index.images() if image.platform)
-        raise UndecidedError(
+        raise NothingToRun(
             f"{pinned} has no image for {wanted}; give --platform one of these: "
             f"{there or 'none is named'}"
         )

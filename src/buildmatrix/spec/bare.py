@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from buildmatrix.spec.model import Base, Policy, Spec, Target, User
+from buildmatrix.spec.model import Base, NodeClass, Policy, Spec, Target, User
 
 #: Where a target without a specification runs.
 PLATFORM = "linux/amd64"
@@ -21,6 +21,7 @@ def bare_target(
     python: str = "",
     platform: str = PLATFORM,
     lock: str = "",
+    node_classes: tuple[NodeClass, ...] = (),
 ) -> Target:
     """A target that asks for nothing but its backend."""
     return Target(
@@ -53,6 +54,7 @@ def bare_target(
         tags=(),
         lock=lock,
         smoke=(),
+        node_classes=node_classes,
     )
 
 
