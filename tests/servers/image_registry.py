@@ -29,6 +29,8 @@ class ImageRegistry:
         #: Digest of a blob → bytes of it that were sent.
         self.sent: dict[str, int] = {}
         self.has_ranges = True
+        #: Method and path of each request.
+        self.requests: list[tuple[str, str]] = []
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -37,6 +39,8 @@ class ImageRegistry:
 
             def do_GET(self) -> None:
                 outer.answer(self)
+
+            do_HEAD = do_GET
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
@@ -56,6 +60,7 @@ class ImageRegistry:
 
     def answer(self, handler: BaseHTTPRequestHandler) -> None:
         _, _, name = handler.path.rpartition("/")
+        self.requests.append((handler.command, handler.path))
         if "/manifests/" in handler.path and name in self.documents:
             data, kind = self.documents[name]
             handler.send_response(200)
@@ -77,7 +82,8 @@ class ImageRegistry:
             handler.send_response(404 if handler.path != "/v2/" else 200)
         handler.send_header("Content-Length", str(len(data)))
         handler.end_headers()
-        handler.wfile.write(data)
+        if handler.command != "HEAD":
+            handler.wfile.write(data)
 
     def add(self, data: bytes) -> dict[str, Any]:
         self.blobs[digest_of(data)] = data

@@ -1,0 +1,50 @@
+"""Why a part of the work came to nothing: one sentence, and whether the same may do better later.
+
+Whatever a registry or the bytes of an image do ends here: one image never ends the work of others.
+"""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass
+
+from buildmatrix.errors import BuildmatrixError
+from buildmatrix.http.failures import RequestError
+from buildmatrix.text import printable, shown
+from buildmatrix.trees.base import defect, reason
+
+#: What only this machine is to blame for, and only now.
+_PASSING = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE}
+)
+#: Credentials run out and are renewed.
+_DENIED = (401, 403)
+_LONGEST = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why something could not be done."""
+
+    #: One sentence, fit to be shown.
+    text: str
+    #: Whether it may pass.
+    again: bool
+
+
+def failure_of(error: Exception, what: str = "") -> Failure:
+    """The failure that an exception is; `what` begins the sentence where it names nothing."""
+    begin = f"{what}: " if what else ""
+    if isinstance(error, RequestError):
+        return _failure(error.message, error.again or error.status in _DENIED)
+    if isinstance(error, BuildmatrixError):
+        return _failure(error.message, False)
+    if isinstance(error, MemoryError):
+        return _failure(f"{begin}there was not enough memory", True)
+    if isinstance(error, OSError):
+        return _failure(f"{begin}{reason(error)}", error.errno in _PASSING)
+    return _failure(f"{begin}{defect(error)}", False)
+
+
+def _failure(text: str, again: bool) -> Failure:
+    return Failure(printable(shown(" ".join(text.split())))[:_LONGEST], again)

@@ -1,0 +1,219 @@
+"""What a worker does: a reference resolved, a layer read, an image judged.
+
+Functions that run in any process. What they learn they leave in the store. What a registry or the
+bytes of an image do is part of their answer: nothing is raised for it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from functools import partial
+
+from buildmatrix.commands.fleet.answers import KeptResults, of_subject
+from buildmatrix.commands.fleet.context import WorkerContext, context_of
+from buildmatrix.commands.fleet.failing import Failure, failure_of
+from buildmatrix.commands.fleet.judging import Question, judge, unjudged, unresolved
+from buildmatrix.commands.fleet.model import (
+    ImageDone,
+    ImageTask,
+    LayerDone,
+    LayerTask,
+    Subject,
+    WorkerSettings,
+)
+from buildmatrix.errors import UndecidedError
+from buildmatrix.layers.image import LayerBlob, LayerReader
+from buildmatrix.oci.documents import Descriptor
+from buildmatrix.phrases import size
+from buildmatrix.registry.reference import Reference
+from buildmatrix.reports.fleet.model import FleetResult
+from buildmatrix.sources.registry import ImageDocuments, NothingToRun, image_documents
+
+#: Bytes of a layer that is read; the largest that registries take has 52 GB (Amazon ECR).
+LARGEST_LAYER = 64 << 30
+
+
+def resolve(settings: WorkerSettings, subject: Subject) -> ImageTask:
+    """Which image a reference means now, and what is still missing for its verdict.
+
+    One request for a tag, a HEAD where the registry answers it, and none for a digest; all else
+    comes out of the store once anybody has read it. What an earlier run has judged ends here.
+    """
+    context = context_of(settings)
+    pinned: Reference | None = None
+    try:
+        reference = Reference.parse(subject.reference)
+        pinned = reference.at(context.asked(lambda: context.registry.digest(reference)))
+        if stored := _stored(context, subject, pinned):
+            return stored
+        image = image_documents(context.documents, pinned, settings.platform)
+        if image.reference != pinned and (stored := _stored(context, subject, image.reference)):
+            return stored
+        return ImageTask(
+            subject=subject,
+            reference=str(image.reference),
+            unread=_unread(context, image),
+            notes=context.notes(),
+        )
+    except NothingToRun as error:
+        failure = failure_of(error)
+        # What really runs somewhere is an image for those who run it.
+        if not subject.containers:
+            return ImageTask(
+                subject=subject,
+                reference=str(pinned),
+                left_out=failure.text,
+                notes=context.notes(),
+            )
+    except Exception as error:
+        failure = failure_of(error, subject.reference)
+    return ImageTask(
+        subject=subject,
+        reference=str(pinned or subject.reference),
+        results=_of_subject(subject, unresolved(pinned, failure.text, _question(context, subject))),
+        again=failure.again,
+        notes=context.notes(),
+    )
+
+
+def read_layer(settings: WorkerSettings, task: LayerTask) -> LayerDone:
+    """Read a layer, once, so that the store has its facts."""
+    context = context_of(settings)
+    started = time.monotonic()
+    reader = _reader(context)
+    failure: Failure | None = None
+    try:
+        blob = _blob(context, Reference.parse(task.reference), _descriptor(task))
+        if not reader.has(blob):
+            context.asked(lambda: reader.facts(blob))
+    except Exception as error:
+        failure = failure_of(error, f"the layer {task.digest} of {task.reference} cannot be read")
+    return LayerDone(
+        digest=task.digest,
+        bytes_read=reader.bytes_read,
+        seconds=round(time.monotonic() - started, 3),
+        error=failure.text if failure is not None else None,
+        again=failure is not None and failure.again,
+        notes=context.notes(),
+    )
+
+
+def judge_image(settings: WorkerSettings, task: ImageTask) -> ImageDone:
+    """The results of an image, one for each backend; layers that the store lost are read again."""
+    context = context_of(settings)
+    started = time.monotonic()
+    subject = task.subject
+    reader = _reader(context)
+    results, failure = task.results, None
+    if not results:
+        pinned = Reference.parse(task.reference)
+        image: ImageDocuments | None = None
+        try:
+            image = image_documents(context.documents, pinned, settings.platform)
+            if task.failed:
+                raise UndecidedError("; ".join(layer.error or "" for layer in task.failed))
+            results = context.asked(partial(_judged, context, subject, image, reader))
+        except Exception as error:
+            failure = failure_of(error, task.reference)
+            results = _without_verdict(context, subject, pinned, image, failure.text)
+    return ImageDone(
+        results=_of_subject(subject, results),
+        bytes_read=reader.bytes_read,
+        seconds=round(time.monotonic() - started, 3),
+        again=failure is not None and failure.again,
+        notes=context.notes(),
+    )
+
+
+def _stored(context: WorkerContext, subject: Subject, pinned: Reference) -> ImageTask | None:
+    """The end of an image that an earlier run has judged."""
+    results = KeptResults(context.cache).load(_question(context, subject).key(pinned.digest))
+    if not results:
+        return None
+    return ImageTask(
+        subject=subject,
+        reference=str(pinned),
+        results=_of_subject(subject, results),
+        is_stored=True,
+        notes=context.notes(),
+    )
+
+
+def _unread(context: WorkerContext, image: ImageDocuments) -> tuple[LayerTask, ...]:
+    """The layers that the store does not have, each once. Raises `UndecidedError`."""
+    reader = _reader(context)
+    tasks: dict[str, LayerTask] = {}
+    for descriptor in image.manifest.layers:
+        if descriptor.size > LARGEST_LAYER:
+            raise UndecidedError(
+                f"{image.reference}: its layer {descriptor.digest} has {size(descriptor.size)}, "
+                f"and layers of more than {size(LARGEST_LAYER)} are not read"
+            )
+        blob = _blob(context, image.reference, descriptor)
+        if descriptor.digest not in tasks and not reader.has(blob):
+            tasks[descriptor.digest] = LayerTask(
+                reference=str(image.reference),
+                digest=descriptor.digest,
+                size=descriptor.size,
+                media_type=descriptor.media_type,
+                annotations=descriptor.annotations,
+            )
+    return tuple(tasks.values())
+
+
+def _judged(
+    context: WorkerContext, subject: Subject, image: ImageDocuments, reader: LayerReader
+) -> tuple[FleetResult, ...]:
+    """The results of an image, and they are kept. Raises what reading its layers raises."""
+    question = _question(context, subject)
+    blobs = [_blob(context, image.reference, layer) for layer in image.manifest.layers]
+    is_final = all(layer.is_final for layer in reader.layers(blobs))
+    inventory = reader.inventory(image.configuration, blobs, None)
+    results = judge(image, inventory, question)
+    if is_final:
+        KeptResults(context.cache).save(question.key(image.reference.digest), results)
+    return results
+
+
+def _without_verdict(
+    context: WorkerContext,
+    subject: Subject,
+    pinned: Reference,
+    image: ImageDocuments | None,
+    why: str,
+) -> tuple[FleetResult, ...]:
+    question = _question(context, subject)
+    return unresolved(pinned, why, question) if image is None else unjudged(image, why, question)
+
+
+def _question(context: WorkerContext, subject: Subject) -> Question:
+    return Question(subject, context.settings, context.catalogue)
+
+
+def _of_subject(subject: Subject, results: Sequence[FleetResult]) -> tuple[FleetResult, ...]:
+    return tuple(of_subject(result, subject) for result in results)
+
+
+def _reader(context: WorkerContext) -> LayerReader:
+    return LayerReader(context.cache, tables=context.settings.tables, note=context.note)
+
+
+def _blob(context: WorkerContext, reference: Reference, descriptor: Descriptor) -> LayerBlob:
+    """A layer, which the registry is asked for that the context has when it is opened."""
+    return LayerBlob(
+        descriptor.digest,
+        descriptor.size,
+        lambda: context.registry.blob(reference, descriptor),
+        descriptor.annotations,
+        lambda offset, length: context.registry.blob_range(reference, descriptor, offset, length),
+    )
+
+
+def _descriptor(task: LayerTask) -> Descriptor:
+    return Descriptor(
+        media_type=task.media_type,
+        digest=task.digest,
+        size=task.size,
+        annotations=task.annotations,
+    )
