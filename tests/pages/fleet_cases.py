@@ -76,6 +76,9 @@ def results(number: int, seed: int = 15) -> Iterator[FleetResult]:
 def _result(chance: random.Random, place: int, stack: _Stack) -> FleetResult:
     own = next((name for name, vendor in _VENDORS.items() if vendor == stack.vendor), "cpu")
     backend = own if chance.random() < 0.7 else chance.choice(_BACKENDS)
+    if stack.name in ("stack1", "stack9"):
+        # Nobody has a use for what these bring.
+        backend = "cpu"
     owner = chance.choices(OWNERS, range(len(OWNERS), 0, -1))[0] if chance.random() < 0.95 else ""
     repository = (
         f"registry.example.com/{owner or 'misc'}/{chance.choice(_APPLICATIONS)}-{place % 1700:04}"
@@ -168,20 +171,26 @@ def _findings(stack: _Stack, backend: str, is_wasted: bool) -> Iterator[FleetFin
 
 
 def _fits(stack: _Stack, backend: str) -> Iterator[FleetFit]:
-    if backend != "cuda":
-        return
     number = int(stack.name.removeprefix("stack"))
-    yield FleetFit(node="a100", state="ok")
-    if number % 3 == 0:
+    if backend == "cpu":
+        yield FleetFit(node="b200", state="ok")
+        yield FleetFit(node="cpu-large", state="ok")
+    elif backend != "cuda":
+        reasons = (f"it is for {backend}, and the devices are of cuda",)
+        yield FleetFit(node="b200", state="refused", reasons=reasons)
+        if backend == "rocm":
+            yield FleetFit(node="mi300x", state="ok")
+    else:
+        yield FleetFit(node="a100", state="ok")
         reason = f"driver 550.54 is older than 570.{number}, which CUDA 12.8 needs"
         yield FleetFit(node="h100", state="minor-version", reasons=(reason,))
-    if number % 2:
-        reasons = ("no device code for sm_100, and nothing to compile it from",)
-        yield FleetFit(node="b200", state="refused", reasons=reasons)
-    elif number % 7 == 0:
-        yield FleetFit(node="b200", state="undecided", reasons=("a binary could not be read",))
-    else:
-        yield FleetFit(node="b200", state="jit", reasons=("compute_90 is compiled at start",))
+        if number % 2:
+            reasons = ("no device code for sm_100, and nothing to compile it from",)
+            yield FleetFit(node="b200", state="refused", reasons=reasons)
+        elif number % 7 == 0:
+            yield FleetFit(node="b200", state="undecided", reasons=("a binary could not be read",))
+        else:
+            yield FleetFit(node="b200", state="jit", reasons=("compute_90 is compiled at start",))
 
 
 def fleet(number: int, seed: int = 15) -> FleetReport:

@@ -188,6 +188,7 @@ PREFLIGHT = (
 )
 #: Of a `reports.fleet.model.FleetReport`.
 FLEET = (
+    Format("table", "fleet.table:render", STYLED, (*_TERMINAL, "every")),
     Format("json", _JSON, JSON, (), "fleet.document:of_report"),
     Format("jsonl", "fleet.lines:render", JSON_LINE),
 )

@@ -9,16 +9,16 @@ from typing import TypeVar
 from buildmatrix import __version__
 from buildmatrix.reports.fleet.drift import drift_between
 from buildmatrix.reports.fleet.model import (
-    FleetFinding,
     FleetFit,
     FleetReport,
     FleetResult,
     FleetState,
     FleetWork,
+    finding_order,
 )
 from buildmatrix.reports.fleet.words import clean
 from buildmatrix.reports.run.model import ReportTool
-from buildmatrix.rules.model import NODE_STATES, SEVERITY_RANK
+from buildmatrix.rules.model import NODE_STATES
 from buildmatrix.text import each_text
 
 Value = TypeVar("Value")
@@ -107,23 +107,6 @@ class _Pool:
             fits=self.values(sorted(set(result.fits), key=lambda fit: fit.node)),
             layers=self.values(result.layers),
         )
-
-
-def finding_order(finding: FleetFinding) -> tuple[object, ...]:
-    """The order of findings: open ones before those that are accepted, the worst first."""
-    return (
-        finding.waived is not None,
-        -SEVERITY_RANK[finding.severity],
-        -finding.size,
-        finding.rule,
-        finding.distribution or "",
-        finding.version or "",
-        finding.path or "",
-        finding.vendor or "",
-        finding.message,
-        finding.fix or "",
-        finding.waived or "",
-    )
 
 
 def _place(result: FleetResult) -> tuple[object, ...]:

@@ -8,7 +8,7 @@ from typing import Literal
 from buildmatrix import __version__
 from buildmatrix.reports.run.model import ReportTool
 from buildmatrix.rules.composition import VendorBytes
-from buildmatrix.rules.model import IF_KNOWN, NodeState, Severity
+from buildmatrix.rules.model import IF_KNOWN, SEVERITY_RANK, NodeState, Severity
 
 #: `undecided`: it could not be judged, or not all of it could be read.
 FleetState = Literal["passed", "failed", "undecided"]
@@ -33,6 +33,23 @@ class FleetFinding:
     size: int = 0
     #: Why it does not count.
     waived: str | None = field(default=None, metadata=IF_KNOWN)
+
+
+def finding_order(finding: FleetFinding) -> tuple[object, ...]:
+    """The order of findings: open ones before those that are accepted, the worst first."""
+    return (
+        finding.waived is not None,
+        -SEVERITY_RANK[finding.severity],
+        -finding.size,
+        finding.rule,
+        finding.distribution or "",
+        finding.version or "",
+        finding.path or "",
+        finding.vendor or "",
+        finding.message,
+        finding.fix or "",
+        finding.waived or "",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

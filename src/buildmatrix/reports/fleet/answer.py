@@ -1,0 +1,141 @@
+"""All answers about a fleet, as every format says them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from buildmatrix.errors import EXIT_FINDINGS, EXIT_OK, UndecidedError
+from buildmatrix.phrases import count
+from buildmatrix.reports.fleet import offenders
+from buildmatrix.reports.fleet.causes import FleetCause, causes
+from buildmatrix.reports.fleet.images import Image, images
+from buildmatrix.reports.fleet.model import FleetReport, FleetResult, FleetState
+from buildmatrix.reports.fleet.nodes import NodeAnswer, node_answers
+from buildmatrix.reports.fleet.owners import OwnerDrift, OwnerTotals, owner_drift, owner_totals
+from buildmatrix.reports.fleet.undecided import UndecidedGroup, undecided
+from buildmatrix.reports.fleet.unusable import LayerTotals, PullTotals, layer_totals, pull_totals
+from buildmatrix.reports.fleet.vendors import VendorTotals, vendor_totals
+
+
+@dataclass(frozen=True)
+class FleetAnswer:
+    """What a report comes to; each part is computed when it is first asked for."""
+
+    report: FleetReport
+
+    @cached_property
+    def images(self) -> Sequence[Image]:
+        """Each image once."""
+        return images(self.report.results)
+
+    @cached_property
+    def failed(self) -> int:
+        """Images that failed for a backend."""
+        return sum(image.is_failed for image in self.images)
+
+    @cached_property
+    def undecided_images(self) -> int:
+        """Images that could not be judged for a backend, and failed for none."""
+        return sum(image.is_undecided for image in self.images)
+
+    @cached_property
+    def layers(self) -> LayerTotals:
+        """Every distinct layer once."""
+        return layer_totals(self.report.results)
+
+    @cached_property
+    def pulls(self) -> PullTotals:
+        """Every image once, and once for each of its containers."""
+        return pull_totals(self.images)
+
+    @cached_property
+    def worst(self) -> Sequence[FleetResult]:
+        """By bytes of a pull that are of no use."""
+        return offenders.by_bytes(self.report.results)
+
+    @cached_property
+    def worst_running(self) -> Sequence[FleetResult]:
+        """By the same times the containers that run it."""
+        return offenders.by_containers(self.report.results)
+
+    @cached_property
+    def causes(self) -> Sequence[FleetCause]:
+        """What to do, what helps most first."""
+        return causes(self.report.results)
+
+    @cached_property
+    def nodes(self) -> Sequence[NodeAnswer]:
+        """What breaks, by node class."""
+        return node_answers(self.report)
+
+    @cached_property
+    def owners(self) -> Sequence[OwnerTotals]:
+        """By owner."""
+        return owner_totals(self.images)
+
+    @cached_property
+    def vendors(self) -> Sequence[VendorTotals]:
+        """By vendor."""
+        return vendor_totals(self.report.results)
+
+    @cached_property
+    def undecided(self) -> Sequence[UndecidedGroup]:
+        """By reason."""
+        return undecided(self.report.results)
+
+    @cached_property
+    def owner_drift(self) -> Sequence[OwnerDrift]:
+        """What changed, by owner; none without an earlier report."""
+        return owner_drift(self.report.drift) if self.report.drift is not None else ()
+
+    @property
+    def noun(self) -> str:
+        """What the fleet is made of."""
+        kinds = {result.kind for result in self.report.results}
+        return kinds.pop() if len(kinds) == 1 else "image" if not kinds else "result"
+
+    @property
+    def state(self) -> FleetState:
+        """How the whole came through."""
+        if self.failed:
+            return "failed"
+        return "undecided" if self.undecided_images or self.report.missing else "passed"
+
+    @property
+    def headline(self) -> str:
+        """What it comes to, in one line."""
+        every = count(len(self.images), self.noun)
+        if not self.images and not self.report.missing:
+            return "Nothing is in this fleet"
+        parts = [f"{self.failed} of {every} failed" if self.failed else ""]
+        if self.undecided_images:
+            parts.append(f"{self.undecided_images} undecided")
+        if self.report.missing:
+            parts.append("not everything was looked at")
+        said = ", ".join(filter(None, parts))
+        if not said:
+            return f"Passed: all of {every}" if len(self.images) > 1 else "Passed"
+        return said if self.failed else f"Undecided of {every}: {said}"
+
+    @property
+    def advice(self) -> str:
+        """What to do first; empty where nothing is to be done, or nobody knows."""
+        first = next((cause for cause in self.causes if cause.fix), None)
+        if first is None:
+            return ""
+        return f"{count(len(first.results), self.noun)} with {first.title}: {first.fix}"
+
+
+def exit_code(report: FleetReport, *, strict: bool = False) -> int:
+    """The exit code of the contract.
+
+    1 where an image failed, 3 where one is undecided or something was not looked at (with `strict`
+    1), else 0.
+    """
+    if any(result.state == "failed" for result in report.results):
+        return EXIT_FINDINGS
+    if report.missing or any(result.state == "undecided" for result in report.results):
+        return EXIT_FINDINGS if strict else UndecidedError.exit_code
+    return EXIT_OK

@@ -1,0 +1,97 @@
+"""What many images have wrong in the same way: one thing to do for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from buildmatrix.reports.fleet.model import FleetFinding, FleetResult, finding_order
+from buildmatrix.rules.model import SEVERITY_RANK
+
+Key: TypeAlias = tuple[str, str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class FleetCause:
+    """Open findings of one rule, about one vendor, with one fix."""
+
+    key: Key
+    #: The one that weighs most.
+    first: FleetFinding
+    #: What findings are about: distributions, else paths; those of most images first.
+    about: tuple[str, ...]
+    results: tuple[FleetResult, ...]
+    #: Bytes of no use that it brings, installed, of all images together. Another cause may bring
+    #: the same ones.
+    size: int
+
+    @property
+    def fix(self) -> str | None:
+        """The one thing to do; None where none is known."""
+        return self.first.fix
+
+    @property
+    def title(self) -> str:
+        """What it is about, in a few words."""
+        more = f" and {len(self.about) - 1} more" if len(self.about) > 1 else ""
+        return f"{self.about[0]}{more}" if self.about else self.first.message
+
+    @property
+    def owners(self) -> tuple[str, ...]:
+        """Whom the images belong to, those with most of them first; without a name, if any."""
+        counts: dict[str, int] = {}
+        for result in self.results:
+            counts[result.owner] = counts.get(result.owner, 0) + 1
+        return tuple(sorted(counts, key=lambda owner: (-counts[owner], owner)))
+
+
+def cause_key(finding: FleetFinding) -> Key:
+    """Findings of one key are one cause: with one fix, or about the same."""
+    about = "" if finding.fix else finding.distribution or finding.path or finding.message
+    return (finding.rule, finding.vendor or "", finding.fix or "", about)
+
+
+def counts(finding: FleetFinding) -> bool:
+    """Whether somebody has to do something about it."""
+    return finding.waived is None and finding.severity != "note"
+
+
+@dataclass(slots=True)
+class _Gathered:
+    findings: dict[FleetFinding, int] = field(default_factory=dict)
+    about: dict[str, int] = field(default_factory=dict)
+    results: dict[int, FleetResult] = field(default_factory=dict)
+    size: int = 0
+
+
+def causes(results: Iterable[FleetResult]) -> Sequence[FleetCause]:
+    """Errors before warnings, then what brings most bytes, then what most images have."""
+    gathered: dict[Key, _Gathered] = {}
+    for result in results:
+        for finding in result.findings:
+            if not counts(finding):
+                continue
+            group = gathered.setdefault(cause_key(finding), _Gathered())
+            group.findings[finding] = group.findings.get(finding, 0) + 1
+            group.results[id(result)] = result
+            group.size += finding.size
+            about = finding.distribution or finding.path or ""
+            if about:
+                group.about[about] = group.about.get(about, 0) + 1
+    return sorted((_cause(key, group) for key, group in gathered.items()), key=_place)
+
+
+def _cause(key: Key, group: _Gathered) -> FleetCause:
+    return FleetCause(
+        key,
+        min(group.findings, key=finding_order),
+        tuple(sorted(group.about, key=lambda name: (-group.about[name], name))),
+        tuple(group.results.values()),
+        group.size,
+    )
+
+
+def _place(cause: FleetCause) -> tuple[object, ...]:
+    rank = SEVERITY_RANK[cause.first.severity]
+    return (-rank, -cause.size, -len(cause.results), cause.key)

@@ -1,0 +1,400 @@
+"""The answer as sections of rows, in the order in which somebody wants to know: for all formats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias, get_args
+
+from buildmatrix.phrases import count, listing, size
+from buildmatrix.reports.fleet.answer import FleetAnswer
+from buildmatrix.reports.fleet.causes import FleetCause
+from buildmatrix.reports.fleet.drift import bytes_more
+from buildmatrix.reports.fleet.model import Change, ChangeEnd, FleetChange, FleetReport, FleetResult
+from buildmatrix.reports.fleet.nodes import NodeAnswer
+from buildmatrix.reports.fleet.offenders import running
+from buildmatrix.reports.page.vendors import vendor_name
+
+SectionName: TypeAlias = Literal[
+    "missing", "bytes", "causes", "nodes", "reasons", "worst", "running", "owners", "vendors",
+    "undecided", "drift", "drift-owners", "drift-notes", "notes",
+]  # fmt: skip
+#: How many rows of a section are shown; all of those that are not named, and no section for 0.
+Limits: TypeAlias = Mapping[SectionName, int]
+
+NOBODY = "(nobody named)"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a section."""
+
+    cells: tuple[str, ...]
+    #: What shows the images that it is about, on the page that can do that: `owner=search`.
+    link: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One answer."""
+
+    name: SectionName
+    title: str
+    #: A heading for each cell; none for sentences, which are rows of one cell. The last column is
+    #: text of any length.
+    header: tuple[str, ...]
+    rows: tuple[Row, ...]
+    #: Columns of numbers.
+    numbers: frozenset[int] = frozenset()
+    #: What has to be known to read it; one sentence.
+    lead: str = ""
+    #: Rows that are not shown.
+    more: int = 0
+
+    @property
+    def is_sentences(self) -> bool:
+        """Whether its rows are sentences."""
+        return not self.header
+
+
+def sections(answer: FleetAnswer, limits: Limits) -> Sequence[Section]:
+    """The answers that there are, with as many rows as `limits` say."""
+    made = (
+        _sentences("missing", "Not looked at, so nothing is known about it", answer.report.missing),
+        _bytes(answer),
+        _causes(answer),
+        *_nodes(answer),
+        _worst(answer),
+        _running(answer),
+        _owners(answer),
+        _vendors(answer),
+        _undecided(answer),
+        *_drift(answer),
+        _sentences("notes", "Notes", answer.report.notes),
+    )
+    return [
+        _limited(section, limits)
+        for section in made
+        if (section.rows or section.lead) and limits.get(section.name) != 0
+    ]
+
+
+def all_of_them(report: FleetReport) -> str:
+    """How to see what a short form leaves out."""
+    return (
+        f"the worst of {count(len(report.results), 'result')} are shown; --all lists all, --format "
+        "html=FILE is a page that finds and sorts them, --format json=FILE has all there is"
+    )
+
+
+def share(part: int, whole: int) -> str:
+    """A part in percent; never 0 % of something, nor 100 % of less."""
+    if not whole:
+        return ""
+    percent = 100 * part / whole
+    if 0 < percent < 1:
+        return "<1 %"
+    return f"{min(int(percent), 99) if part < whole else 100} %"
+
+
+def owner_name(owner: str) -> str:
+    """An owner as people read it."""
+    return owner or NOBODY
+
+
+def signed(number: int) -> str:
+    """Bytes more or less."""
+    return f"{'-' if number < 0 else '+'}{size(abs(number))}"
+
+
+def _limited(section: Section, limits: Limits) -> Section:
+    most = limits.get(section.name)
+    if most is None or len(section.rows) <= most:
+        return section
+    return replace(section, rows=section.rows[:most], more=len(section.rows) - most)
+
+
+def _sentences(name: SectionName, title: str, texts: Iterable[str]) -> Section:
+    return Section(name, title, (), tuple(Row((text,)) for text in texts))
+
+
+def _bytes(answer: FleetAnswer) -> Section:
+    layers, pulls = answer.layers, answer.pulls
+    rows: list[tuple[str, int, int, str]] = []
+    if layers.layers:
+        rows.append(
+            (
+                count(layers.layers, "distinct layer"),
+                layers.size,
+                layers.unusable,
+                "of no use to any image that has them",
+            )
+        )
+        if layers.unusable_open:
+            text = "of that, undecided images have some, too"
+            rows.append(("", layers.size, layers.unusable_open, text))
+        if layers.unusable_in_some:
+            text = "of no use to some images, used by others"
+            rows.append(("", layers.size, layers.unusable_in_some, text))
+    rows.append((f"pulls of {count(pulls.images, answer.noun)}", pulls.size, pulls.unusable, ""))
+    if pulls.containers:
+        text = f"pulls for {count(pulls.containers, 'container')}"
+        rows.append(
+            (text, pulls.running, pulls.unusable_running, "as if each had pulled its image")
+        )
+    return Section(
+        "bytes",
+        "Bytes that cannot be used",
+        ("", "bytes", "of no use", "share", ""),
+        tuple(
+            Row((title, size(whole) if title else "", size(part), share(part, whole), text))
+            for title, whole, part, text in rows
+            if whole
+        ),
+        frozenset({1, 2, 3}),
+    )
+
+
+def _causes(answer: FleetAnswer) -> Section:
+    def row(place: int, cause: FleetCause) -> Row:
+        first = cause.first
+        about = f"{cause.title}: {first.message}" if len(cause.about) > 1 else first.message
+        text = f"{cause.fix} ({about})" if cause.fix else about
+        return Row(
+            (
+                first.severity,
+                first.rule,
+                str(len(cause.results)),
+                size(cause.size) if cause.size else "",
+                str(len(cause.owners)),
+                text,
+            ),
+            f"cause={place}",
+        )
+
+    return Section(
+        "causes",
+        "What to do first",
+        ("", "rule", f"{answer.noun}s", "of no use", "owners", "what to do, and why"),
+        tuple(row(place, cause) for place, cause in enumerate(answer.causes)),
+        frozenset({2, 3, 4}),
+    )
+
+
+def _nodes(answer: FleetAnswer) -> Iterator[Section]:
+    def row(node: NodeAnswer) -> Row:
+        states = {state: len(results) for state, results in node.states.items()}
+        runs = sum(
+            number for state, number in states.items() if state not in ("refused", "undecided")
+        )
+        others = ", ".join(
+            f"{number} {state}"
+            for state, number in states.items()
+            if state not in ("refused", "undecided", "ok")
+        )
+        return Row(
+            (
+                node.node,
+                str(states.get("refused", 0)),
+                str(node.open),
+                str(runs),
+                f"{others}{' of these' if others else ''}",
+            ),
+            f"node={node.node}",
+        )
+
+    yield Section(
+        "nodes",
+        "On node classes",
+        ("node class", "break", "undecided", "run", ""),
+        tuple(map(row, answer.nodes)),
+        frozenset({1, 2, 3}),
+    )
+    asked = [node for node in answer.nodes if node.is_asked] or answer.nodes
+    yield Section(
+        "reasons",
+        "What breaks there, and why",
+        ("node class", "", f"{answer.noun}s", "why"),
+        tuple(
+            Row(
+                (
+                    node.node,
+                    reason.state,
+                    str(len(reason.results)),
+                    reason.text,
+                ),
+                f"node={node.node}&fit={reason.state}",
+            )
+            for node in asked
+            for reason in node.reasons
+            if reason.state in ("refused", "undecided")
+        ),
+        frozenset({2}),
+    )
+
+
+def _image(result: FleetResult, *cells: str) -> Row:
+    about = (result.state, owner_name(result.owner), result.backend, result.title)
+    return Row((*cells, *about), f"q={result.title}")
+
+
+def _worst(answer: FleetAnswer) -> Section:
+    return Section(
+        "worst",
+        f"{answer.noun.capitalize()}s with most bytes of no use",
+        ("of no use", "of a pull of", "containers", "", "owner", "backend", answer.noun),
+        tuple(
+            _image(
+                result,
+                size(result.unusable_download),
+                size(result.download),
+                str(result.containers or ""),
+            )
+            for result in answer.worst
+        ),
+        frozenset({0, 1, 2}),
+    )
+
+
+def _running(answer: FleetAnswer) -> Section:
+    return Section(
+        "running",
+        "Running images whose pulls carry most of no use",
+        ("of no use", "containers", "each", "", "owner", "backend", answer.noun),
+        tuple(
+            _image(
+                result,
+                size(running(result)),
+                str(result.containers),
+                size(result.unusable_download),
+            )
+            for result in answer.worst_running
+        ),
+        frozenset({0, 1, 2}),
+    )
+
+
+def _owners(answer: FleetAnswer) -> Section:
+    owners = answer.owners
+    is_named = any(totals.owner for totals in owners)
+    return Section(
+        "owners",
+        "Owners",
+        (f"{answer.noun}s", "failed", "undecided", "of no use", "containers", "owner"),
+        tuple(
+            Row(
+                (
+                    str(totals.pulls.images),
+                    str(totals.failed),
+                    str(totals.undecided),
+                    size(totals.pulls.unusable),
+                    str(totals.pulls.containers or ""),
+                    owner_name(totals.owner),
+                ),
+                f"owner={totals.owner}",
+            )
+            for totals in (owners if is_named else ())
+        ),
+        frozenset({0, 1, 2, 3, 4}),
+    )
+
+
+def _vendors(answer: FleetAnswer) -> Section:
+    return Section(
+        "vendors",
+        "Vendors, as installed",
+        (f"{answer.noun}s", "bytes", "of no use", f"in {answer.noun}s", "vendor"),
+        tuple(
+            Row(
+                (
+                    str(totals.images),
+                    size(totals.size),
+                    size(totals.unusable),
+                    str(totals.unusable_images),
+                    vendor_name(totals.vendor),
+                ),
+                f"vendor={totals.vendor}",
+            )
+            for totals in answer.vendors
+            if totals.vendor
+        ),
+        frozenset({0, 1, 2, 3}),
+    )
+
+
+def _undecided(answer: FleetAnswer) -> Section:
+    return Section(
+        "undecided",
+        "Undecided: none of these is clean",
+        (f"{answer.noun}s", "why"),
+        tuple(
+            Row(
+                (
+                    str(len(group.results)),
+                    f"{group.error} ({listing((result.title for result in group.results), 2)})",
+                ),
+                "state=undecided",
+            )
+            for group in answer.undecided
+        ),
+        frozenset({0}),
+    )
+
+
+def _drift(answer: FleetAnswer) -> Iterator[Section]:
+    drift = answer.report.drift
+    if drift is None:
+        return
+    kinds = [change.change for change in drift.changes]
+    more = sum(map(bytes_more, drift.changes))
+    said = ", ".join(f"{kinds.count(kind)} {kind}" for kind in get_args(Change))
+    yield Section(
+        "drift",
+        "Since the earlier report",
+        ("", "of no use", "was", "is", "owner", "backend", answer.noun),
+        tuple(_change(change) for change in drift.changes),
+        frozenset({1}),
+        f"{said}, {drift.rebuilt} rebuilt, {drift.same} the same: {signed(more)} of no use in "
+        "pulls of all",
+    )
+    yield Section(
+        "drift-owners",
+        "Since the earlier report, by owner",
+        ("of no use", "new", "gone", "worse", "better", "owner"),
+        tuple(
+            Row(
+                (
+                    signed(row.more),
+                    *map(str, (row.new, row.gone, row.worse, row.better)),
+                    owner_name(row.owner),
+                ),
+                f"owner={row.owner}",
+            )
+            for row in answer.owner_drift
+        ),
+        frozenset({0, 1, 2, 3, 4}),
+    )
+    yield _sentences("drift-notes", "What makes the two hard to compare", drift.notes)
+
+
+def _change(change: FleetChange) -> Row:
+    more = bytes_more(change)
+
+    def end(value: ChangeEnd | None) -> str:
+        if value is None:
+            return "-"
+        broken = f", breaks on {listing(value.refused, 2)}" if value.refused else ""
+        return f"{value.state}{broken}"
+
+    return Row(
+        (
+            change.change,
+            signed(more) if more else "",
+            end(change.before),
+            end(change.after),
+            owner_name(change.owner),
+            change.backend,
+            change.title,
+        ),
+        f"q={change.title}",
+    )
