@@ -240,7 +240,9 @@ _FOLDED = """[...document.querySelectorAll('details:not([open]) > :not(summary)'
   .map((element) => element.outerHTML.slice(0, 120))"""
 
 
-@pytest.mark.parametrize("name", ["run-hostile", "diff-hostile", "drift", "graph-hostile"])
+@pytest.mark.parametrize(
+    "name", ["run-hostile", "diff-hostile", "drift", "graph-hostile", "preflight-hostile"]
+)
 def test_hostile_names_are_text_and_nothing_else(open_page: Open, name: str) -> None:
     with open_page(name) as page:
         text = page.run("document.body.textContent")

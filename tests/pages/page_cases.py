@@ -13,6 +13,7 @@ from functools import cache
 
 from graph_cases import binary, elf, why
 from graph_cases import distribution as installed
+from preflight_cases import hostile_preflight, preflight
 
 from buildmatrix.catalogue.architectures import Support
 from buildmatrix.catalogue.model import Evidence
@@ -681,6 +682,8 @@ PAGES: Mapping[str, PageCase] = {
     "why": PageCase(formats.WHY, answer),
     "graph": PageCase(formats.DRAWING, lambda: graph(40)),
     "graph-hostile": PageCase(formats.DRAWING, hostile_graph),
+    "preflight": PageCase(formats.PREFLIGHT, preflight),
+    "preflight-hostile": PageCase(formats.PREFLIGHT, lambda: hostile_preflight(EVIL, ENDLESS)),
 }
 
 

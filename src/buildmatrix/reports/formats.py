@@ -181,10 +181,14 @@ NODE_CLASSES = (
     Format("table", "node_classes.table:render", STYLED, _TERMINAL),
     Format("json", _JSON, JSON),
 )
+_SAFE = "preflight.summary:without_secrets"
 #: Of a `reports.preflight.model.Preflight`.
 PREFLIGHT = (
     Format("table", "preflight.table:render", STYLED, _TERMINAL),
     Format("json", _JSON, JSON),
+    Format("junit", "preflight.junit:render", MARKUP, ("time",), _SAFE),
+    Format("markdown", "preflight.markdown:render", MARKUP, (), _SAFE),
+    Format("html", "preflight.html:render", PAGE, (), _SAFE),
 )
 #: Of a `reports.fleet.model.FleetReport`.
 FLEET = (

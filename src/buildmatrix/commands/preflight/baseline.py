@@ -179,7 +179,12 @@ def _compared(rung: Rung, old: Check, new: Check | None) -> Check | None:
     gone = [name for name in _measured(old) if name not in new.values]
     ratios = dict(_ratios(old, new))
     values: dict[str, Value] = {
-        "ratios": {name: round(ratio, 3) for name, (ratio, _) in ratios.items()}
+        "ratios": {name: round(ratio, 3) for name, (ratio, _) in ratios.items()},
+        "baseline": {
+            name: float(value)
+            for name in ratios
+            if isinstance(value := old.values[name], int | float)
+        },
     }
     beyond = [text for _, (ratio, text) in ratios.items() if ratio > TOLERANCE]
     if beyond:

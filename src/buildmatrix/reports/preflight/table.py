@@ -12,6 +12,7 @@ from buildmatrix.reports.preflight.model import (
     RungState,
     Value,
 )
+from buildmatrix.reports.preflight.summary import name, totals
 from buildmatrix.reports.terminal import Painter, Style, wrapped
 from buildmatrix.text import printable
 
@@ -32,19 +33,12 @@ def render(preflight: Preflight, *, width: int, color: bool) -> str:
     lines: list[str] = []
     for target in preflight.targets:
         lines += [*_target(target, width, paint), ""]
-    rungs = [rung for target in preflight.targets for rung in target.rungs]
-    states = [rung.state for rung in rungs]
-    lines.append(
-        f"{count(len(preflight.targets), 'image')}: {states.count('passed')} of "
-        f"{count(len(rungs), 'rung')} passed, {states.count('failed')} failed, "
-        f"{states.count('undecided')} undecided, {states.count('not-run')} not run"
-    )
+    lines.append(totals(preflight))
     return "\n".join(lines) + "\n"
 
 
 def _target(target: PreflightTarget, width: int, paint: Painter) -> Iterator[str]:
-    on = f" on {target.node_class}" if target.node_class else ""
-    yield paint(printable(f"{target.id}{on}"), "bold")
+    yield paint(printable(name(target)), "bold")
     for rung in target.rungs:
         yield from _rung(rung, width, paint)
 
