@@ -13,6 +13,7 @@ What a CI runner obeys: `::command::` where a line begins
 from __future__ import annotations
 
 import json
+import operator
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -227,24 +228,40 @@ def each_text(
     Dataclasses, mappings, tuples and lists are followed. Of the fields named `lines`, whose texts
     have several lines, each line is changed by itself.
     """
+    # A report of hundreds of targets says the same thing hundreds of times.
+    answers: dict[str, str] = {}
+
+    def changed_text(text: str) -> str:
+        answer = answers.get(text)
+        if answer is None:
+            answer = change(text)
+            answers[text] = text if answer == text else answer
+        return answers[text]
 
     def changed(value: Any) -> Any:
-        if isinstance(value, str):
-            return change(value)
-        if isinstance(value, tuple | list):
-            return type(value)(map(changed, value))
-        if isinstance(value, Mapping):
-            return {changed(key): changed(item) for key, item in value.items()}
-        if is_dataclass(value) and not isinstance(value, type):
-            return with_changes(value, _names(type(value)))
-        return value
+        type_of: Any = type(value)
+        kind = _kind(type_of)
+        if kind is None:
+            return value
+        if kind is str:
+            return changed_text(value)
+        if kind is tuple:
+            items = [changed(item) for item in value]
+            return value if all(map(operator.is_, items, value)) else type(value)(items)
+        if kind is Mapping:
+            pairs = {changed(key): changed(item) for key, item in value.items()}
+            unchanged = len(pairs) == len(value) and all(
+                key in value and value[key] is item for key, item in pairs.items()
+            )
+            return value if unchanged else pairs
+        return with_changes(value, _names(kind))
 
     def with_changes(value: Any, names: Sequence[str]) -> Any:
         differing = {}
         for name in names:
             before = getattr(value, name)
             if name in lines and isinstance(before, str):
-                after = "\n".join(map(change, before.split("\n")))
+                after = "\n".join(map(changed_text, before.split("\n")))
             else:
                 after = changed(before)
             if after is not before and after != before:
@@ -253,6 +270,18 @@ def each_text(
 
     result: Value = changed(value)
     return result
+
+
+@cache
+def _kind(kind: Any) -> Any:
+    """What stands for all types that are followed in the same way; None for what holds no text."""
+    if issubclass(kind, str):
+        return str
+    if issubclass(kind, tuple | list):
+        return tuple
+    if issubclass(kind, Mapping):
+        return Mapping
+    return kind if is_dataclass(kind) else None
 
 
 @cache

@@ -194,3 +194,17 @@ def test_what_is_masked_already_keeps_the_escape_behind_it() -> None:
         escaped = shown(text).replace("*", "\\*").replace("<", "\\<")
         assert "SECRET" not in escaped
         assert shown(escaped) == escaped
+
+
+def test_the_same_text_is_changed_once_and_what_stays_is_not_copied() -> None:
+    asked: list[str] = []
+
+    def change(text: str) -> str:
+        asked.append(text)
+        return text.replace("bad", "good")
+
+    same = {"a": ("x", 1), "b": [None, 2.5]}
+    changed = each_text(({"bad": "x"}, same, "bad", ["bad", "x"]), change)
+    assert changed == ({"good": "x"}, same, "good", ["good", "x"])
+    assert changed[1] is same
+    assert sorted(asked) == ["a", "b", "bad", "x"]

@@ -29,7 +29,7 @@ from buildmatrix.locks.pylock_reader import read_lock
 from buildmatrix.locks.pylock_writer import Origin, document
 from buildmatrix.locks.question import Question, question, shared
 from buildmatrix.locks.requirement_set import applies
-from buildmatrix.locks.status import staleness
+from buildmatrix.locks.status import current
 from buildmatrix.locks.uv import Uv, find_uv
 from buildmatrix.progress import Progress
 from buildmatrix.scratch import scratch
@@ -62,8 +62,9 @@ def lock_targets(
     questions: list[Question] = []
     for target in targets:
         try:
-            if not upgrade and staleness(spec, target) is None:
-                results[target.id] = read_lock(spec.root / target.lock)
+            present = "" if upgrade else current(spec, target)
+            if isinstance(present, Lock):
+                results[target.id] = present
             else:
                 questions.append(question(spec.root, target, upgrade))
         except BuildmatrixError as error:

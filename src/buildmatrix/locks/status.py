@@ -7,6 +7,7 @@ from pathlib import Path
 
 from buildmatrix.errors import SpecError
 from buildmatrix.locks.inputs import difference, input_values
+from buildmatrix.locks.model import Lock
 from buildmatrix.locks.pylock_reader import read_lock_and_record
 from buildmatrix.locks.pylock_writer import HEADER
 from buildmatrix.locks.target_requirements import read_target_requirements
@@ -17,7 +18,13 @@ _LARGEST = 32 << 20
 
 
 def staleness(spec: Spec, target: Target) -> str | None:
-    """Why the lock of `target` does not fit its inputs, or None when it does.
+    """Why the lock of `target` does not fit its inputs, or None when it does; see `current`."""
+    present = current(spec, target)
+    return present if isinstance(present, str) else None
+
+
+def current(spec: Spec, target: Target) -> Lock | str:
+    """The lock of `target`, or why it does not fit its inputs.
 
     Compares recorded inputs with present ones: needs no network. Raises `SpecError` for a
     requirement file that cannot be read; a lock that cannot be read is a reason, no error.
@@ -27,14 +34,15 @@ def staleness(spec: Spec, target: Target) -> str | None:
         return f"there is no {target.lock} yet"
     requirements = read_target_requirements(spec.root, target)
     try:
-        _, record = read_lock_and_record(path)
+        lock, record = read_lock_and_record(path)
     except SpecError as error:
         return str(error.problems[0].message)
     if not record.inputs:
         return f"{target.lock} does not say what it was made from"
     if record.target != target.id:
         return f"{target.lock} was made for {record.target}"
-    return difference(record.inputs, input_values(spec.root, target, requirements))
+    now = input_values(spec.root, target, requirements)
+    return difference(record.inputs, now) or lock
 
 
 def leftovers(spec: Spec) -> tuple[str, ...]:

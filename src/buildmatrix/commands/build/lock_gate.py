@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from buildmatrix.commands.audit.run import look
@@ -10,6 +10,7 @@ from buildmatrix.commands.build.options import Options
 from buildmatrix.commands.build.work import BuildWork
 from buildmatrix.errors import BuildmatrixError
 from buildmatrix.judge import Judge
+from buildmatrix.locks.model import Lock
 from buildmatrix.progress import Progress
 from buildmatrix.rules.model import Finding
 from buildmatrix.sources.resolution.resolved import Resolved
@@ -28,31 +29,17 @@ class LockGate:
 
     def locks(self, works: Sequence[BuildWork]) -> None:
         """Bring the locks up to date, and judge them before anything is downloaded."""
-        from buildmatrix.locks.resolve import lock_targets
-        from buildmatrix.locks.status import staleness
-
-        fresh: list[BuildWork] = []
+        locks = self._present(works) if self.options.locked else self._fresh(works)
         for work in works:
-            if self.options.locked and (why := staleness(self.spec, work.target)):
-                work.gates["lock"] = "failed"
-                work.errors.append(f"the lock is not current: {why}; run `buildmatrix lock`")
-            else:
-                fresh.append(work)
-        locks = lock_targets(
-            self.spec,
-            [work.target for work in fresh],
-            upgrade=False,
-            offline=self.options.offline,
-            progress=self.progress,
-            jobs=self.options.jobs,
-        )
-        for work in fresh:
             lock = locks[work.target.id]
             if isinstance(lock, BuildmatrixError):
                 work.fail("lock", lock)
-                continue
-            work.lock = lock
-            work.findings = self.judge.lock(work.target, lock)
+            elif isinstance(lock, str):
+                work.gates["lock"] = "failed"
+                work.errors.append(f"the lock is not current: {lock}; run `buildmatrix lock`")
+            else:
+                work.lock = lock
+                work.findings = self.judge.lock(work.target, lock)
         self._advisories(works)
         for work in works:
             if work.lock is not None:
@@ -60,6 +47,25 @@ class LockGate:
         for work in works:
             if work.gates["lock"] != "passed":
                 self.progress.done(work.target.id, work.outcome(), ok=False)
+
+    def _present(self, works: Sequence[BuildWork]) -> Mapping[str, Lock | str]:
+        """The locks as they are, or why they are not current."""
+        from buildmatrix.locks.status import current
+
+        return {work.target.id: current(self.spec, work.target) for work in works}
+
+    def _fresh(self, works: Sequence[BuildWork]) -> Mapping[str, Lock | BuildmatrixError]:
+        """The locks, of which those that are missing or stale were made anew."""
+        from buildmatrix.locks.resolve import lock_targets
+
+        return lock_targets(
+            self.spec,
+            [work.target for work in works],
+            upgrade=False,
+            offline=self.options.offline,
+            progress=self.progress,
+            jobs=self.options.jobs,
+        )
 
     def _advisories(self, works: Sequence[BuildWork]) -> None:
         """Ask once what is known against everything that is locked."""
