@@ -21,7 +21,7 @@ _GAP = 2.0
 #: The least share of all bytes that a distribution and a file have to have to be drawn alone.
 _LEAST, _LEAST_FILE = 0.004, 0.008
 #: Pixels that a text needs.
-_LABEL_WIDTH, _LABEL_HEIGHT, _TWO_LINES, _CHARACTER = 44.0, 17.0, 34.0, 7.2
+_LABEL_WIDTH, _LABEL_HEIGHT, _TWO_LINES, _CHARACTER = 44.0, 17.0, 34.0, 7.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,8 @@ class Cell:
     leaves: tuple[Leaf, ...]
     #: Lines that fit into it.
     label: tuple[str, ...]
+    #: Pixels that what is below them is covered by; 0 where that is of one color.
+    plate: int
     #: Whether the label needs a wide screen.
     is_narrow: bool
     text: str
@@ -178,10 +180,15 @@ def _labeled(
     label: tuple[str, ...] = ()
     has_size = area.height >= _TWO_LINES and area.width >= _CHARACTER * len(size_text) + 12
     if area.width >= _LABEL_WIDTH and area.height >= _LABEL_HEIGHT:
-        label = (name, size_text) if has_size else (name,)
+        most = int((area.width - 12) / _CHARACTER)
+        short = name if len(name) <= most else f"{name[: most - 1]}\N{HORIZONTAL ELLIPSIS}"
+        label = (short, size_text) if has_size else (short,)
+    is_plain = len(leaves) == 1 and not leaves[0].wasted and leaves[0].held == leaves[0].area.width
+    plate = 0 if is_plain else round(12 + _CHARACTER * max(map(len, label), default=0))
     # What takes no room cannot show that it has the focus; the table has it.
     is_visible = area.width >= 1 and area.height >= 1
-    return Cell(area, leaves, label, area.width < _WIDTH / 5, text, row if is_visible else None)
+    is_narrow = area.width < _WIDTH / 5
+    return Cell(area, leaves, label, plate, is_narrow, text, row if is_visible else None)
 
 
 def _leaves(part: DistributionBytes, area: Area, whole: int) -> Iterator[Leaf]:
