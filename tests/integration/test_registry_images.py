@@ -13,6 +13,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
+from datetime import date
 from functools import partial
 from pathlib import Path
 
@@ -20,6 +21,9 @@ import pytest
 from conftest import missing
 from layer_archives import differences, of_folder
 
+from buildmatrix.commands.fleet.model import Subject, WorkerSettings
+from buildmatrix.commands.fleet.work import judge_image, read_layer, resolve
+from buildmatrix.commands.scan import scan
 from buildmatrix.engines.docker.engine import DockerEngine
 from buildmatrix.engines.text import plain
 from buildmatrix.inventory.model import Inventory
@@ -202,3 +206,37 @@ def test_the_base_below_an_image_is_not_read_again(image: str, tmp_path: Path) -
     base = facts(f"registry:{BASE}", tmp_path / "cache").inventory
     above = facts(f"registry:{image}", tmp_path / "cache").inventory
     assert above.stats.bytes_read < base.stats.bytes_read / 10
+
+
+def test_a_fleet_says_of_an_image_what_a_scan_says(
+    image: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("BUILDMATRIX_CACHE", str(tmp_path))
+    settings = WorkerSettings(store="", platform="linux/amd64", today=date(2026, 11, 23))
+    for name in (image, BASE):
+        subject = Subject(reference=name, places=())
+        for backend in ("cuda", "cpu"):
+            asked = replace(settings, backend=backend)
+            task = resolve(asked, subject)
+            failed = [layer for layer in task.unread if read_layer(asked, layer).error]
+            (result,) = judge_image(asked, task).results
+            report = scan(facts(f"registry:{name}"), backend, "any", "error", settings.today)
+            (target,) = report.targets
+            composition = target.composition
+            assert composition is not None and failed == []
+            assert result.state == target.gates["scan"]
+            assert result.installed == target.size
+            assert [
+                (item.rule, item.severity, item.vendor, item.distribution, item.path)
+                for item in result.findings
+            ] == [
+                (item.rule, item.severity, item.vendor, item.distribution, item.path)
+                for item in report.findings
+            ]
+            assert result.unusable == sum(item.wasted for item in composition.distributions)
+            assert [(layer.installed, layer.unusable) for layer in result.layers] == [
+                (layer.size, layer.wasted) for layer in composition.layers
+            ]
+            assert sum(share.size for share in result.vendors) == sum(
+                item.size for item in composition.distributions
+            )

@@ -10,6 +10,7 @@ place that fails several times in a row is left alone for a while.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import threading
@@ -31,8 +32,8 @@ Bytes = bytes | memoryview
 #: What is done there; each fails by itself, as where only reading is allowed.
 Action = Literal["be read", "be written"]
 
-#: Seconds that one request may take, its repetitions included, and for each MB of an entry.
-PATIENCE = 30.0
+#: Seconds that one request may take, its repetitions included, and for each MB that is written.
+PATIENCE = 45.0
 PATIENCE_PER_MB = 0.5
 #: Failures in a row after which a place is left alone, and for how many seconds.
 FAILURES = 3
@@ -128,6 +129,11 @@ class FsspecPlace(Place):
             return bytes(self._files.cat_file(f"{self._root}/{kind}/{name}", start=0, end=end))
         except FileNotFoundError:
             return None
+        except OSError as error:
+            # Of an empty object no part can be had: RFC 9110, "416 Range Not Satisfiable".
+            if error.errno == errno.EINVAL or "416" in str(error):
+                return b""
+            raise
 
 
 def open_place(url: str) -> Place:
@@ -196,7 +202,7 @@ class SharedEntries:
 
     def read(self, kind: str, name: str, most: int) -> bytes | None:
         """The bytes of an entry; None where there is none, where it has more, or on failure."""
-        data = self._tried("be read", lambda: self._place.read(kind, name, most), most=most)
+        data = self._tried("be read", lambda: self._place.read(kind, name, most))
         return data if data is None or len(data) <= most else None
 
     def has(self, kind: str, name: str) -> bool:
@@ -206,13 +212,12 @@ class SharedEntries:
     def write(self, kind: str, name: str, parts: Sequence[Bytes]) -> None:
         """Keep an entry, if possible."""
         size = sum(map(len, parts))
-        self._tried("be written", lambda: self._place.write(kind, name, parts), most=size)
+        self._tried("be written", lambda: self._place.write(kind, name, parts), size)
 
-    def _tried(self, action: Action, work: Callable[[], Answer], most: int = 0) -> Answer | None:
+    def _tried(self, action: Action, work: Callable[[], Answer], size: int = 0) -> Answer | None:
         if time.monotonic() < self._rests_until.get(action, 0.0):
             return None
-        patience = self._patience + PATIENCE_PER_MB * min(most, 256 << 20) / 1e6
-        answer = _within(patience, work)
+        answer = _within(self._patience + PATIENCE_PER_MB * size / 1e6, work)
         if isinstance(answer, _Failure):
             self._failed(action, answer)
             return None
