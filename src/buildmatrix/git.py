@@ -6,16 +6,22 @@ import os
 import subprocess
 from pathlib import Path
 
+#: Settings of a repository by which git would start programs, with values that start none.
+_SAFE = {"core.fsmonitor": "false", "core.hooksPath": os.devnull, "protocol.allow": "never"}
 
-def ask(folder: Path, *arguments: str, seconds: float) -> subprocess.CompletedProcess[bytes]:
+
+def ask(
+    folder: Path, *arguments: str, seconds: float, git_dir: Path | None = None
+) -> subprocess.CompletedProcess[bytes]:
     """What git answers in `folder`; its exit status may be any.
 
-    Raises OSError (`FileNotFoundError` without git) and `subprocess.TimeoutExpired`.
+    `git_dir`: see `environment`. Raises OSError (`FileNotFoundError` without git) and
+    `subprocess.TimeoutExpired`.
     """
     return subprocess.run(
         ["git", "--no-pager", *arguments],
         cwd=folder,
-        env=environment(),
+        env=environment(git_dir),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         check=False,
@@ -23,17 +29,29 @@ def ask(folder: Path, *arguments: str, seconds: float) -> subprocess.CompletedPr
     )
 
 
-def environment() -> dict[str, str]:
+def environment(git_dir: Path | None = None) -> dict[str, str]:
     """The environment of this process, in which git asks nobody, writes nothing and speaks English.
 
     A partial clone would fetch what it lacks, from wherever its settings say.
+
+    `git_dir`: the folder of a stranger's repository, which is meant whatever lies above it and
+    whoever owns it. What its settings would start is not started.
     """
-    return os.environ | {
+    held = os.environ | {
         "GIT_NO_LAZY_FETCH": "1",
         "GIT_OPTIONAL_LOCKS": "0",
         "GIT_TERMINAL_PROMPT": "0",
         "LC_ALL": "C",
     }
+    if git_dir is None:
+        return held
+    for name in ("GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR"):
+        held.pop(name, None)
+    # These count more than the files of a repository (git-config, "ENVIRONMENT").
+    held |= {"GIT_DIR": str(git_dir.absolute()), "GIT_CONFIG_COUNT": str(len(_SAFE))}
+    for number, (key, value) in enumerate(_SAFE.items()):
+        held |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    return held
 
 
 def complaint(answer: subprocess.CompletedProcess[bytes]) -> str:

@@ -46,7 +46,9 @@ class Revision:
 
 
 @dataclass(frozen=True, slots=True)
-class _TreeEntry:
+class TreeEntry:
+    """A file, or a link, of a commit."""
+
     mode: str
     object: str
     size: int
@@ -67,7 +69,7 @@ def at_revision(root: Path, ref: str, also: Collection[str] = ()) -> Iterator[Re
         raise ComponentError("git was not found, and --diff needs it; install git.")
     prefix = _prefix(root, ref)
     commit = _commit(root, ref)
-    entries = _entries(root, commit)
+    entries = entries_of(root, commit)
     with scratch("revision") as top:
         named = {posixpath.normpath(posixpath.join(prefix, name)) for name in also}
         left_out = _write(root, entries, top, named)
@@ -116,34 +118,36 @@ def _commit(root: Path, ref: str) -> str:
     return done.stdout.decode().strip()
 
 
-def _entries(root: Path, commit: str) -> Mapping[str, _TreeEntry]:
-    """Path → entry, for all files of a commit."""
-    done = _run(root, "ls-tree", "-r", "-z", "-l", "--full-tree", commit)
+def entries_of(root: Path, commit: str, git_dir: Path | None = None) -> Mapping[str, TreeEntry]:
+    """Path → entry, for all files of a commit; `git_dir` as for `git.environment`."""
+    done = _run(root, "ls-tree", "-r", "-z", "-l", "--full-tree", commit, git_dir=git_dir)
     if done.returncode != 0 or len(done.stdout) > _LIST:
         why = git.complaint(done) or "it says nothing"
         raise UndecidedError(f"git cannot list the files of {commit[:12]}: {why}.")
-    entries: dict[str, _TreeEntry] = {}
+    entries: dict[str, TreeEntry] = {}
     for line in done.stdout.split(b"\0"):
         about, _, name = line.partition(b"\t")
         fields = about.decode().split()
         if len(fields) == 4 and fields[1] == "blob":
             path = name.decode(errors="surrogateescape")
-            entries[path] = _TreeEntry(fields[0], fields[2], int(fields[3]))
+            # `BAD` of what is not there; whoever reads it says so.
+            size = int(fields[3]) if fields[3].isdecimal() else 0
+            entries[path] = TreeEntry(fields[0], fields[2], size)
     return entries
 
 
 def _write(
-    root: Path, entries: Mapping[str, _TreeEntry], top: Path, named: Collection[str]
+    root: Path, entries: Mapping[str, TreeEntry], top: Path, named: Collection[str]
 ) -> tuple[str, ...]:
     """Write what can be an input below `top`; the paths that had to be left out."""
     left_out: list[str] = []
     taken = total = 0
-    with _Objects(root) as objects:
+    with Objects(root) as objects:
         # Those near the top first: deep below lie data sets, which have text files too.
         for path in sorted(entries, key=lambda path: (path.count("/"), path)):
-            if not _is_input(path, named):
+            if not is_input(path, named):
                 continue
-            entry = _target(path, entries, objects)
+            entry = file_at(path, entries, objects)
             if entry is None:
                 continue
             if entry.size > _LARGEST or total + entry.size > _ALL_BYTES or taken >= _ALL_FILES:
@@ -156,14 +160,15 @@ def _write(
     return tuple(left_out)
 
 
-def _is_input(path: str, named: Collection[str]) -> bool:
+def is_input(path: str, named: Collection[str] = ()) -> bool:
+    """Whether a file can be an input, by its name; never what no file of git is called."""
     parts = path.split("/")
     if any(part in ("", ".", "..") for part in parts):
         return False  # git writes no such tree; somebody else may have.
     return parts[-1].endswith(_SUFFIXES) or parts[-1] in _NAMES or path in named
 
 
-def _target(path: str, entries: Mapping[str, _TreeEntry], objects: _Objects) -> _TreeEntry | None:
+def file_at(path: str, entries: Mapping[str, TreeEntry], objects: Objects) -> TreeEntry | None:
     """The file that a path leads to within the repository; None where it leads to none."""
     for _ in range(_LINKS):
         entry = entries.get(path)
@@ -176,26 +181,26 @@ def _target(path: str, entries: Mapping[str, _TreeEntry], objects: _Objects) -> 
     return None
 
 
-class _Objects:
+class Objects:
     """One `git cat-file --batch`, which hands out the bytes of objects."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, git_dir: Path | None = None) -> None:
         self._process = subprocess.Popen(
             ["git", "cat-file", "--batch"],
             cwd=root,
-            env=git.environment(),
+            env=git.environment(git_dir),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
 
-    def __enter__(self) -> _Objects:
+    def __enter__(self) -> Objects:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._process.communicate()
 
-    def read(self, entry: _TreeEntry) -> bytes:
+    def read(self, entry: TreeEntry) -> bytes:
         """The bytes of a file, or the target of a link."""
         source, answers = self._process.stdin, self._process.stdout
         assert source is not None and answers is not None
@@ -213,9 +218,11 @@ class _Objects:
         raise UndecidedError(f"git cannot read the object {name}: is this a partial clone?")
 
 
-def _run(root: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+def _run(
+    root: Path, *arguments: str, git_dir: Path | None = None
+) -> subprocess.CompletedProcess[bytes]:
     try:
-        return git.ask(root, *arguments, seconds=_SECONDS)
+        return git.ask(root, *arguments, seconds=_SECONDS, git_dir=git_dir)
     except OSError as error:
         raise UsageError(f"{root} is not a folder that can be opened") from error
     except subprocess.TimeoutExpired as error:
