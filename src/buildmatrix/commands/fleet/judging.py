@@ -174,8 +174,8 @@ def _judged(
         unusable=sum(item.wasted for item in composition.distributions),
         download=_download(layers),
         unusable_download=sum(layer.unusable_size for layer in dict.fromkeys(layers)),
-        vendors=_vendors(composition),
-        findings=tuple(dict.fromkeys(map(_shortened, judgement.findings))),
+        vendors=vendor_bytes(composition),
+        findings=tuple(dict.fromkeys(map(shortened, judgement.findings))),
         fits=(*map(_fit, fits), *(_other(node, backend) for node in others)),
         layers=layers,
     )
@@ -247,7 +247,8 @@ def _download(layers: Iterable[FleetLayer]) -> int:
     return sum({layer.digest: layer.size for layer in layers}.values())
 
 
-def _vendors(composition: Composition) -> tuple[VendorBytes, ...]:
+def vendor_bytes(composition: Composition) -> tuple[VendorBytes, ...]:
+    """The bytes of each vendor, the largest first."""
     sizes, wasted = Counter[str](), Counter[str]()
     for item in composition.distributions:
         for share in item.vendors:
@@ -260,7 +261,8 @@ def _vendors(composition: Composition) -> tuple[VendorBytes, ...]:
     )
 
 
-def _shortened(finding: Finding) -> FleetFinding:
+def shortened(finding: Finding) -> FleetFinding:
+    """A finding without what differs from image to image."""
     return FleetFinding(
         rule=finding.rule,
         severity=finding.severity,

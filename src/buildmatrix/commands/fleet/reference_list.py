@@ -29,13 +29,14 @@ def read(name: str, settings: SubjectSettings) -> Listing:
     """
     title = "standard input" if name == "-" else name
     problems: list[Problem] = []
-    subjects = tuple(_subjects(_text(name, title), title, settings, problems))
+    subjects = tuple(_subjects(text_of(name, title), title, settings, problems))
     if problems:
         raise SpecError(problems[:_SHOWN])
     return Listing(subjects=subjects)
 
 
-def _text(name: str, title: str) -> str:
+def text_of(name: str, title: str) -> str:
+    """A list as text; `-` is standard input. Raises `UsageError`, which calls it `title`."""
     try:
         if name == "-":
             data = sys.stdin.buffer.read(LARGEST + 1)
@@ -46,11 +47,11 @@ def _text(name: str, title: str) -> str:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(f"{title} cannot be read: {reason}") from error
     if len(data) > LARGEST:
-        raise UsageError(f"{title} has more than {LARGEST:,} bytes, which no list of images has")
+        raise UsageError(f"{title} has more than {LARGEST:,} bytes, which no such list has")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise UsageError(f"{title} is not UTF-8, so it is no list of images") from None
+        raise UsageError(f"{title} is not UTF-8, so it is no list") from None
 
 
 def _subjects(

@@ -13,7 +13,7 @@ from buildmatrix.rules.model import IF_KNOWN, SEVERITY_RANK, NodeState, Severity
 #: `undecided`: it could not be judged, or not all of it could be read.
 FleetState = Literal["passed", "failed", "undecided"]
 #: What says which backend an image is for, from the strongest to the weakest.
-BackendBy = Literal["node-class", "label", "name", "option", "nothing"]
+BackendBy = Literal["node-class", "specification", "label", "name", "option", "nothing"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,185 @@
+"""What a worker does for a file of a repository: what it would install is judged, on the index.
+
+What the index, or the bytes of a file, do is part of the answer: nothing is raised for it.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from buildmatrix.catalogue.load import load
+from buildmatrix.commands.audit.run import audit
+from buildmatrix.commands.audit.subject import judge_for
+from buildmatrix.commands.fleet.audit_model import AuditDone, AuditTask, Holder
+from buildmatrix.commands.fleet.context import WorkerContext, context_of
+from buildmatrix.commands.fleet.failing import failure_of
+from buildmatrix.commands.fleet.judging import shortened, vendor_bytes
+from buildmatrix.commands.fleet.model import WorkerSettings
+from buildmatrix.commands.fleet.repository_files import SPECIFICATION, write_files
+from buildmatrix.errors import UndecidedError
+from buildmatrix.index.client import Client
+from buildmatrix.index.wheels import WheelReader
+from buildmatrix.judge import Judge
+from buildmatrix.locks.committed import is_lock
+from buildmatrix.progress import Silent
+from buildmatrix.reports.fleet.model import FleetFinding, FleetResult, FleetState
+from buildmatrix.reports.run.model import Report, leaves_open, unread
+from buildmatrix.rules.model import Finding, TargetResult
+from buildmatrix.scratch import scratch
+from buildmatrix.sources.resolution.resolved import Resolved, resolve_sources
+from buildmatrix.spec.bare import bare_spec
+from buildmatrix.spec.load import load_spec
+from buildmatrix.spec.model import Spec
+from buildmatrix.text import printable
+
+#: Wheels that one worker reads at a time: there are other workers.
+_JOBS = 4
+
+
+def audit_file(settings: WorkerSettings, task: AuditTask) -> AuditDone:
+    """The results of a file for all who hold it, one for each target or backend."""
+    context = context_of(settings)
+    started = time.monotonic()
+    bytes_read, again, folder = 0, False, ""
+    try:
+        if task.error:
+            raise UndecidedError(task.error)
+        with scratch("fleet") as top:
+            folder = str(top)
+            files = {name: zlib.decompress(data) for name, data in task.files.items()}
+            write_files(top, files)
+            report, spec = _audited(context, task, top)
+            bytes_read = report.stats.bytes_read
+            results = tuple(_results(report, spec, task, settings, folder))
+        if not results:
+            raise UndecidedError("it has no target")
+    except Exception as error:
+        failure = failure_of(error)
+        again = failure.again
+        results = (_undecided(task, settings, _inside(failure.text, folder)),)
+    return AuditDone(
+        results=tuple(_held(result, holder) for result in results for holder in task.holders),
+        bytes_read=bytes_read,
+        seconds=round(time.monotonic() - started, 3),
+        again=again,
+        notes=context.notes(),
+    )
+
+
+def _audited(context: WorkerContext, task: AuditTask, top: Path) -> tuple[Report, Spec | None]:
+    settings = context.settings
+    spec: Spec | None = None
+    if _is_specification(task):
+        spec = load_spec(top / task.path, backends=lambda files: load(files).backends)
+    results = resolve_sources(
+        () if spec is not None else (f"{_kind(task.path)}:{task.path}",),
+        spec,
+        backends=() if spec is not None else (task.backend,),
+        platform=None if spec is not None else settings.platform,
+        root=top if spec is None else spec.root,
+        cache=context.cache,
+        progress=Silent(),
+        jobs=1,
+    )
+    if spec is not None:
+        judge = judge_for(spec, (), "error", settings.today, ())
+    else:
+        targets = [item.target for item in results if isinstance(item, Resolved)]
+        judge = Judge(bare_spec(*targets), "error", settings.today, catalogue=context.catalogue)
+    with Client(cache=context.cache) as client:
+        reader = WheelReader(client, context.cache)
+        return audit(task.path, results, reader, judge, Silent(), jobs=_JOBS), spec
+
+
+def _is_specification(task: AuditTask) -> bool:
+    return task.path.rpartition("/")[2] == SPECIFICATION
+
+
+def _kind(path: str) -> str:
+    """The kind of SOURCE that a file is."""
+    name = path.rpartition("/")[2]
+    if is_lock(name):
+        return "lock"
+    return "pyproject" if name == "pyproject.toml" else "requirements"
+
+
+def _results(
+    report: Report, spec: Spec | None, task: AuditTask, settings: WorkerSettings, top: str
+) -> Iterator[FleetResult]:
+    is_open = bool(unread(report))
+    platforms = {target.id: target.platform for target in spec.targets} if spec else {}
+    for target in report.targets:
+        findings = [item for item in report.findings if item.is_about(target.id)]
+        is_undecided = is_open or any(map(leaves_open, findings))
+        totals, composition = target.audit, target.composition
+        yield FleetResult(
+            kind="lock",
+            repository="",
+            names=(target.id,) if spec is not None else (),
+            platform=platforms.get(target.id, settings.platform),
+            backend=target.backend if spec is not None else task.backend,
+            state=_state(target, is_undecided),
+            error=printable(_inside(target.error, top)) if target.error else None,
+            installed=totals.installed if totals else 0,
+            unusable=totals.foreign_installed if totals else 0,
+            download=totals.download if totals else 0,
+            unusable_download=totals.foreign_download if totals else 0,
+            vendors=vendor_bytes(composition) if composition else (),
+            findings=tuple(dict.fromkeys(_finding(item, top) for item in findings)),
+        )
+
+
+def _finding(finding: Finding, top: str) -> FleetFinding:
+    """A finding, with places as they are in the repository."""
+    held = shortened(finding)
+    return replace(
+        held,
+        path=_inside(held.path, top) if held.path else held.path,
+        message=_inside(held.message, top),
+        fix=_inside(held.fix, top) if held.fix else held.fix,
+    )
+
+
+def _inside(text: str, top: str) -> str:
+    """A text without the folder of this machine that the files lay in."""
+    return text.replace(f"{top}/", "")
+
+
+def _state(target: TargetResult, is_open: bool) -> FleetState:
+    """What a target comes to; of a file that cannot be read nothing is decided."""
+    gate = target.gates.get("lock")
+    if target.error is not None or gate not in ("passed", "failed"):
+        return "undecided"
+    if gate == "failed":
+        return "failed"
+    return "undecided" if is_open else "passed"
+
+
+def _undecided(task: AuditTask, settings: WorkerSettings, why: str) -> FleetResult:
+    return FleetResult(
+        kind="lock",
+        repository="",
+        platform=settings.platform,
+        backend=task.backend,
+        state="undecided",
+        error=why,
+    )
+
+
+def _held(result: FleetResult, holder: Holder) -> FleetResult:
+    """`result` with what is one repository's own."""
+    is_target = bool(result.names)
+    return replace(
+        result,
+        repository=holder.repository,
+        names=(printable(holder.path), *result.names),
+        digest=holder.commit,
+        created=holder.created,
+        backend_by="specification" if is_target else holder.backend_by,
+        places=(holder.place,),
+        owner=holder.owner,
+    )

@@ -1,0 +1,184 @@
+"""Which repositories are in a fleet: clones and bare repositories on this machine.
+
+Nothing is cloned or fetched. A source is a repository, a folder with repositories below it, or a
+list of them: one path per line, as seen from the list, with `owner=NAME` behind it where that is
+known, and `#` for comments.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from buildmatrix.commands.fleet.reference_list import text_of
+from buildmatrix.errors import Problem, SpecError, UsageError
+from buildmatrix.phrases import count
+from buildmatrix.text import printable, shown
+
+#: Folders that are looked through below a source, and how deep: HOST/GROUP/SUBGROUP/NAME.
+MOST_FOLDERS = 100_000
+_DEEPEST = 5
+_COMMENT = re.compile(r"(?:^|\s)#.*")
+_OWNER = re.compile(r"\s+owner=(\S+)$")
+_REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|[^/\s]+@[^/\s]+:")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repository:
+    """A repository on this machine."""
+
+    #: As the fleet names it: from the folder that it lies in, or as a list has it.
+    name: str
+    #: `.git`, or the bare repository itself.
+    git_dir: Path
+    #: Where the fleet names it.
+    place: str
+    owner: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repositories:
+    """What some sources name."""
+
+    repositories: tuple[Repository, ...]
+    #: See `listing.Listing`.
+    missing: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def find(sources: Sequence[str]) -> Repositories:
+    """The repositories of all sources, each once, by their names.
+
+    Raises `UsageError` for what is no source, and `SpecError` for mistakes in a list.
+    """
+    if not sources:
+        raise UsageError(
+            "name repositories: a folder of clones, a repository, or a list (file:NAME)"
+        )
+    notes: list[str] = []
+    missing: list[str] = []
+    found: dict[Path, Repository] = {}
+    for source in sources:
+        for repository in _read(source, missing, notes):
+            found.setdefault(repository.git_dir.resolve(), repository)
+    names: dict[str, int] = {}
+    for repository in found.values():
+        names[repository.name] = names.get(repository.name, 0) + 1
+    # Of two with one name, each is called by where it lies.
+    repositories = [
+        item if names[item.name] == 1 else replace(item, name=printable(str(item.git_dir)))
+        for item in found.values()
+    ]
+    return Repositories(
+        repositories=tuple(sorted(repositories, key=lambda item: (item.name, str(item.git_dir)))),
+        missing=tuple(missing),
+        notes=tuple(notes),
+    )
+
+
+def _read(source: str, missing: list[str], notes: list[str]) -> Iterator[Repository]:
+    name = source.removeprefix("file:")
+    if name != source or source == "-" or Path(source).is_file():
+        yield from _listed(name, missing, notes)
+        return
+    _check_local(source)
+    folder = Path(source)
+    if not folder.is_dir():
+        raise UsageError(f"there is no folder {source}, and no list of that name")
+    yield from _below(folder, source, "", missing, notes)
+
+
+def _check_local(text: str) -> None:
+    if _REMOTE.match(text):
+        raise UsageError(
+            f"{shown(text)} is not on this machine, and nothing is fetched; "
+            "run `git clone --mirror` for it, and name the folder"
+        )
+
+
+def _listed(name: str, missing: list[str], notes: list[str]) -> Iterator[Repository]:
+    title = "standard input" if name == "-" else name
+    top = Path() if name == "-" else Path(name).parent
+    problems: list[Problem] = []
+    for number, line in enumerate(text_of(name, title).split("\n"), 1):
+        text = _COMMENT.sub("", line).strip()
+        owner = _OWNER.search(text)
+        path = text[: owner.start()] if owner else text
+        if not path:
+            continue
+        try:
+            _check_local(path)
+            folder = top / path
+            if "\0" in path or not folder.is_dir():
+                raise UsageError(f"there is no folder {printable(path)}")
+        except UsageError as error:
+            problems.append(Problem(error.message, title, number))
+            continue
+        place = f"{title}:{number}"
+        yield from _below(folder, place, path, missing, notes, owner[1] if owner else "")
+    if problems:
+        raise SpecError(problems[:20])
+
+
+def _below(
+    folder: Path, place: str, name: str, missing: list[str], notes: list[str], owner: str = ""
+) -> Iterator[Repository]:
+    """A folder, if it is a repository, else all that are below it."""
+    if (git_dir := _git_dir(folder)) is not None:
+        own = name or folder.resolve().name
+        yield Repository(name=_shortened(own), git_dir=git_dir, place=place, owner=owner)
+        return
+    linked = total = number = 0
+    waiting = [folder]
+    while waiting:
+        parent = waiting.pop()
+        number += 1
+        if number > MOST_FOLDERS:
+            missing.append(
+                f"{place}: more than {MOST_FOLDERS:,} folders; name some that lie deeper"
+            )
+            break
+        for child in _folders(parent, missing):
+            inner = Path(os.path.relpath(child, folder))
+            if (git_dir := _git_dir(child)) is not None:
+                total += 1
+                full = str(Path(name) / inner)
+                yield Repository(name=_shortened(full), git_dir=git_dir, place=place, owner=owner)
+            elif (child / ".git").is_file():
+                linked += 1
+            elif len(inner.parts) < _DEEPEST:
+                waiting.append(child)
+    if linked:
+        notes.append(
+            f"{place}: {count(linked, 'folder')} of work trees and submodules left out: name the "
+            "repositories that they belong to"
+        )
+    if not total:
+        missing.append(f"{place}: there is no repository in {printable(str(folder))}")
+
+
+def _folders(folder: Path, missing: list[str]) -> list[Path]:
+    """The folders in a folder; links are not followed."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(
+                Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)
+            )
+    except OSError as error:
+        missing.append(f"{printable(str(folder))} cannot be read: {error.strerror}")
+        return []
+
+
+def _git_dir(folder: Path) -> Path | None:
+    """Where git keeps the repository of a folder; None where the folder is none."""
+    for place in (folder / ".git", folder):
+        if (place / "HEAD").is_file() and (place / "objects").is_dir():
+            return place
+    return None
+
+
+def _shortened(name: str) -> str:
+    return printable(name.rstrip("/").removesuffix(".git").rstrip("/") or name)

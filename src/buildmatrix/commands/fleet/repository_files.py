@@ -1,0 +1,401 @@
+"""The files of a repository that say what is installed, read out of git's objects.
+
+Of each repository the default branch counts: what `origin/HEAD` is, where the clone knows it, else
+`HEAD`. Nothing is checked out, and nothing that a repository's settings name is started.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+import re
+import subprocess
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta, timezone
+from functools import partial
+from pathlib import Path
+
+from buildmatrix import git
+from buildmatrix.catalogue.load import Catalogue, load
+from buildmatrix.catalogue.names import matches
+from buildmatrix.commands.diff.git_revision import Objects, TreeEntry, entries_of, file_at, is_input
+from buildmatrix.commands.fleet.audit_model import AuditTask, Holder
+from buildmatrix.commands.fleet.closure import MOST_BYTES, MOST_FILES, closure, included
+from buildmatrix.commands.fleet.expectation import backends_in
+from buildmatrix.commands.fleet.model import WorkerSettings
+from buildmatrix.commands.fleet.repositories import Repository
+from buildmatrix.errors import BuildmatrixError, ComponentError, UndecidedError
+from buildmatrix.locks.committed import is_lock
+from buildmatrix.phrases import count
+from buildmatrix.progress import Progress, Silent
+from buildmatrix.reports.fleet.model import BackendBy
+from buildmatrix.scratch import scratch
+from buildmatrix.spec.load import load_spec
+from buildmatrix.spec.model import Spec
+from buildmatrix.text import printable
+from buildmatrix.threads import Crew
+from buildmatrix.toml import TomlError, loads
+
+#: Repositories that are read at a time.
+_JOBS = 4
+#: Files of one repository that are judged, and bytes of one file.
+MOST_JUDGED = 200
+LARGEST = 32 << 20
+_SECONDS = 120
+SPECIFICATION = "buildmatrix.toml"
+_PYPROJECT = "pyproject.toml"
+_LOCKS_OF_PROJECTS = ("uv.lock", "poetry.lock", "pylock.toml")
+_REQUIREMENTS = re.compile(r"(?:.*[-_.])?requirements(?:[-_.].*)?\.(?:txt|in)")
+#: Folders of code that is another project's, or that is not installed where the project is.
+_ASIDE = frozenset(
+    {
+        *("vendor", "vendored", "_vendor", "third_party", "third-party", "thirdparty"),
+        *("node_modules", "site-packages", "test", "tests", "testing", "testdata", "fixtures"),
+    }
+)
+_COMMITTER = re.compile(
+    rb"^committer .*> (-?[0-9]{1,12}) ([+-])([0-9]{2})([0-9]{2})$", re.MULTILINE
+)
+NO_BACKEND = (
+    "nothing says which backend it is for: no specification, no word of its name; name one with "
+    "--backend, or by patterns with --backend-of 'GLOB=BACKEND'"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditPlan:
+    """What is to be judged."""
+
+    tasks: tuple[AuditTask, ...]
+    #: See `listing.Listing`.
+    missing: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Found:
+    """What one repository has."""
+
+    tasks: list[AuditTask] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    #: Files that were left out because of their folders, and because others hold what they say.
+    aside: int = 0
+    covered: int = 0
+
+
+def plan(
+    repositories: Iterable[Repository],
+    settings: WorkerSettings,
+    catalogue: Catalogue,
+    progress: Progress | None = None,
+) -> AuditPlan:
+    """What is to be judged of some repositories; equal files are one task.
+
+    Raises `ComponentError` without git. A repository that cannot be read is in `missing`.
+    """
+    items = list(repositories)
+    found: dict[str, _Found] = {}
+    crew = Crew(partial(_read, settings, catalogue), _JOBS, "buildmatrix-git")
+    for item, answer in crew.answers(items):
+        found[item.name] = answer
+        (progress or Silent()).part("fleet", len(found), len(items), "repositories")
+    parts = [found[item.name] for item in items]
+    notes = [note for part in parts for note in part.notes]
+    if aside := sum(part.aside for part in parts):
+        notes.append(f"{count(aside, 'file')} in folders of tests and of vendored code left out")
+    if covered := sum(part.covered for part in parts):
+        notes.append(
+            f"{count(covered, 'file')} left out of which another file holds what is installed: a "
+            "lock, a specification, or a file that includes them"
+        )
+    return AuditPlan(
+        tasks=_merged(task for part in parts for task in part.tasks),
+        missing=tuple(text for part in parts for text in part.missing),
+        notes=tuple(notes),
+    )
+
+
+def _merged(tasks: Iterable[AuditTask]) -> tuple[AuditTask, ...]:
+    """Each question once, with all who have it."""
+    same: dict[object, AuditTask] = {}
+    for task in tasks:
+        digests = tuple((name, hashlib.sha256(data).digest()) for name, data in task.files.items())
+        key = (task.path, task.backend, task.error, tuple(sorted(digests)))
+        known = same.get(key)
+        if known is not None:
+            task = replace(known, holders=(*known.holders, *task.holders))
+        same[key] = task
+    return tuple(same.values())
+
+
+def _read(settings: WorkerSettings, catalogue: Catalogue, repository: Repository) -> _Found:
+    found = _Found()
+    try:
+        commit = _default_commit(repository.git_dir)
+        if not commit:
+            found.notes.append(f"{repository.name} has no commit yet")
+            return found
+        git_dir = repository.git_dir
+        with Objects(git_dir, git_dir) as objects:
+            holder = Holder(
+                repository=repository.name,
+                path="",
+                commit=commit,
+                created=_created(git_dir, commit),
+                place=repository.place,
+                owner=repository.owner,
+            )
+            entries = entries_of(git_dir, commit, git_dir)
+            _Reading(entries, objects, holder, settings, catalogue, found).all()
+    except FileNotFoundError as error:
+        raise ComponentError("git was not found, and repositories are read with it") from error
+    except (BuildmatrixError, OSError) as error:
+        if isinstance(error, ComponentError):
+            raise
+        found.missing.append(f"{repository.name}: {printable(str(error)).rstrip('.')}")
+    return found
+
+
+def _ask(git_dir: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    try:
+        return git.ask(git_dir, *arguments, seconds=_SECONDS, git_dir=git_dir)
+    except subprocess.TimeoutExpired as error:
+        raise UndecidedError(f"git did not answer within {_SECONDS} seconds") from error
+
+
+def _default_commit(git_dir: Path) -> str:
+    """The commit of the default branch; empty where there is none yet. Raises `UndecidedError`."""
+    for name in ("refs/remotes/origin/HEAD", "HEAD"):
+        done = _ask(git_dir, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
+        if done.returncode == 0:
+            return done.stdout.decode().strip()
+    # Nothing was said of why; what is asked now says it.
+    done = _ask(git_dir, "for-each-ref", "--count=1")
+    if done.returncode != 0 or done.stderr:
+        raise UndecidedError(f"git cannot read it: {git.complaint(done)}")
+    if done.stdout or _ask(git_dir, "rev-parse", "--verify", "--quiet", "HEAD").stdout:
+        raise UndecidedError("git finds no commit of its default branch")
+    return ""
+
+
+def _created(git_dir: Path, commit: str) -> str:
+    done = _ask(git_dir, "cat-file", "commit", commit)
+    match = _COMMITTER.search(done.stdout.partition(b"\n\n")[0])
+    if match is None:
+        return ""
+    offset = timedelta(hours=int(match[3]), minutes=int(match[4]))
+    try:
+        zone = timezone(-offset if match[2] == b"-" else offset)
+        return datetime.fromtimestamp(int(match[1]), UTC).astimezone(zone).isoformat()
+    except (ValueError, OverflowError, OSError):
+        return ""
+
+
+class _Reading:
+    """One repository that is read."""
+
+    def __init__(
+        self,
+        entries: Mapping[str, TreeEntry],
+        objects: Objects,
+        holder: Holder,
+        settings: WorkerSettings,
+        catalogue: Catalogue,
+        found: _Found,
+    ) -> None:
+        self._entries = entries
+        self._objects = objects
+        self._holder = holder
+        self._settings = settings
+        self._catalogue = catalogue
+        self._found = found
+
+    def all(self) -> None:
+        """Make the tasks of a repository."""
+        name = self._holder.repository
+        if ".gitmodules" in self._entries:
+            self._found.notes.append(f"{name} has submodules, which were not looked into")
+        paths = [path for path in self._entries if is_input(path) and _declares(path)]
+        kept = [path for path in paths if _ASIDE.isdisjoint(path.split("/")[:-1])]
+        self._found.aside += len(paths) - len(kept)
+        covered: set[str] = set()
+        for path in kept:
+            if posixpath.basename(path) == SPECIFICATION:
+                covered |= self._specification(path)
+        files = [path for path in kept if posixpath.basename(path) != SPECIFICATION]
+        covered |= set(self._covered(files))
+        rest = sorted(set(files) - covered, key=lambda path: (path.count("/"), path))
+        self._found.covered += len(files) - len(rest)
+        rest = [path for path in rest if self._asks(path)]
+        if len(rest) > MOST_JUDGED:
+            self._found.missing.append(
+                f"{name} has {len(rest)} files that say what is installed, and {MOST_JUDGED} of "
+                "them were judged"
+            )
+        for path in rest[:MOST_JUDGED]:
+            self._add(path)
+
+    def _bytes(self, path: str) -> bytes | None:
+        """The contents of a file; None where it is not there. Raises `UndecidedError`."""
+        if not is_input(path, (path,)):
+            return None
+        entry = file_at(path, self._entries, self._objects)
+        if entry is None:
+            return None
+        if entry.size > LARGEST:
+            raise UndecidedError(f"{printable(path)} has {entry.size:,} bytes")
+        return self._objects.read(entry)
+
+    def _text(self, path: str) -> str:
+        """The contents of a file, as far as it can be read at all."""
+        try:
+            return (self._bytes(path) or b"").decode(errors="replace")
+        except UndecidedError:
+            return ""
+
+    def _asks(self, path: str) -> bool:
+        """Whether a project file asks for anything: many hold settings of tools alone."""
+        if posixpath.basename(path) != _PYPROJECT:
+            return True
+        try:
+            document = loads(self._text(path))
+        except TomlError:
+            return True  # It will be said what is wrong with it.
+        project, tool = document.get("project"), document.get("tool")
+        poetry = tool.get("poetry") if isinstance(tool, dict) else None
+        held = []
+        if isinstance(project, dict):
+            held += [project.get("dependencies"), project.get("optional-dependencies")]
+            held.append("dependencies" in (project.get("dynamic") or ()))
+        if isinstance(poetry, dict):
+            held.append(poetry.get("dependencies"))
+        return any(held)
+
+    def _covered(self, paths: Iterable[str]) -> Iterator[str]:
+        """Files of which another one holds what is installed."""
+        names = set(paths)
+        for path in names:
+            folder, name = posixpath.split(path)
+            if (
+                name == _PYPROJECT
+                and any(posixpath.join(folder, lock) in names for lock in _LOCKS_OF_PROJECTS)
+            ) or (name.endswith(".in") and path.removesuffix(".in") + ".txt" in names):
+                yield path
+            if name.endswith((".txt", ".in")):
+                try:
+                    yield from included(path, self._text(path))
+                except UndecidedError:
+                    continue  # It will be said of the file itself.
+
+    def _add(self, path: str) -> None:
+        backend, by = self._backend(path)
+        holder = replace(self._holder, path=path, backend_by=by)
+        try:
+            if not backend:
+                raise UndecidedError(NO_BACKEND)
+            files = closure(path, self._bytes)
+            if path not in files:
+                raise UndecidedError("it is a link that leads to no file of its repository")
+        except UndecidedError as error:
+            self._found.tasks.append(
+                AuditTask(holders=(holder,), path="", backend=backend, error=error.message)
+            )
+            return
+        self._found.tasks.append(_task(holder, path, files, backend))
+
+    def _backend(self, path: str) -> tuple[str, BackendBy]:
+        """The backend that a file is for, and what says so."""
+        name = self._holder.repository
+        for item in self._settings.patterns:
+            if matches(item.pattern, path) or matches(item.pattern, f"{name}/{path}"):
+                return item.backend, "name"
+        for word in reversed(path.split("/")[-2:]):
+            if named := backends_in(word, self._catalogue.backends):
+                if len(named) == 1:
+                    return named[0], "name"
+                break
+        backend = self._settings.backend
+        return (backend, "option") if backend else ("", "nothing")
+
+    def _specification(self, path: str) -> set[str]:
+        """Make the task of a specification; the files that its targets are made from."""
+        folder = posixpath.dirname(path)
+        holder = replace(self._holder, path=path)
+        files: dict[str, bytes] = {}
+        try:
+            total = 0
+            for name in self._entries:
+                if (folder and not name.startswith(f"{folder}/")) or not is_input(name):
+                    continue
+                data = self._bytes(name)
+                if data is None:
+                    continue
+                files[name] = data
+                total += len(data)
+                if len(files) > 5 * MOST_FILES or total > MOST_BYTES:
+                    raise UndecidedError(
+                        f"more than {MOST_BYTES >> 20} MiB of inputs lie beside it"
+                    )
+            spec = _loaded(path, files)
+        except UndecidedError as error:
+            task = AuditTask(holders=(holder,), path="", error=error.message)
+            self._found.tasks.append(task)
+            return set()
+        self._found.tasks.append(_task(holder, path, files, ""))
+        if spec is None:
+            return set()
+        named = {
+            name
+            for target in spec.targets
+            for name in (target.lock, target.pyproject or "", *target.requirements)
+            if name
+        }
+        return {posixpath.normpath(posixpath.join(folder, name)) for name in named}
+
+
+def _declares(path: str) -> bool:
+    """Whether a file says what is installed, by its name."""
+    folder, name = posixpath.split(path)
+    if name in (SPECIFICATION, _PYPROJECT) or is_lock(name) or _REQUIREMENTS.fullmatch(name):
+        return True
+    return posixpath.basename(folder) == "requirements" and name.endswith((".txt", ".in"))
+
+
+def _task(holder: Holder, path: str, files: Mapping[str, bytes], backend: str) -> AuditTask:
+    """The task for a file, seen from its folder if all that it reads lies below: then it is the
+    same in another folder, and in another repository.
+    """
+    prefix = posixpath.dirname(path)
+    prefix = f"{prefix}/" if prefix else ""
+    if not all(name.startswith(prefix) for name in files):
+        prefix = ""
+    return AuditTask(
+        holders=(holder,),
+        path=path.removeprefix(prefix),
+        files={
+            name.removeprefix(prefix): zlib.compress(data, 6)
+            for name, data in sorted(files.items())
+        },
+        backend=backend,
+    )
+
+
+def _loaded(path: str, files: Mapping[str, bytes]) -> Spec | None:
+    """A specification; None for one that is wrong, of which the worker says what."""
+    with scratch("fleet") as top:
+        write_files(top, files)
+        try:
+            return load_spec(top / path, backends=lambda own: load(own).backends)
+        except BuildmatrixError:
+            return None
+
+
+def write_files(top: Path, files: Mapping[str, bytes]) -> None:
+    """Write files of a repository below a folder of this machine."""
+    for name, data in files.items():
+        place = top / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(data)

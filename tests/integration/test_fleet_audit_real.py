@@ -1,0 +1,91 @@
+"""Repositories whose locks and requirements are judged on the real index."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from buildmatrix.catalogue.load import load
+from buildmatrix.commands.fleet.audit_work import audit_file
+from buildmatrix.commands.fleet.model import WorkerSettings
+from buildmatrix.commands.fleet.repositories import find
+from buildmatrix.commands.fleet.repository_files import plan
+from buildmatrix.reports.fleet.model import FleetResult
+
+pytestmark = pytest.mark.network
+
+SPEC = """\
+[project]
+name = "a"
+version = "1"
+[defaults]
+python = ["3.12"]
+requirements = ["base.in"]
+base = "debian:12"
+[backend.cuda]
+runtime = "12.8"
+[backend.rocm]
+runtime = "6.4"
+"""
+#: Metadata alone: what a name says is settled by the list of files.
+FOREIGN = "nvidia-nvtx-cu12==12.8.90\n"
+
+
+def repository(folder: Path, files: Mapping[str, str]) -> None:
+    folder.mkdir(parents=True)
+    for name, text in files.items():
+        place = folder / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text)
+    who = ["-c", "user.name=a", "-c", "user.email=a@b.test"]
+    for arguments in (["init", "-q"], ["add", "-A"], [*who, "commit", "-q", "-m", "x"]):
+        subprocess.run(["git", *arguments], cwd=folder, env=os.environ, check=True)
+
+
+def test_repositories_are_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BUILDMATRIX_CACHE", str(tmp_path / "cache"))
+    both = {
+        "requirements-cpu.txt": FOREIGN,
+        "requirements-cuda.txt": "-r more/base.txt\n",
+        "more/base.txt": FOREIGN,
+    }
+    repository(tmp_path / "clones" / "one", both)
+    repository(tmp_path / "clones" / "two", {f"app/{name}": text for name, text in both.items()})
+    repository(
+        tmp_path / "clones" / "three", {"buildmatrix.toml": SPEC, "base.in": "iniconfig==2.0.0\n"}
+    )
+    settings = WorkerSettings(store="", platform="linux/amd64", today=date(2026, 1, 1))
+    held = plan(find(["clones"]).repositories, settings, load())
+    assert held.missing == ()
+    assert len(held.tasks) == 3
+    done = [audit_file(settings, task) for task in held.tasks]
+    results: dict[tuple[str, ...], FleetResult] = {
+        (item.repository, *item.names): item for answer in done for item in answer.results
+    }
+    assert {key: (item.backend, item.state) for key, item in results.items()} == {
+        ("one", "requirements-cpu.txt"): ("cpu", "failed"),
+        ("one", "requirements-cuda.txt"): ("cuda", "passed"),
+        ("two", "app/requirements-cpu.txt"): ("cpu", "failed"),
+        ("two", "app/requirements-cuda.txt"): ("cuda", "passed"),
+        ("three", "buildmatrix.toml", "cuda12.8-py312-default"): ("cuda", "passed"),
+        ("three", "buildmatrix.toml", "rocm6.4-py312-default"): ("rocm", "passed"),
+    }
+    failed = results["one", "requirements-cpu.txt"]
+    assert [(item.rule, item.distribution) for item in failed.findings] == [
+        ("BM101", "nvidia-nvtx-cu12")
+    ]
+    assert 0 < failed.unusable == failed.installed
+    assert failed.vendors[0].vendor == "nvidia"
+    (base,) = results["three", "buildmatrix.toml", "rocm6.4-py312-default"].findings
+    assert (base.rule, base.path) == ("BM607", "buildmatrix.toml")
+    # The wheel was read for the first of them, and is known for all others.
+    assert sum(answer.bytes_read > 0 for answer in done) == 2
+    again = [audit_file(settings, task) for task in held.tasks]
+    assert [answer.bytes_read for answer in again] == [0, 0, 0]
+    assert [answer.results for answer in again] == [answer.results for answer in done]
