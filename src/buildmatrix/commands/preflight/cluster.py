@@ -48,14 +48,14 @@ def subjects_of(
 def subject_of(spec: Spec | None, engine: Engine, log: PodLog) -> Subject:
     """What a pod was about: a target of the specification, or an image by itself."""
     targets = spec.targets if spec is not None else ()
-    target = next((target for target in targets if target.id == log.target), None)
+    target = next((target for target in targets if target.id == log.about.target), None)
     try:
-        return of_reference(log.image, log.backend, spec, engine, target)
+        return of_reference(log.about.image, log.about.backend, spec, engine, target)
     except (UndecidedError, UsageError):
         # The name of an image that a hostile log made up; or none, where its beginning is lost.
-        bare = bare_target(log.target or "unknown", log.backend or "cpu")
+        bare = bare_target(log.about.target or "unknown", log.about.backend or "cpu")
         return Subject(
-            bare, spec or bare_spec(bare), engine, log.image, ImageFacts("", {}, {}, 0, "")
+            bare, spec or bare_spec(bare), engine, log.about.image, ImageFacts("", {}, {}, 0, "")
         )
 
 

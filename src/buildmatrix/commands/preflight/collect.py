@@ -37,7 +37,7 @@ def collect(
     _check_digests([log for log in logs if log.steps is not None], digest)
     groups: dict[tuple[str, str], list[PodLog]] = {}
     for log in logs:
-        groups.setdefault((log.target, log.node_class), []).append(log)
+        groups.setdefault((log.about.target, log.about.node_class), []).append(log)
     subjects = [subject_of(group[0]) for group in groups.values()]
     targets = tuple(
         _joined(subject, group, today)
@@ -50,29 +50,31 @@ def collect(
 def _check_digests(logs: Sequence[PodLog], digest: str | None) -> None:
     expected: dict[str, PodLog] = {}
     for log in logs:
-        other = expected.setdefault(log.target, log)
-        wanted = digest or other.digest
-        if log.digest != wanted:
+        other = expected.setdefault(log.about.target, log)
+        wanted, about = digest or other.about.digest, log.about
+        if about.digest != wanted:
             raise UsageError(
-                f"{log.source}: the pod {log.pod} ran {log.target} as {log.digest}, and asked for "
-                f"is {wanted}; results of different images are not one report"
+                f"{log.source}: the pod {about.pod} ran {about.target} as {about.digest}, and "
+                f"asked for is {wanted}; results of different images are not one report"
             )
 
 
 def _joined(subject: Subject, logs: Sequence[PodLog], today: date) -> PreflightTarget:
     """All nodes of one class, rung by rung."""
     first = logs[0]
-    node = next((item for item in subject.node_classes if item.name == first.node_class), None)
+    node = next(
+        (item for item in subject.node_classes if item.name == first.about.node_class), None
+    )
     climb = Climb(subject, Judge(subject.spec, "error", today, ()), _never, node, Silent())
     outcomes = [outcome for log in logs for outcome in _climbed(climb, log)]
     outcomes.sort(key=lambda outcome: RUNGS.index(outcome.rung))
     return PreflightTarget(
-        first.target or f"a pod of {first.source}",
-        first.backend,
+        first.about.target or f"a pod of {first.source}",
+        first.about.backend,
         tuple(_contradicted(outcome, outcomes) for outcome in outcomes),
-        first.image or None,
-        first.digest or None,
-        first.node_class or None,
+        first.about.image or None,
+        first.about.digest or None,
+        first.about.node_class or None,
     )
 
 
@@ -99,8 +101,8 @@ def _climbed(climb: Climb, log: PodLog) -> Iterator[RungOutcome]:
         return
     planned = {rung for rung, _ in log.steps}
     stopped: RungOutcome | None = None
-    for rung in _asked(log.level):
-        if rung not in planned and log.nodes > 1:
+    for rung in _asked(log.about.level):
+        if rung not in planned and log.about.nodes > 1:
             continue  # Pods of a JobSet are there for one rung.
         if rung not in planned:
             outcome = RungOutcome(rung, "not-run", why=_unplanned(rung), where=log.where)
@@ -128,7 +130,7 @@ def _unplanned(rung: Rung) -> str:
 def _replayed(climb: Climb, log: PodLog, rung: Rung) -> RungOutcome:
     try:
         run = Replay(rung, log.answers(rung))
-        found, why = RUNNERS[rung](replace(climb, run=run, repeat=log.repeat))
+        found, why = RUNNERS[rung](replace(climb, run=run, repeat=log.about.repeat))
     except Unanswered as missing:
         if not missing.is_planned:
             why = "its commands are others than those of the manifest: write that again"
@@ -136,7 +138,9 @@ def _replayed(climb: Climb, log: PodLog, rung: Rung) -> RungOutcome:
         found, why = _before_the_end(missing, log), log.lost()
     if log.missing:
         found += (
-            Check(f"log of {log.pod}", "undecided", f"{log.missing} of its lines are missing"),
+            Check(
+                f"log of {log.about.pod}", "undecided", f"{log.missing} of its lines are missing"
+            ),
         )
     return RungOutcome(rung, state_of(found), found, why, where=log.where)
 
@@ -152,7 +156,7 @@ def _before_the_end(lost: Unanswered, log: PodLog) -> tuple[Check, ...]:
         if isinstance(name, str)
     ]
     rest = unfinished(announced, seen, "the pod was lost before it got there")
-    return (*seen, *rest, Check(f"pod {log.pod}", "undecided", log.lost()))
+    return (*seen, *rest, Check(f"pod {log.about.pod}", "undecided", log.lost()))
 
 
 def _never(command: Sequence[str], timeout_s: float) -> RunResult:

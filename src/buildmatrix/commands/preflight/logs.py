@@ -30,14 +30,9 @@ class _Step(msgspec.Struct, frozen=True):
     key: str
 
 
-class _Line(msgspec.Struct, frozen=True, rename={"kind": "buildmatrix"}):
-    """One line; which fields it has depends on its kind."""
+class About(msgspec.Struct, frozen=True, kw_only=True):
+    """What a pod was to do, and where it is: its first line."""
 
-    kind: str
-    run: str
-    #: Its number, from 0.
-    line: int
-    schema: str = ""
     target: str = ""
     backend: str = ""
     image: str = ""
@@ -48,6 +43,16 @@ class _Line(msgspec.Struct, frozen=True, rename={"kind": "buildmatrix"}):
     nodes: int = 1
     node: str = ""
     pod: str = ""
+
+
+class _Line(About, frozen=True, kw_only=True, rename={"kind": "buildmatrix"}):
+    """One line; which fields it has depends on its kind."""
+
+    kind: str
+    run: str
+    #: Its number, from 0.
+    line: int
+    schema: str = ""
     steps: tuple[_Step, ...] = ()
     step: int = -1
     text: str = ""
@@ -66,16 +71,7 @@ class PodLog:
     #: Where it was read.
     source: str
     run: str
-    target: str = ""
-    backend: str = ""
-    image: str = ""
-    digest: str = ""
-    node_class: str = ""
-    level: str = ""
-    repeat: int = 5
-    nodes: int = 1
-    node: str = ""
-    pod: str = ""
+    about: About = field(default_factory=About)
     #: Rung and key of each command that it announced; None where its beginning is missing.
     steps: tuple[tuple[str, str], ...] | None = None
     #: Lines with checks of each command, and how it ended.
@@ -91,8 +87,8 @@ class PodLog:
     @property
     def where(self) -> str:
         """The machine, else the pod."""
-        name = self.node or self.pod or "an unknown node"
-        return f"{name} with {self.nodes - 1} more" if self.nodes > 1 else name
+        name = self.about.node or self.about.pod or "an unknown node"
+        return f"{name} with {self.about.nodes - 1} more" if self.about.nodes > 1 else name
 
     @property
     def missing(self) -> int:
@@ -113,10 +109,10 @@ class PodLog:
     def lost(self) -> str:
         """Why its end is missing, as far as it is known."""
         if self.signal:
-            return f"the pod {self.pod} was ended by {self.signal}: evicted, or out of time"
+            return f"the pod {self.about.pod} was ended by {self.signal}: evicted, or out of time"
         return (
-            f"the log of the pod {self.pod} has no end: it still runs, was evicted or deleted, or "
-            "ran out of memory; `kubectl describe pod` knows"
+            f"the log of the pod {self.about.pod} has no end: it still runs, was evicted or "
+            "deleted, or ran out of memory; `kubectl describe pod` knows"
         )
 
 
@@ -185,10 +181,7 @@ def _take(run: PodLog, line: _Line) -> None:
                 f"{run.source}: a pod printed {_safe(line.schema)!r}, and this version reads "
                 f"{LOG_SCHEMA!r}; collect it with the version that wrote its manifest"
             )
-        run.target, run.backend, run.image = map(_safe, (line.target, line.backend, line.image))
-        run.digest, run.node_class = _safe(line.digest), _safe(line.node_class)
-        run.repeat, run.nodes = max(1, min(line.repeat, 1000)), line.nodes
-        run.level, run.node, run.pod = _safe(line.level), _safe(line.node), _safe(line.pod)
+        run.about = _about(line)
         run.steps = tuple((step.rung, step.key) for step in line.steps)
     elif line.kind == "check":
         run.lines.setdefault(line.step, []).append(line.text)
@@ -199,6 +192,12 @@ def _take(run: PodLog, line: _Line) -> None:
         run.is_whole = True
     elif line.kind == "stopped":
         run.signal = _safe(line.signal)
+
+
+def _about(line: _Line) -> About:
+    said = {name: getattr(line, name) for name in About.__struct_fields__}
+    safe = {name: _safe(value) if isinstance(value, str) else value for name, value in said.items()}
+    return msgspec.convert({**safe, "repeat": max(1, min(line.repeat, 1000))}, About)
 
 
 def _lines(source: str, stream: BinaryIO) -> Iterable[bytes]:
