@@ -14,6 +14,7 @@ from buildmatrix.cli.options import (
     CommandSettings,
     formats_option,
     option,
+    stacked,
     with_global_options,
 )
 from buildmatrix.cli.output import check_formats, write_document
@@ -24,6 +25,27 @@ from buildmatrix.reports.formats import PREFLIGHT, names
 from buildmatrix.rules.model import RUNGS, Rung
 
 FORMATS = names(PREFLIGHT)
+
+
+#: What holds a preflight against an earlier one.
+_EARLIER = stacked(
+    option(
+        "--baseline",
+        variable="BUILDMATRIX_PREFLIGHT_BASELINE",
+        type=click.Path(path_type=Path),
+        help="An accepted preflight (--accept): what is 20 % worse fails.",
+    ),
+    option(
+        "--accept",
+        type=click.Path(path_type=Path),
+        help="Write this preflight as a baseline, if nothing failed.",
+    ),
+    option(
+        "--reference",
+        type=click.Path(path_type=Path),
+        help="A preflight on a CPU (--format json): what commands have to compute.",
+    ),
+)
 
 
 class _Preflight(click.Command):
@@ -63,22 +85,7 @@ class _Preflight(click.Command):
     show_default=True,
     help="Runs of what is timed; p95 takes 20, p99 100.",
 )
-@option(
-    "--baseline",
-    variable="BUILDMATRIX_PREFLIGHT_BASELINE",
-    type=click.Path(path_type=Path),
-    help="An accepted preflight (--accept): what is 20 % worse fails.",
-)
-@option(
-    "--accept",
-    type=click.Path(path_type=Path),
-    help="Write this preflight as a baseline, if nothing failed.",
-)
-@option(
-    "--reference",
-    type=click.Path(path_type=Path),
-    help="A preflight on a CPU (--format json): what commands have to compute.",
-)
+@_EARLIER
 @option("--strict", is_flag=True, help="A rung that did not run leaves the run undecided.")
 @option(
     "--kubernetes",
@@ -193,6 +200,7 @@ def command(
 @click.command("collect", short_help="Read what pods found into one report.")
 @click.argument("files", nargs=-1, metavar="FILE|FOLDER|-...", shell_complete=completing.files)
 @option("--image", metavar="NAME@DIGEST", help="Refuse results of any other image.")
+@_EARLIER
 @option("--strict", is_flag=True, help="A rung that did not run leaves the run undecided.")
 @formats_option(FORMATS)
 @option("-o", "--output", type=click.Path(path_type=Path), help="File; - is stdout.")
@@ -202,6 +210,9 @@ def collect(
     /,
     files: tuple[str, ...],
     image: str | None,
+    baseline: Path | None,
+    accept: Path | None,
+    reference: Path | None,
     strict: bool,
     formats: tuple[str, ...],
     output: Path | None,
@@ -214,6 +225,7 @@ def collect(
     """
     from datetime import date
 
+    from buildmatrix.commands.preflight import baseline as baselines
     from buildmatrix.commands.preflight.cluster import subject_of
     from buildmatrix.commands.preflight.collect import collect as joined
     from buildmatrix.commands.preflight.logs import read
@@ -225,6 +237,15 @@ def collect(
     spec = here.declared()()
     digest = Reference.parse(image).digest if image else None
     logs = read(files or ("-",))
-    result = joined(logs, partial(subject_of, spec, here.keeper(OCI)), digest, date.today())
+    result = joined(
+        logs,
+        partial(subject_of, spec, here.keeper(OCI)),
+        digest,
+        date.today(),
+        baseline=baseline,
+        reference=reference,
+    )
     write_document(PREFLIGHT, result, pairs, output)
+    if accept is not None:
+        baselines.accept(result, accept)
     return exit_code(result, strict)

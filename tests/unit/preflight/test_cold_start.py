@@ -13,7 +13,7 @@ from probing import install, runner
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.commands.preflight import cold_start
-from buildmatrix.commands.preflight.cold_start import run_cold_start
+from buildmatrix.commands.preflight.cold_start import run_cold_start, run_starts_within
 from buildmatrix.engines.model import RunResult
 from buildmatrix.reports.preflight.model import Check
 
@@ -108,6 +108,34 @@ def test_a_framework_without_a_device_of_the_backend_is_not_run(site: Path, tmp_
     install(site, "torch", TORCH)
     checks = run_cold_start(runner(site, HOME=str(tmp_path)), 1, "cuda", load())
     assert [(check.subject, check.state) for check in checks] == [("torch", "not-run")]
+
+
+def test_starts_within_one_container_are_new_processes_whose_container_is_not_timed(
+    site: Path, tmp_path: Path
+) -> None:
+    install(site, "torch", TORCH)
+    (check,) = run_starts_within(runner(site, HOME=str(tmp_path)), 3, "cpu", load())
+    assert (check.subject, check.state) == ("torch in a running container", "passed"), check
+    assert check.values["n"] == 3 and seconds(check, "p50_s") > 0
+    assert "container_s" not in check.values and "container " not in check.message.split(";")[1]
+    # Each had an empty home folder, in which it compiled again; none was left.
+    assert check.values["kernel_caches"] == {".nv/ComputeCache": 2000.0}
+    assert not any(tmp_path.glob("home/*"))
+
+
+def test_a_start_that_fails_within_a_container_costs_no_other_framework(
+    site: Path, tmp_path: Path
+) -> None:
+    install(site, "torch", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    install(site, "jax", "raise ImportError('no jaxlib')")
+    jax, torch = sorted(
+        run_starts_within(runner(site, HOME=str(tmp_path)), 2, "cpu", load()),
+        key=lambda check: check.subject,
+    )
+    assert (torch.state, torch.message) == ("failed", "start 1: died by SIGKILL")
+    assert jax.state == "failed" and "no jaxlib" in jax.message
+    (lost,) = run_starts_within(lambda *_: RunResult(137, "", timed_out=True), 2, "cpu", load())
+    assert lost.state == "undecided"
 
 
 def test_a_container_that_hangs_is_undecided_before_and_failed_after_it_began(

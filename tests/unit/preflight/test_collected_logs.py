@@ -19,6 +19,7 @@ import yaml
 
 from buildmatrix.commands.preflight import collect as collecting
 from buildmatrix.commands.preflight import logs
+from buildmatrix.commands.preflight.baseline import accept
 from buildmatrix.commands.preflight.cluster import subject_of
 from buildmatrix.commands.preflight.collect import collect
 from buildmatrix.commands.preflight.manifests import Run, text
@@ -109,11 +110,14 @@ class Fake:
         self.run = run
 
 
-def read(folder: Path, *texts: str, digest: str | None = None) -> Preflight:
+def read(
+    folder: Path, *texts: str, digest: str | None = None, baseline: Path | None = None
+) -> Preflight:
     for number, content in enumerate(texts):
         (folder / f"{number}.log").write_text(content)
     found = logs.read([str(folder / f"{number}.log") for number in range(len(texts))])
-    return collect(found, partial(subject_of, None, cast(Any, None)), digest, date(2026, 11, 23))
+    of = partial(subject_of, None, cast(Any, None))
+    return collect(found, of, digest, date(2026, 11, 23), baseline=baseline)
 
 
 def device_rungs(preflight: Preflight) -> list[RungOutcome]:
@@ -141,6 +145,41 @@ def test_what_a_pod_found_is_what_the_rung_says_of_it(
     assert result.targets[0].digest == IMAGE.partition("@")[2]
     assert (result.targets[0].node_class, exit_code(result)) == ("h100", 0)
     assert exit_code(result, strict=True) == 3  # The manifest had no command of `import`.
+
+
+def test_what_pods_measured_is_held_against_a_baseline_of_their_node_class(
+    pod: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measured(gbps: float) -> Callable[[Climb], tuple[tuple[Check, ...], str]]:
+        def device_with_rate(climb: Climb) -> tuple[tuple[Check, ...], str]:
+            found, why = device(climb)
+            return (*found, Check("copy", "passed", values={"gbps": gbps})), why
+
+        return device_with_rate
+
+    log, base = pod(), tmp_path / "base.json"
+    monkeypatch.setattr(collecting, "RUNNERS", {"device": measured(100.0)})
+    accept(read(tmp_path, log), base)
+    monkeypatch.setattr(collecting, "RUNNERS", {"device": measured(40.0)})
+    (outcome,) = device_rungs(read(tmp_path, log, baseline=base))
+    last = outcome.checks[-1]
+    # On the rung `device` nothing fails by being slow.
+    assert (last.subject, last.state) == ("copy against the baseline", "passed")
+    assert last.values["ratios"] == {"gbps": 2.5}
+    text = base.read_text().replace('"h100"', '"mi300"')
+    base.write_text(text)
+    with pytest.raises(UsageError, match="was taken on mi300, and this is h100"):
+        read(tmp_path, log, baseline=base)
+
+
+def test_a_rung_of_which_something_is_left_has_not_passed(
+    pod: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        collecting, "RUNNERS", {"device": lambda climb: (device(climb)[0], "the rest is open")}
+    )
+    (outcome,) = device_rungs(read(tmp_path, pod()))
+    assert (outcome.state, outcome.why) == ("not-run", "the rest is open")
 
 
 def test_each_command_has_a_home_of_its_own_that_is_gone(

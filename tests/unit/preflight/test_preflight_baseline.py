@@ -128,11 +128,11 @@ def test_what_was_accepted_is_what_is_expected(tmp_path: Path) -> None:
         "acme", "cpu", (RungOutcome("batch", "passed", (check,)),), node_class="server"
     )
     accept(preflight(earlier), path)
-    (expected,) = expectations([subject()], "server", path, None)
+    (expected,) = expectations([(subject(), "server")], path, None)
     assert expected.baseline == earlier
     assert expected.results == {"warmup cold": {"loss": 0.25}}
     # What a CPU computed is compared whatever the machine was.
-    (other,) = expectations([subject("acme-cuda", "cuda")], "h100", None, path)
+    (other,) = expectations([(subject("acme-cuda", "cuda"), "h100")], None, path)
     assert (other.baseline, other.results) == (None, expected.results)
 
 
@@ -158,6 +158,25 @@ def test_a_file_that_is_no_preflight_is_refused(tmp_path: Path, text: str, words
     path = tmp_path / "base.json"
     path.write_text(text)
     with pytest.raises(UsageError, match=words):
-        expectations([subject()], None, path, None)
+        expectations([(subject(), None)], path, None)
     with pytest.raises(UsageError, match="cannot be read"):
-        expectations([subject()], None, tmp_path / "missing", None)
+        expectations([(subject(), None)], tmp_path / "missing", None)
+
+
+def test_of_several_nodes_the_same_one_counts_and_as_many_together() -> None:
+    def outcome(where: str, nodes: int, gbps: float) -> RungOutcome:
+        rate = Check("all", "passed", values={"gbps": gbps})
+        return RungOutcome("collective", "passed", (rate,), where=where, nodes=nodes)
+
+    rungs = (outcome("a", 1, 10.0), outcome("b", 1, 20.0), outcome("a with 3 more", 4, 40.0))
+    earlier = PreflightTarget("x", "cuda", rungs)
+    now = (Check("all", "passed", values={"gbps": 10.0}),)
+
+    def ratio(where: str, nodes: int) -> object:
+        found = compared("collective", now, earlier, where, nodes)
+        return [check.values["ratios"] for check in found]
+
+    assert ratio("b", 1) == [{"gbps": 2.0}]
+    assert ratio("unknown", 1) == [{"gbps": 1.0}]
+    assert ratio("b with 3 more", 4) == [{"gbps": 4.0}]
+    assert ratio("a", 2) == []

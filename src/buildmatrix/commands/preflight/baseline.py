@@ -49,19 +49,18 @@ class Expectations:
 
 
 def expectations(
-    subjects: Sequence[Subject],
-    node_class: str | None,
+    subjects: Sequence[tuple[Subject, str | None]],
     baseline: Path | None,
     reference: Path | None,
 ) -> tuple[Expectations, ...]:
-    """What is expected of each image, out of files of earlier preflights.
+    """What is expected of each image on its node class, out of files of earlier preflights.
 
     Raises `UsageError` where one of them is none, or is about something else.
     """
     old = read(baseline) if baseline else None
     other = read(reference) if reference else None
     expected = []
-    for subject in subjects:
+    for subject, node_class in subjects:
         same = counterpart(old, baseline, subject, node_class) if old and baseline else None
         numbers = results(same) if same else {}
         if other and reference:
@@ -157,9 +156,21 @@ def results(earlier: PreflightTarget) -> Mapping[str, Mapping[str, float]]:
     }
 
 
-def compared(rung: Rung, checks: Sequence[Check], earlier: PreflightTarget) -> tuple[Check, ...]:
-    """What is to be said of a rung's checks beside the earlier ones: a check for each of those."""
-    before = next((o for o in earlier.rungs if o.rung == rung), RungOutcome(rung, "not-run"))
+def compared(
+    rung: Rung,
+    checks: Sequence[Check],
+    earlier: PreflightTarget,
+    where: str = "here",
+    nodes: int = 1,
+) -> tuple[Check, ...]:
+    """What is to be said of a rung's checks beside the earlier ones: a check for each of those.
+
+    Of an earlier preflight of several nodes the same node counts, else the first of the class;
+    what `nodes` machines do together is compared with what as many did.
+    """
+    alike = [outcome for outcome in earlier.rungs if (outcome.rung, outcome.nodes) == (rung, nodes)]
+    alike.sort(key=lambda outcome: (outcome.where != where, outcome.state != "passed"))
+    before = alike[0] if alike else RungOutcome(rung, "not-run")
     now = {check.subject: check for check in checks}
     return tuple(
         compared

@@ -122,7 +122,13 @@ def _planned(
 ) -> Iterator[Step]:
     judge = Judge(subject.spec, "error", today, ())
     climb = Climb(
-        subject, judge, lambda *_: RunResult(0, "", timed_out=False), node, Silent(), repeat
+        subject,
+        judge,
+        lambda *_: RunResult(0, "", timed_out=False),
+        node,
+        Silent(),
+        repeat,
+        in_pod=True,
     )
     for rung in RUNGS[: RUNGS.index(level) + 1]:
         if rung in CLUSTER_RUNGS:

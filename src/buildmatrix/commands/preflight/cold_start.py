@@ -11,15 +11,21 @@ from statistics import median
 
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.commands.preflight.device import texts
-from buildmatrix.commands.preflight.protocol import call, checks, no_word
+from buildmatrix.commands.preflight.protocol import call, checks, no_word, unfinished
 from buildmatrix.commands.preflight.questions import frameworks
 from buildmatrix.commands.preflight.samples import phrase, summary
 from buildmatrix.engines.model import Run
 from buildmatrix.phrases import listing, size
 from buildmatrix.reports.preflight.model import Check, Value
 
-#: Seconds for one container, and after which a framework is not started once more.
-EACH_S, BUDGET_S = 300, 600
+#: Seconds for one container, and after which a framework is not started once more; for all starts
+#: within one container.
+EACH_S, BUDGET_S, WITHIN_S = 300, 600, 1_800
+#: What the times of a pod leave open.
+NOT_FROM_WITHIN = (
+    "what a container takes to start cannot be seen from within: `preflight` on the machine "
+    "measures it"
+)
 #: A first call that is this many times slower than the next one, and so many seconds, is remarked.
 SLOWER, WORTH_S = 10, 0.5
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -29,15 +35,16 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 class Start:
     """One cold start, in seconds."""
 
-    container: float
+    #: The container with its interpreter; None where that was there before.
+    container: float | None
     importing: float
     first_call: float
     later_call: float
 
     @property
     def answer(self) -> float:
-        """From the start of the container to the first answer."""
-        return self.container + self.importing + self.first_call
+        """From the start of the container, or of the process in it, to the first answer."""
+        return (self.container or 0.0) + self.importing + self.first_call
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +92,55 @@ def run_cold_start(
     listed = next(iter(checks(ended.output, probe.mark)), None)
     if listed is None:
         return (no_word("frameworks", ended, EACH_S),)
-    names = texts(listed, "names")
-    # All others need numpy, too: where they are, it is no answer that anybody waits for.
-    names = names if len(names) == 1 else [name for name in names if name != "numpy"]
     return tuple(
         _framework(name, run, repeat, {**options, "start": name}, caches, late, python)
-        for name in names
+        for name in texts(listed, "names")
     )
+
+
+def run_starts_within(
+    run: Run,
+    repeat: int,
+    backend: str,
+    catalogue: Catalogue,
+    late: Sequence[str] = (),
+    python: str = "python",
+) -> tuple[Check, ...]:
+    """The same inside of one container, as in a pod: each start is a process with an empty home.
+
+    What a container takes to start is not in these times, so they have names of their own.
+    """
+    caches = kernel_caches(catalogue)
+    options = {
+        "frameworks": frameworks(backend, catalogue),
+        "variables": caches.variables,
+        "times": repeat,
+        "seconds": EACH_S,
+        "budget": BUDGET_S,
+    }
+    probe = call("cold_start", options, python)
+    ended = run(probe.command, WITHIN_S)
+    listed, *answers = checks(ended.output, probe.mark) or (None,)
+    if listed is None:
+        return (no_word("frameworks", ended, WITHIN_S),)
+    names = texts(listed, "names")
+    rest = unfinished(names, answers, "the probe ended before it got there")
+    starts = {name: [item for item in answers if item.subject == name] for name in names}
+    return (
+        *(_within(name, found, caches, late) for name, found in starts.items() if found),
+        *rest,
+    )
+
+
+def _within(
+    name: str, answers: Sequence[Check], caches: KernelCaches, late: Sequence[str]
+) -> Check:
+    passed = [answer for answer in answers if answer.state == "passed"]
+    starts = [_start(answer) for answer in passed]
+    subject = f"{name} in a running container"
+    if (latest := answers[-1]).state != "passed":
+        return Check(subject, latest.state, latest.message, None, _values(starts))
+    return _judged(subject, latest, starts, caches, late, None)
 
 
 def _framework(
@@ -124,21 +173,37 @@ def _framework(
         latest = answered
         if answered.state != "passed":
             break
-        starts.append(_start(answered, start, end))
-    values = _values(starts)
+        starts.append(_start(answered, (start, end)))
+    seconds = time.monotonic() - began
     if latest.state != "passed":
-        return Check(name, latest.state, latest.message, time.monotonic() - began, values)
+        return Check(name, latest.state, latest.message, seconds, _values(starts))
+    return _judged(name, latest, starts, caches, late, seconds)
+
+
+def _judged(
+    subject: str,
+    latest: Check,
+    starts: Sequence[Start],
+    caches: KernelCaches,
+    late: Sequence[str],
+    seconds: float | None,
+) -> Check:
+    """What is said of starts that all gave an answer, the last of them being `latest`."""
+    values = _values(starts)
     device = latest.values.get("device")
     values["device"] = device
     compiled = _compiled(latest, caches)
     if compiled:
         values["kernel_caches"] = {where: float(bytes) for where, bytes in compiled.items()}
     said = "; ".join(_said(starts, str(device), compiled, late))
-    return Check(name, "passed", said, time.monotonic() - began, values)
+    return Check(subject, "passed", said, seconds, values)
 
 
-def _start(check: Check, began: float, ended: float) -> Start:
-    """The parts of one start; `began` and `ended` are of this machine's monotonic clock."""
+def _start(check: Check, span: tuple[float, float] | None = None) -> Start:
+    """The parts of one start; `span` is that of its container, by this machine's monotonic clock.
+
+    Without a span the start of the process is all that is known.
+    """
     seconds = {
         name: float(value)
         for name, value in check.values.items()
@@ -147,6 +212,9 @@ def _start(check: Check, began: float, ended: float) -> Start:
     importing, first, later = (
         seconds.get(name, 0.0) for name in ("import_s", "first_call_s", "later_call_s")
     )
+    if span is None:
+        return Start(None, importing, first, later)
+    began, ended = span
     started, answered = seconds.get("started", 0.0), seconds.get("answered", 0.0)
     # A container on this kernel has this clock. Elsewhere its end counts, too, and looking at it.
     here = check.values.get("boot_id") == _boot_id() and began <= started <= answered <= ended
@@ -164,9 +232,10 @@ def _boot_id() -> str:
 def _values(starts: Sequence[Start]) -> dict[str, Value]:
     if not starts:
         return {}
+    containers = [start.container for start in starts if start.container is not None]
     return {
         **summary([start.answer for start in starts]),
-        "container_s": round(median(start.container for start in starts), 4),
+        **({"container_s": round(median(containers), 4)} if containers else {}),
         "import_s": round(median(start.importing for start in starts), 4),
         "first_call_s": round(median(start.first_call for start in starts), 4),
         "later_call_s": round(median(start.later_call for start in starts), 6),
@@ -188,11 +257,13 @@ def _said(
     starts: Sequence[Start], device: str, compiled: Mapping[str, float], late: Sequence[str]
 ) -> Iterator[str]:
     yield f"{phrase([start.answer for start in starts])} on {device}"
-    container, importing, first, later = (
+    importing, first, later = (
         median(getattr(start, part) for start in starts)
-        for part in ("container", "importing", "first_call", "later_call")
+        for part in ("importing", "first_call", "later_call")
     )
-    yield f"container {container:.2f} s, import {importing:.2f} s, first call {first:.2f} s"
+    containers = [start.container for start in starts if start.container is not None]
+    before = f"container {median(containers):.2f} s, " if containers else ""
+    yield f"{before}import {importing:.2f} s, first call {first:.2f} s"
     if first > WORTH_S and first > SLOWER * later:
         yield f"a second call takes {later:.3f} s"
     if compiled:

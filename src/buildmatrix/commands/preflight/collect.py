@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import date
+from pathlib import Path
 
 from buildmatrix import __version__
+from buildmatrix.commands.preflight.baseline import Expectations, compared, expectations
 from buildmatrix.commands.preflight.logs import PodLog
 from buildmatrix.commands.preflight.plan import CLUSTER_RUNGS, Replay, Unanswered
 from buildmatrix.commands.preflight.protocol import checks, unfinished
@@ -28,20 +30,29 @@ from buildmatrix.rules.model import RUNGS, Rung
 
 
 def collect(
-    logs: Sequence[PodLog], subject_of: Callable[[PodLog], Subject], digest: str | None, today: date
+    logs: Sequence[PodLog],
+    subject_of: Callable[[PodLog], Subject],
+    digest: str | None,
+    today: date,
+    *,
+    baseline: Path | None = None,
+    reference: Path | None = None,
 ) -> Preflight:
     """One preflight of all pods. `subject_of` says which target a pod was about.
 
-    `digest`: that of the image which is asked for. Raises `UsageError` for pods of another image.
+    `digest`: that of the image which is asked for. `baseline` and `reference` are files of earlier
+    preflights. Raises `UsageError` for pods of another image, and files about something else.
     """
     _check_digests([log for log in logs if log.steps is not None], digest)
     groups: dict[tuple[str, str], list[PodLog]] = {}
     for log in logs:
         groups.setdefault((log.about.target, log.about.node_class), []).append(log)
     subjects = [subject_of(group[0]) for group in groups.values()]
+    on = [(subject, name or None) for subject, (_, name) in zip(subjects, groups, strict=True)]
+    expected = expectations(on, baseline, reference)
     targets = tuple(
-        _joined(subject, group, today)
-        for subject, group in zip(subjects, groups.values(), strict=True)
+        _joined(subject, group, today, own)
+        for subject, group, own in zip(subjects, groups.values(), expected, strict=True)
     )
     catalogue = Judge(subjects[0].spec, "error", today, ()).catalogue_date
     return Preflight(ReportTool(version=__version__, catalogue=catalogue), targets)
@@ -59,13 +70,16 @@ def _check_digests(logs: Sequence[PodLog], digest: str | None) -> None:
             )
 
 
-def _joined(subject: Subject, logs: Sequence[PodLog], today: date) -> PreflightTarget:
+def _joined(
+    subject: Subject, logs: Sequence[PodLog], today: date, expected: Expectations
+) -> PreflightTarget:
     """All nodes of one class, rung by rung."""
     first = logs[0]
     node = next(
         (item for item in subject.node_classes if item.name == first.about.node_class), None
     )
-    climb = Climb(subject, Judge(subject.spec, "error", today, ()), _never, node, Silent())
+    judge = Judge(subject.spec, "error", today, ())
+    climb = Climb(subject, judge, _never, node, Silent(), expected=expected, in_pod=True)
     outcomes = [outcome for log in logs for outcome in _climbed(climb, log)]
     outcomes.sort(key=lambda outcome: RUNGS.index(outcome.rung))
     return PreflightTarget(
@@ -136,13 +150,20 @@ def _replayed(climb: Climb, log: PodLog, rung: Rung) -> RungOutcome:
             why = "its commands are others than those of the manifest: write that again"
             return RungOutcome(rung, "undecided", why=why, where=log.where)
         found, why = _before_the_end(missing, log), log.lost()
+    else:
+        if climb.expected.baseline is not None:
+            earlier = climb.expected.baseline
+            found += compared(rung, found, earlier, log.where, log.about.nodes)
     if log.missing:
         found += (
             Check(
                 f"log of {log.about.pod}", "undecided", f"{log.missing} of its lines are missing"
             ),
         )
-    return RungOutcome(rung, state_of(found), found, why, where=log.where)
+    state = state_of(found)
+    # What is left of a rung is said, and what is not complete has not passed.
+    state = "not-run" if state == "passed" and why else state
+    return RungOutcome(rung, state, found, why, where=log.where, nodes=log.about.nodes)
 
 
 def _before_the_end(lost: Unanswered, log: PodLog) -> tuple[Check, ...]:

@@ -18,10 +18,9 @@ from buildmatrix.rules.model import Rung
 
 #: Stands in a plan for the mark that a run makes for itself.
 MARK = "@@mark@@"
-#: Rungs that a pod can run: `static` needs no machine, and how long a container takes to start
-#: cannot be seen from within.
+#: Rungs that a pod can run: `static` needs no machine.
 CLUSTER_RUNGS: Collection[Rung] = (
-    "import", "device", "compute", "collective", "batch", "memory",
+    "import", "device", "compute", "collective", "batch", "memory", "cold-start",
 )  # fmt: skip
 #: Commands of one rung; a rung that repeats without an end ends here.
 _MOST = 500

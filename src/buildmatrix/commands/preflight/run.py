@@ -17,7 +17,11 @@ from buildmatrix import __version__, store
 from buildmatrix.commands.doctor.machine import MachineFiles
 from buildmatrix.commands.preflight.baseline import Expectations, compared, expectations
 from buildmatrix.commands.preflight.batch import run_batch
-from buildmatrix.commands.preflight.cold_start import run_cold_start
+from buildmatrix.commands.preflight.cold_start import (
+    NOT_FROM_WITHIN,
+    run_cold_start,
+    run_starts_within,
+)
 from buildmatrix.commands.preflight.collective import run_collective
 from buildmatrix.commands.preflight.compute import run_compute
 from buildmatrix.commands.preflight.device import run_devices, seen_devices
@@ -69,6 +73,8 @@ class Climb:
     expected: Expectations = field(default_factory=Expectations)
     #: Devices that the rung `device` saw: `torch cuda:0`.
     devices: tuple[str, ...] = ()
+    #: Whether all commands run in one container, whose start nobody sees.
+    in_pod: bool = False
 
 
 #: Rungs that ask nothing of a device, and get none.
@@ -97,7 +103,7 @@ def preflight(
     them is about something else.
     """
     wanted = RUNGS[int(scanned) : RUNGS.index(level) + 1]
-    expected = expectations(subjects, node_class, baseline, reference)
+    expected = expectations([(item, node_class) for item in subjects], baseline, reference)
     targets = []
     for subject, own in zip(subjects, expected, strict=True):
         target = _climbed(subject, wanted, node_class, progress, today, repeat, own)
@@ -259,9 +265,10 @@ def _cold_start(climb: Climb) -> tuple[tuple[Check, ...], str]:
     if climb.judge.has_device(backend) and files is not None and files.inventory.is_file():
         judgement = climb.judge.image(subject.target, store.read(files.inventory), None)
         late = [item.message for item in judgement.findings if item.name == "only-by-compilation"]
-    checks = run_cold_start(climb.run, climb.repeat, backend, catalogue, late)
+    ask = run_starts_within if climb.in_pod else run_cold_start
+    checks = ask(climb.run, climb.repeat, backend, catalogue, late)
     if state_of(checks) != "not-run":
-        return checks, ""
+        return checks, NOT_FROM_WITHIN if climb.in_pod else ""
     return checks, f"no framework here computes on a device of {backend}"
 
 

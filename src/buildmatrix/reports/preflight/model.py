@@ -40,6 +40,8 @@ class RungOutcome:
     run_on: tuple[str, ...] = ()
     #: Where it ran: `here`, or the name of a node.
     where: str = "here"
+    #: Machines that ran it together, `where` being the first.
+    nodes: int = 1
     seconds: float | None = None
 
 

@@ -1,4 +1,7 @@
-"""Starts one framework, lets it compute once and once more, and looks what that left on disk.
+"""Starts a framework, lets it compute once and once more, and looks what that left on disk.
+
+Here each container runs one start. In a pod one container runs all of them, each in a process of
+its own with an empty home folder.
 
 Runs inside an image, by the image's Python, 3.8 or newer. See `commands.preflight.protocol` for
 what is printed.
@@ -9,11 +12,14 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from buildmatrix.commands.preflight.probes.bounded import options, report
+from buildmatrix.commands.preflight.probes.bounded import most_memory, options, report, run
 from buildmatrix.commands.preflight.probes.frameworks import chosen, first_line
 from buildmatrix.commands.preflight.probes.runtimes import FRAMEWORKS
 
@@ -60,7 +66,7 @@ def boot_id() -> str:
         return ""
 
 
-def start(name: str) -> None:
+def start(name: str, started: float, say: Callable[..., None]) -> None:
     """Import a framework, and compute on the first of its devices that the backend has."""
     asked: dict[str, Any] = options()["frameworks"][name]
     before = files()
@@ -71,7 +77,7 @@ def start(name: str) -> None:
     types = framework.types(devices[0]) if devices else ()
     if not devices or not types:
         why = "sees no device for it" if not devices else "has no product of its own"
-        report(name, "not-run", "; ".join(filter(None, (why, framework.reason))))
+        say(state="not-run", message="; ".join(filter(None, (why, framework.reason))))
         return
     device = devices[0]
     job = framework.product(device, types[0], ROWS)
@@ -80,14 +86,13 @@ def start(name: str) -> None:
     job.run()
     again = time.monotonic()
     fell_back = where != device.id
-    report(
-        name,
-        "failed" if fell_back else "passed",
-        f"was computed on {where or 'nobody knows what'}, and not on {device.id}"
+    say(
+        state="failed" if fell_back else "passed",
+        message=f"was computed on {where or 'nobody knows what'}, and not on {device.id}"
         if fell_back
         else "",
         device=" ".join(filter(None, (device.id, device.name))),
-        started=STARTED,
+        started=started,
         answered=answered,
         boot_id=boot_id(),
         import_s=imported - began,
@@ -97,15 +102,44 @@ def start(name: str) -> None:
     )
 
 
+def start_in_new_home(name: str, emit: Callable[..., None]) -> None:
+    """Start a framework with nothing of what earlier ones compiled."""
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory() as home:
+        os.environ.update(HOME=home, TMPDIR=home)
+        start(name, started, emit)
+
+
+def start_each(names: list[str]) -> None:
+    """Start each framework as often as it is asked for, until one does not answer."""
+    for name in names:
+        began = time.monotonic()
+        for number in range(options()["times"]):
+            if number and time.monotonic() - began > options()["budget"]:
+                break
+            ended = run(partial(start_in_new_home, name), options()["seconds"], most_memory())
+            if not ended.answers:
+                report(name, "failed", f"start {number + 1}: {ended.account}")
+                break
+            answer = ended.answers[0]
+            report(name, **answer)
+            if answer["state"] != "passed":
+                break
+
+
 def main() -> None:
-    """Name the frameworks that are installed, or start one."""
+    """Name the frameworks that are installed, and start one, or each several times."""
     name = options().get("start")
     if name is None:
         names = [name for name in options()["frameworks"] if importlib.util.find_spec(name)]
+        # All others need numpy, too: where they are, it is no answer that anybody waits for.
+        names = names if len(names) == 1 else [name for name in names if name != "numpy"]
         report("frameworks", "passed", names=names)
+        if options().get("times"):
+            start_each(names)
         return
     try:
-        start(name)
+        start(name, STARTED, partial(report, name))
     except BaseException as error:
         report(name, "failed", first_line(error))
         raise
