@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 from collections.abc import Iterator
 
 import msgspec
@@ -123,9 +124,15 @@ class DataFile(
     node_resources: tuple[NodeLabel, ...] = ()
 
 
+@functools.cache
+def _fields() -> tuple[msgspec.structs.FieldInfo, ...]:
+    """The keys of a file; to evaluate their types takes longer than to read one."""
+    return msgspec.structs.fields(DataFile)
+
+
 def entries(file: DataFile) -> Iterator[tuple[str, int, CatalogueEntry]]:
     """All entries of a file, with the name of their table and their number in it."""
-    for field in msgspec.structs.fields(file):
+    for field in _fields():
         value = getattr(file, field.name)
         if isinstance(value, tuple):
             for number, entry in enumerate(value):
