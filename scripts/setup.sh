@@ -2,6 +2,8 @@
 # bare Debian machine the few system packages that the tests compile with. Installs nothing that is
 # there already. `source setup.sh demo` does without what only tests need.
 set -euo pipefail
+# Set in many images: then each of a thousand commands of the tests compiles all that it imports.
+unset PYTHONDONTWRITEBYTECODE
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # need COMMAND PACKAGE: remember the package when the command is missing.

@@ -69,7 +69,7 @@ def container(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     passed = [f"-e{key}={value}" for key, value in os.environ.items() if PASSED.fullmatch(key)]
     # Advisories are of a day, and no part of what the tutorials show.
     passed += ["-eBUILDMATRIX_NO_VULNERABILITIES=1", "-eBUILDMATRIX_CACHE=/cache"]
-    passed += ["-ePYTHONDONTWRITEBYTECODE=1", "-eLANG=C.UTF-8"]
+    passed += ["-ePYTHONPYCACHEPREFIX=/bytecode", "-eLANG=C.UTF-8"]
     mounts = [f"-v{folder / 'site'}:/site:ro", "-v/etc/ssl/certs:/etc/ssl/certs:ro"]
     mounts += [f"-v{path}:{path}:ro" for path in map(Path, ("/etc/pip.conf", "/etc/xdg/pip"))
                if path.exists()]  # fmt: skip
