@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from buildmatrix.cli.options import (
 )
 from buildmatrix.cli.output import check_formats, report_options, write_result
 from buildmatrix.cli.scan import cache_option
-from buildmatrix.cli.sharding import Sharding, shard_options
+from buildmatrix.cli.sharding import Part, Sharding, shard_options
 from buildmatrix.cli.workspace import workspace
 from buildmatrix.errors import UsageError
 
@@ -85,14 +86,15 @@ def command(
 
     pairs = check_formats(formats, output)
     share_one_heap()
+    part = Part(())
     if sharding is not None:
         if sources:
             raise UsageError("--shard divides the targets of the specification; give no SOURCE")
         spec = load(settings)
-        part = sharding.of(spec_targets(spec, globs, subset, backends), settings)
-        if not part:
-            return write_result(_nothing(spec), pairs, output)
-        globs, subset, backends = tuple(target.id for target in part), None, ()
+        part = sharding.of(tuple(spec_targets(spec, globs, subset, backends)), settings)
+        if not part.targets:
+            return write_result(_marked(_nothing(spec), part), pairs, output)
+        globs, subset, backends = tuple(target.id for target in part.targets), None, ()
     result = audit(
         *sources,
         backends=backends,
@@ -111,7 +113,11 @@ def command(
         baseline=baseline,
         workspace=workspace(settings, no_cache=no_cache, offline=offline),
     )
-    return write_result(result, pairs, output)
+    return write_result(_marked(result, part), pairs, output)
+
+
+def _marked(result: CommandResult[Report], part: Part) -> CommandResult[Report]:
+    return replace(result, document=part.marked(result.document))
 
 
 def _nothing(spec: Spec) -> CommandResult[Report]:

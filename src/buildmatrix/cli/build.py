@@ -129,7 +129,8 @@ def command(
             "--format json=REPORT"
         )
     signer = _signer(sign_key, trust_root, published=push or stage) if attest else None
-    spec, targets = load_shard(settings, globs, subset, sharding)
+    spec, part = load_shard(settings, globs, subset, sharding)
+    targets = part.targets
     if save is not None:
         check_save(save, targets)
     more = more_waivers(waivers, [target.id for target in spec.targets])
@@ -168,7 +169,7 @@ def command(
         )
     if save is not None:
         save_images(save, result, builder, settings)
-    report = with_gone(result.report, baseline)
+    report = part.marked(with_gone(result.report, baseline))
     write_report(report, pairs, output, spec.root, exit_code=result.exit_code)
     if result.error:
         complain(f"buildmatrix: {result.error}")

@@ -58,7 +58,8 @@ def command(
     from buildmatrix.locks.resolve import lock_targets
     from buildmatrix.locks.status import leftovers, staleness
 
-    spec, targets = load_shard(settings, globs, subset, sharding)
+    spec, part = load_shard(settings, globs, subset, sharding)
+    targets = part.targets
     reasons = {target.id: staleness(spec, target) for target in targets}
     for line in leftovers(spec):
         complain(line)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from buildmatrix.cli.options import CommandSettings, load_targets, option, stack
 from buildmatrix.errors import UsageError
 
 if TYPE_CHECKING:
+    from buildmatrix.reports.run.model import Report
     from buildmatrix.spec.model import Spec, Target
     from buildmatrix.spec.shards import Shard
 
@@ -42,18 +43,41 @@ class Sharding:
     #: Reports of earlier runs as JSON, and state folders (`.buildmatrix/state`).
     timings: tuple[Path, ...]
 
-    def of(self, targets: Sequence[Target], settings: CommandSettings) -> tuple[Target, ...]:
+    def of(self, targets: Sequence[Target], settings: CommandSettings) -> Part:
         """The targets of the shard, in their order. Raises `UsageError` for what has no times."""
+        from buildmatrix.spec.shards import divided, plan_digest
+
         seconds: dict[str, float] = {}
         for path in self.timings:
             for id, taken in (_journal if path.is_dir() else _report)(path, targets).items():
                 # What the journal knew to be done took no time, and says nothing.
                 if taken > 0:
                     seconds[id] = max(taken, seconds.get(id, 0.0))
-        part = self.shard.of(targets, seconds)
+        count = self.shard.count
+        numbers = divided(targets, seconds, count)
+        part = tuple(target for target in targets if numbers[target.id] == self.shard.number)
         if not settings.quiet:
             complain(f"shard {self.shard}: {len(part)} of {len(targets)} targets")
-        return part
+        return Part(part, self.shard, plan_digest(numbers, count))
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The targets of a command."""
+
+    targets: tuple[Target, ...]
+    #: Of which shard they are, and of which division; None where they are all.
+    shard: Shard | None = None
+    plan: str = ""
+
+    def marked(self, report: Report) -> Report:
+        """The report, which says of which shard it is."""
+        if self.shard is None:
+            return report
+        from buildmatrix.reports.run.model import ReportShard
+
+        mark = ReportShard(self.shard.number, self.shard.count, self.plan)
+        return replace(report, shards=(mark,))
 
 
 def shard_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -71,10 +95,10 @@ def load_shard(
     globs: Sequence[str],
     subset: str | None,
     sharding: Sharding | None,
-) -> tuple[Spec, tuple[Target, ...]]:
+) -> tuple[Spec, Part]:
     """The specification, and the targets of the shard among those that were selected."""
     spec, targets = load_targets(settings, globs, subset)
-    return spec, targets if sharding is None else sharding.of(targets, settings)
+    return spec, Part(targets) if sharding is None else sharding.of(targets, settings)
 
 
 def _sharding(shard: str | None, timings: tuple[Path, ...]) -> Sharding | None:

@@ -89,6 +89,6 @@ def command(
     style: str,
 ) -> None:
     """Print the targets that the specification expands to."""
-    spec, targets = load_shard(settings, globs, subset, sharding)
+    spec, part = load_shard(settings, globs, subset, sharding)
     render, syntax = _FORMATS[style]
-    say(render(spec, targets), syntax)
+    say(render(spec, part.targets), syntax)

@@ -6,9 +6,12 @@ matrix have no target in common, and together they have all of them.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median
 
 from buildmatrix.errors import UsageError
@@ -39,26 +42,38 @@ class Shard:
             )
         return shard
 
-    def of(self, targets: Sequence[Target], seconds: Mapping[str, float]) -> tuple[Target, ...]:
-        """The targets of this shard, in their order.
 
-        `seconds` are those that a target took; where one is not in it, it counts as the median of
-        the others. Without any, neighbors stay together: they share bases and locks.
-        """
-        timed = [seconds[target.id] for target in targets if target.id in seconds]
-        if not timed:
-            total = len(targets)
-            first, end = ((n * total) // self.count for n in (self.number - 1, self.number))
-            return tuple(targets[first:end])
-        usual = median(timed)
-        # Whole numbers: sums of floats depend on their order.
-        cost = {t.id: max(1, round(1000 * seconds.get(t.id, usual))) for t in targets}
-        shards: list[list[str]] = [[] for _ in range(self.count)]
-        loads = [0] * self.count
-        # The longest first, each to whoever has least to do (Graham 1969: at most 4/3 of the best).
-        for id in sorted(cost, key=lambda id: (-cost[id], id)):
-            lightest = loads.index(min(loads))
-            shards[lightest].append(id)
-            loads[lightest] += cost[id]
-        chosen = set(shards[self.number - 1])
-        return tuple(target for target in targets if target.id in chosen)
+def divided(
+    targets: Sequence[Target], seconds: Mapping[str, float], count: int
+) -> Mapping[str, int]:
+    """Target → number of its shard, of `count`.
+
+    `seconds` are those that a target took; where one is not in it, it counts as the median of
+    the others. Without any, neighbors stay together: they share bases and locks.
+    """
+    timed = [seconds[target.id] for target in targets if target.id in seconds]
+    if not timed:
+        total = len(targets)
+        ends = [(number * total) // count for number in range(count + 1)]
+        return {
+            target.id: number
+            for number, (first, end) in enumerate(pairwise(ends), 1)
+            for target in targets[first:end]
+        }
+    usual = median(timed)
+    # Whole numbers: sums of floats depend on their order.
+    cost = {t.id: max(1, round(1000 * seconds.get(t.id, usual))) for t in targets}
+    numbers: dict[str, int] = {}
+    loads = [0] * count
+    # The longest first, each to whoever has least to do (Graham 1969: at most 4/3 of the best).
+    for id in sorted(cost, key=lambda id: (-cost[id], id)):
+        lightest = loads.index(min(loads))
+        numbers[id] = lightest + 1
+        loads[lightest] += cost[id]
+    return numbers
+
+
+def plan_digest(numbers: Mapping[str, int], count: int) -> str:
+    """What is the same on all machines that divide the same targets in the same way."""
+    text = json.dumps([count, sorted(numbers.items())])
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()

@@ -18,6 +18,7 @@ from buildmatrix.api.workspace import Workspace
 from buildmatrix.cli import surroundings
 from buildmatrix.cli.output import check_formats, write_report
 from buildmatrix.cli.progress import PlainLines
+from buildmatrix.cli.sharding import Part
 from buildmatrix.commands.build import smoke
 from buildmatrix.errors import UndecidedError, UsageError
 from buildmatrix.reports.run.model import Report, assemble
@@ -244,7 +245,7 @@ def test_lock_names_the_target_of_an_error_once(tmp_path, capsys, monkeypatch):
     resolve = importlib.import_module("buildmatrix.locks.resolve")
     target = bare_target("cpu", "cpu", lock="pylock.cpu.toml")
     spec = replace(bare_spec(target), path=tmp_path / "buildmatrix.toml")
-    monkeypatch.setattr(command, "load_shard", lambda *_: (spec, (target,)))
+    monkeypatch.setattr(command, "load_shard", lambda *_: (spec, Part((target,))))
     monkeypatch.setattr(status, "staleness", lambda *_: "missing")
     monkeypatch.setattr(status, "leftovers", lambda *_: ())
     error = UndecidedError("cpu: no versions fit")
@@ -256,7 +257,7 @@ def test_quiet_is_taken_after_the_command_too_and_excludes_verbose(capsys, monke
     command = importlib.import_module("buildmatrix.cli.lock")
     status = importlib.import_module("buildmatrix.locks.status")
     monkeypatch.setattr(status, "leftovers", lambda *_: ())
-    monkeypatch.setattr(command, "load_shard", lambda *_: (bare_spec(), ()))
+    monkeypatch.setattr(command, "load_shard", lambda *_: (bare_spec(), Part(())))
     assert run(capsys, "lock", "-q", "--no-progress")[0] == 0
     code, _, errors = run(capsys, "-q", "lock", "-v")
     assert code == 2

@@ -37,7 +37,7 @@ def report(path: Path, seconds: Mapping[str, float]) -> Path:
 def parts(*timings: Path) -> list[str]:
     """The letters of each of two shards."""
     shards = [Sharding(Shard(number, 2), timings).of(TARGETS, QUIET) for number in (1, 2)]
-    return ["".join(item.id[-1] for item in shard) for shard in shards]
+    return ["".join(item.id[-1] for item in shard.targets) for shard in shards]
 
 
 def test_the_seconds_of_reports_divide_and_the_longest_of_a_target_counts(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from rulecases import target
 
 from buildmatrix.errors import UsageError
 from buildmatrix.spec.model import Target
-from buildmatrix.spec.shards import Shard
+from buildmatrix.spec.shards import Shard, divided, plan_digest
 
 _BARE = target("cpu")
 
@@ -25,7 +25,8 @@ def targets(count: int) -> list[Target]:
 def parts(
     matrix: Sequence[Target], count: int, seconds: dict[str, float]
 ) -> list[tuple[Target, ...]]:
-    return [Shard(number, count).of(matrix, seconds) for number in range(1, count + 1)]
+    numbers = divided(matrix, seconds, count)
+    return [tuple(t for t in matrix if numbers[t.id] == n) for n in range(1, count + 1)]
 
 
 _TIMES = st.dictionaries(st.integers(0, 60), st.floats(0.001, 5000), max_size=61)
@@ -97,3 +98,15 @@ def test_what_is_no_part_is_refused_with_an_example(text: str) -> None:
 
 def test_a_part_is_written_as_it_was_read() -> None:
     assert str(Shard.parse("2/5")) == "2/5"
+
+
+def test_a_division_has_a_digest_that_says_which_target_is_where() -> None:
+    matrix = targets(8)
+    even = plan_digest(divided(matrix, {}, 3), 3)
+    assert even == plan_digest(divided(list(matrix), {"gone": 3.0}, 3), 3)
+    others = (
+        plan_digest(divided(matrix, {}, 4), 4),
+        plan_digest(divided(matrix[1:], {}, 3), 3),
+        plan_digest(divided(matrix, {matrix[0].id: 100.0, matrix[1].id: 1.0}, 3), 3),
+    )
+    assert len({even, *others}) == 4

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Literal
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from buildmatrix import __version__
 from buildmatrix.errors import EXIT_FINDINGS, BuildError, UndecidedError, most_severe
@@ -29,6 +31,8 @@ from buildmatrix.rules.model import (
 from buildmatrix.rules.registry import rule_of
 
 FailOn = Literal["error", "warning", "note", "never"]
+#: Part of at most so many.
+ShardNumber = Annotated[int, Meta(ge=1, le=999_999)]
 #: What a target goes through: the gates, then publishing.
 Step = Gate | Literal["push"]
 
@@ -94,6 +98,16 @@ class ReportTool(Tool):
 
 
 @dataclass(frozen=True, slots=True)
+class ReportShard:
+    """One machine's part of the targets that were selected (`--shard`)."""
+
+    number: ShardNumber
+    count: ShardNumber
+    #: Digest of the division: which target is in which part.
+    plan: str
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """What a run says about its subject. Build it with `assemble`, which sorts."""
 
@@ -111,6 +125,8 @@ class Report:
     diff: Difference | None = field(default=None, metadata=IF_KNOWN)
     #: Findings of the baseline that are there no more; None without a baseline.
     gone: tuple[Finding, ...] | None = field(default=None, metadata=IF_KNOWN)
+    #: The parts that it is about; None where all that was selected was judged by one run.
+    shards: tuple[ReportShard, ...] | None = field(default=None, metadata=IF_KNOWN)
 
     @property
     def is_audit(self) -> bool:

@@ -7,12 +7,14 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
-from buildmatrix.errors import UsageError
+from buildmatrix.errors import UndecidedError, UsageError
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.reports import json_form
 from buildmatrix.reports.run.acceptance import judged
 from buildmatrix.reports.run.model import Difference, Report, TargetDifference, assemble
+from buildmatrix.reports.run.shards import check_once, missing
 from buildmatrix.rules.model import Finding, in_order
 from buildmatrix.rules.registry import rule_of
 
@@ -64,16 +66,28 @@ def merge(reports: Sequence[Report]) -> Report:
     """One report of several that are about different targets.
 
     One source that was judged for several backends is a target for each of them, and its name then
-    says which. Raises `UsageError` when two reports are about one target: which of them counts?
+    says which. Of a matrix that was divided, shards whose reports are not there count as not read.
+    Raises `UsageError` when two reports are about one target (which of them counts?), and
+    `UndecidedError` where they are shards.
     """
-    if len(reports) == 1:
-        return reports[0]
+    shards = tuple(shard for report in reports for shard in report.shards or ())
+    check_once(shards)
+    merged = reports[0] if len(reports) == 1 else _merged_reports(reports)
+    # What was missing in a report that was merged before may be here now.
+    before = {item for report in reports for item in missing(report.shards or ())}
+    unread = [item for item in merged.unread if item not in before]
+    return replace(
+        merged,
+        unread=tuple(sorted({*unread, *missing(shards)}, key=lambda item: (item.path, item.why))),
+        shards=tuple(sorted(shards, key=lambda shard: (shard.plan, shard.number))) or None,
+    )
+
+
+def _merged_reports(reports: Sequence[Report]) -> Report:
     seen = Counter((target.id, target.backend) for report in reports for target in report.targets)
     for (id, backend), count in seen.items():
         if count > 1:
-            raise UsageError(
-                f"{id} is in more than one report for {backend}; merge only reports of one run"
-            )
+            _refuse(id, backend, [report for report in reports if _has(report, id, backend)])
     backends = Counter(id for id, _ in seen)
     reports = [
         _with_backends(report, {id for id, count in backends.items() if count > 1})
@@ -89,6 +103,22 @@ def merge(reports: Sequence[Report]) -> Report:
     )
     tool = replace(merged.tool, version=_joined(report.tool.version for report in reports))
     return replace(merged, tool=tool, diff=_merged(reports), gone=_gone(reports, merged))
+
+
+def _has(report: Report, id: str, backend: str) -> bool:
+    return any((target.id, target.backend) == (id, backend) for target in report.targets)
+
+
+def _refuse(id: str, backend: str, reports: Collection[Report]) -> NoReturn:
+    """Say why reports that are about one target cannot be merged."""
+    if all(report.shards for report in reports):
+        raise UndecidedError(
+            f"{id} is in more than one shard, so these reports are of different divisions of the "
+            "targets: all machines need the same specification, selection and --timings"
+        )
+    raise UsageError(
+        f"{id} is in more than one report for {backend}; merge only reports of one run"
+    )
 
 
 def _with_backends(report: Report, ids: Collection[str]) -> Report:
