@@ -131,6 +131,33 @@ def until(condition: Callable[[], bool], seconds: float = 20) -> bool:
     return True
 
 
+class Door:
+    """What a step of a build waits for: a port on loopback on which somebody listens at last."""
+
+    def __init__(self) -> None:
+        self._socket = socket.socket()
+        self._socket.bind(("127.0.0.1", 0))
+        knock = f"import socket; socket.create_connection({self._socket.getsockname()!r})"
+        #: A command that waits, and prints while it does. Half a minute is long enough for another
+        #: target on a machine that is busy; without the host's network it takes all of that.
+        self.wait = (
+            f'for i in $(seq 30); do echo $i; python3 -c "{knock}" 2>/dev/null && break;'
+            " sleep 1; done"
+        )
+
+    def open(self) -> None:
+        self._socket.listen()
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@pytest.fixture
+def door() -> Iterator[Door]:
+    with contextlib.closing(Door()) as door:
+        yield door
+
+
 # What works
 
 
@@ -367,8 +394,9 @@ class Pipe(socketserver.BaseRequestHandler):
 @pytest.mark.skipif(
     not os.environ.get("DOCKER_HOST", "").startswith("unix://"), reason="needs the daemon's socket"
 )
-def test_a_daemon_that_dies_is_told_and_the_next_run_goes_on(project: Project) -> None:
-    job = project.job("a", f"RUN echo {uuid.uuid4()}; sleep 8")
+def test_a_daemon_that_dies_is_told_and_the_next_run_goes_on(project: Project, door: Door) -> None:
+    mark = uuid.uuid4().hex
+    job = project.job("a", f"RUN echo {mark}; {door.wait}")
     path = project.folder / "s"
     with Wire(str(path), Pipe) as wire:
         wire.open_ = []
@@ -377,7 +405,7 @@ def test_a_daemon_that_dies_is_told_and_the_next_run_goes_on(project: Project) -
         progress = Steps()
 
         def cut() -> None:
-            progress.wait_for("sleep 8")
+            progress.wait_for(mark)
             wire.cut()
 
         cutter = threading.Thread(target=cut)
@@ -387,6 +415,7 @@ def test_a_daemon_that_dies_is_told_and_the_next_run_goes_on(project: Project) -
         cutter.join()
 
     assert caught.value.log == job.log
+    door.open()
     assert DockerEngine().build(job, HERE, Silent()).digest
 
 
@@ -828,33 +857,6 @@ def test_a_lock_that_is_stale_fails_where_locks_are_fixed(matrix: Matrix) -> Non
     assert code == 1, lines
     assert {t["gates"]["lock"] for t in targets.values()} == {"failed"}
     assert "run `buildmatrix lock`" in targets[matrix.ids[0]]["error"]
-
-
-class Door:
-    """What a step of a build waits for: a port on loopback on which somebody listens at last."""
-
-    def __init__(self) -> None:
-        self._socket = socket.socket()
-        self._socket.bind(("127.0.0.1", 0))
-        knock = f"import socket; socket.create_connection({self._socket.getsockname()!r})"
-        #: A command that waits, and prints while it does. Half a minute is long enough for another
-        #: target on a machine that is busy; without the host's network it takes all of that.
-        self.wait = (
-            f'for i in $(seq 30); do echo $i; python3 -c "{knock}" 2>/dev/null && break;'
-            " sleep 1; done"
-        )
-
-    def open(self) -> None:
-        self._socket.listen()
-
-    def close(self) -> None:
-        self._socket.close()
-
-
-@pytest.fixture
-def door() -> Iterator[Door]:
-    with contextlib.closing(Door()) as door:
-        yield door
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["SIGINT", "SIGKILL"])
