@@ -9,6 +9,7 @@ builder that dies looks like to buildx.
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import threading
@@ -26,7 +27,11 @@ pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.usefixtures("
 UPGRADE = b"POST /grpc HTTP/1.1\r\nHost: d\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
 #: The name of a step: a relay that is to end sees it when the builder begins it.
 STEP = b"COPY --from=build /opt/venv"
+#: The same of what a builder does with an image that is done, before it sends it to a registry.
+EXPORT = b"exporting to image"
 VARIANTS = ("one", "two", "three")
+#: The registry that the mirror prefix leads to.
+REGISTRY = os.environ.get("BUILDMATRIX_MIRROR", "localhost:5000/")
 
 
 class Relay:
@@ -101,7 +106,7 @@ def relays(
         subprocess.run([*create, address], check=True, capture_output=True)
     folder = tmp_path / "project"
     folder.mkdir()
-    image = f"buildmatrix-test/{uuid.uuid4().hex[:12]}"
+    image = f"{REGISTRY}buildmatrix-test/{uuid.uuid4().hex[:12]}"
     (folder / "requirements.in").write_text("idna\n")
     # A label of its own keeps the steps of other runs out of the builder's cache.
     (folder / "buildmatrix.toml").write_text(
@@ -192,6 +197,49 @@ def test_remote_builders_behind_relays_share_the_targets_and_a_silent_one_is_giv
     assert run.code == 0, run.err
     assert attempts(run) == [("left", "right")]
     assert "left failed, going on with right: the builder does not answer" in run.err
+
+
+def published(run: Run) -> list[str | None]:
+    """The digest that the first tag of each target has in the registry."""
+    spec = "{{json .Manifest.Digest}}"
+    asked = ["docker", "buildx", "imagetools", "inspect", "--format", spec]
+    return [
+        json.loads(answer.stdout) if answer.returncode == 0 else None
+        for target in run.report()["targets"]
+        for answer in [subprocess.run([*asked, target["image"]], capture_output=True, text=True)]
+    ]
+
+
+def test_what_builders_behind_relays_made_is_pushed_by_those_that_are_left(
+    relays: tuple[dict[str, Relay], Path], buildmatrix: Buildmatrix
+) -> None:
+    builders, folder = relays
+    # Images without smoke commands stay on the builder that made them.
+    form = ("--no-smoke", "--jobs", "1", "--format", "json")
+    both = ("--builder", "left", "--builder", "right", *form)
+    run = buildmatrix(folder, "build", *both)
+    assert run.code == 0, run.err
+    assert {name for (name,) in attempts(run)} == {"left", "right"}
+
+    # Nothing is to be built: it ends while what is to be pushed is compared with what was scanned.
+    builders["left"].ends_at = EXPORT
+    run = buildmatrix(folder, "build", *both, "--push")
+    assert builders["left"].ended.is_set()
+    assert (run.code, published(run)) == (5, [None] * len(VARIANTS)), run.err
+    assert {target["cached"] for target in run.report()["targets"]} == {True}
+    assert sorted(target["push"] for target in run.report()["targets"]) == [
+        *["not-run"] * (len(VARIANTS) - 1),
+        "undecided",
+    ]
+    assert "not pushed: the connection to the builder broke off" in run.err + run.out
+
+    run = buildmatrix(folder, "build", "--builder", "right", *form, "--push")
+    assert run.code == 0, run.err
+    targets = run.report()["targets"]
+    assert published(run) == [target["digest"] for target in targets]
+    assert {target["push"] for target in targets} == {"passed"}
+    built = [target for target in targets if not target["cached"]]
+    assert 0 < len(built) < len(targets), "what the other builder had is built again, no more"
 
 
 def test_a_builder_that_buildx_does_not_know_is_one_sentence(
