@@ -177,6 +177,7 @@ def test_files_that_say_what_is_installed(clones: Path):
             "requirements-cuda12.8.in": "numpy\n",
             "dev-requirements.txt": "numpy\n",
             "requirements/oneapi.txt": "numpy\n",
+            "requirements/constraints.txt": "numpy<3\n",
             "docker/rocm/requirements.txt": "numpy\n",
             "docker/requirements-cpu-cuda.txt": "numpy\n",
             "notes.txt": "no requirements\n",

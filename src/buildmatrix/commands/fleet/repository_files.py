@@ -359,9 +359,11 @@ class _Reading:
 def _declares(path: str) -> bool:
     """Whether a file says what is installed, by its name."""
     folder, name = posixpath.split(path)
-    if name in (SPECIFICATION, _PYPROJECT) or is_lock(name) or _REQUIREMENTS.fullmatch(name):
+    if name in (SPECIFICATION, _PYPROJECT) or is_lock(name):
         return True
-    return posixpath.basename(folder) == "requirements" and name.endswith((".txt", ".in"))
+    in_folder = posixpath.basename(folder) == "requirements" and name.endswith((".txt", ".in"))
+    # Constraints install nothing.
+    return (in_folder or bool(_REQUIREMENTS.fullmatch(name))) and "constraint" not in name
 
 
 def _task(holder: Holder, path: str, files: Mapping[str, bytes], backend: str) -> AuditTask:
