@@ -88,7 +88,7 @@ def read(name: str, settings: SubjectSettings, registry: Registry, progress: Pro
     found: dict[str, _Tags] = {}
     for repository, tags in crew.answers(repositories):
         found[repository] = tags
-        progress.part(wanted.source, len(found), len(repositories), "repositories")
+        progress.part("fleet", len(found), len(repositories), "repositories")
     subjects = [
         Subject(
             reference=f"{Reference(wanted.host, repository).name}:{tag}", places=(wanted.source,)
