@@ -6,6 +6,7 @@ import functools
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from buildmatrix.index.client import Client
     from buildmatrix.index.remote import RemoteFile
     from buildmatrix.index.wheels import WheelReader
+    from buildmatrix.inventory.workers import Watch
     from buildmatrix.registry.client import Registry
     from buildmatrix.sources.model import Command, ReadingOptions, Source
     from buildmatrix.spec.model import Spec
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from buildmatrix.store.facts import FactCache
     from buildmatrix.vulnerabilities.advisories import AdvisoryOptions
 
+#: Seconds that nobody has to be shown anything.
+_PATIENCE = 1.0
 #: How much a line of the log matters: `warning` always, `info` says what takes long.
 Level = Literal["warning", "info", "debug"]
 Log = Callable[[Level, str], None]
@@ -50,6 +54,7 @@ class Workspace:
         cache: whether what was read before is used, and kept.
         offline: whether nothing but caches is asked.
         progress: opens a display of what is done; one that shows nothing by default.
+        still_progress: the same without threads, for what forks as it works.
         log: takes what is to be said beside results; the logger `buildmatrix` by default. It is
             called from several threads.
     """
@@ -59,6 +64,7 @@ class Workspace:
     cache: bool = True
     offline: bool = False
     progress: Callable[[], AbstractContextManager[Progress]] = _silent
+    still_progress: Callable[[], AbstractContextManager[Progress]] = _silent
     log: Log = _to_logging
 
     def load(self, path: Path | None = None) -> Spec:
@@ -180,8 +186,25 @@ class Workspace:
                 data_files=self.data_files,
                 note=self._note,
                 progress=progress,
+                counting=self.counting,
                 engine_named=self.builder,
             )
+
+    @contextmanager
+    def counting(self, label: str, unit: str) -> Iterator[Watch]:
+        """Shows how much of what takes longer than `_PATIENCE` is done, with a still display."""
+        started = time.monotonic()
+        with ExitStack() as stack:
+
+            @functools.cache
+            def display() -> Progress:
+                return stack.enter_context(self.still_progress())
+
+            def watch(done: int, total: int) -> None:
+                if time.monotonic() - started >= _PATIENCE:
+                    display().part(label, done, total, unit)
+
+            yield watch
 
     def advisories(self, wanted: bool) -> AdvisoryOptions | None:
         """How known vulnerabilities are asked for; None for not at all."""

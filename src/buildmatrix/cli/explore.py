@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -16,6 +17,9 @@ from buildmatrix.cli.options import CommandSettings, load_targets, option
 from buildmatrix.cli.surroundings import engine_option
 from buildmatrix.cli.workspace import workspace
 from buildmatrix.errors import EXIT_OK, UsageError
+
+#: Libraries that it takes some seconds to judge.
+_MANY = 5000
 
 
 @click.command("explore", short_help="Look through an image, a tree, a lock or a wheel.")
@@ -68,15 +72,20 @@ def command(
     parsed = here.parse(source, "explore", spec)
     with here.reading(platform=platform, tables=tables, deep=deep) as usual:
         facts = parsed.facts(replace(usual, spec=spec, lock=lock, select=select, backend=backend))
-    exploration = explored(
-        facts,
-        backend=backend,
-        runtime=runtime,
-        today=date.today(),
-        declared=declared,
-        of_wheels=isinstance(parsed, Declared),
-        data_files=here.data_files(),
-    )
+    with ExitStack() as stack:
+        libraries = len(facts.inventory.binaries)
+        if libraries >= _MANY:
+            display = stack.enter_context(here.progress())
+            display.step(facts.label, f"judging {libraries} libraries")
+        exploration = explored(
+            facts,
+            backend=backend,
+            runtime=runtime,
+            today=date.today(),
+            declared=declared,
+            of_wheels=isinstance(parsed, Declared),
+            data_files=here.data_files(),
+        )
     from buildmatrix.commands.explore.app import ExploreApp
 
     ExploreApp(exploration).run(mouse=False)

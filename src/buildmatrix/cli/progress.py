@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -159,12 +159,18 @@ class _TargetRow:
     ok: bool | None = None
 
 
+def _unseen() -> None:
+    """A thread looks anyway."""
+
+
 @dataclass(slots=True)
 class LiveTable:
     """One line per target: state, step, elapsed time, the last line that the step printed."""
 
     rows: dict[str, _TargetRow] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    #: Called when there is more to see, where no thread looks for that.
+    moved: Callable[[], None] = _unseen
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _parts: _Parts = field(default_factory=_Parts)
 
@@ -188,6 +194,7 @@ class LiveTable:
             row = self._row(target)
             is_over = self._parts.part(target, done, total, unit, now).is_complete and not row.step
             row.seconds = now - row.started if is_over else None
+        self.moved()
 
     def done(self, target: str, outcome: str, ok: bool) -> None:
         """Stop the clock of a target."""
@@ -264,8 +271,11 @@ class _Shown:
 
 
 @contextmanager
-def progress(settings: CommandSettings) -> Iterator[Progress]:
-    """The progress display that fits the terminal and the options."""
+def progress(settings: CommandSettings, *, is_still: bool = False) -> Iterator[Progress]:
+    """The progress display that fits the terminal and the options.
+
+    One that `is_still` has no thread: it moves when it is told something.
+    """
     if settings.quiet:
         yield Silent()
     elif settings.no_progress or settings.verbose or not sys.stderr.isatty():
@@ -274,6 +284,25 @@ def progress(settings: CommandSettings) -> Iterator[Progress]:
         from rich.console import Console
         from rich.live import Live
 
-        table = LiveTable()
-        with Live(table, console=Console(stderr=True), refresh_per_second=REFRESHES_PER_SECOND):
+        table, console = LiveTable(), Console(stderr=True)
+        if is_still:
+            with Live(table, console=console, auto_refresh=False) as live:
+                table.moved = _seldom(live.refresh)
+                yield _Shown(table)
+            return
+        with Live(table, console=console, refresh_per_second=REFRESHES_PER_SECOND):
             yield _Shown(table)
+
+
+def _seldom(refresh: Callable[[], None]) -> Callable[[], None]:
+    """The same, as often as people read."""
+    last = float("-inf")
+
+    def moved() -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= 1 / REFRESHES_PER_SECOND:
+            last = now
+            refresh()
+
+    return moved

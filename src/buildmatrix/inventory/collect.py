@@ -48,7 +48,7 @@ from buildmatrix.inventory.system import (
     system_packages,
 )
 from buildmatrix.inventory.system_files import packaged
-from buildmatrix.inventory.workers import spread
+from buildmatrix.inventory.workers import Watch, spread, unwatched
 from buildmatrix.python_imports.source import (
     LARGEST_SEARCHED,
     Outline,
@@ -105,11 +105,13 @@ def collect(
     memory: FactMemory | None = None,
     python_memory: PythonMemory | None = None,
     labels: Mapping[str, str] = MappingProxyType({}),
+    watch: Watch = unwatched,
 ) -> Inventory:
     """All facts of `tree`; `environment` and `labels` are those of the image's configuration.
 
     Files that `memory` recalls are not opened again, and the Python files of distributions that
-    `python_memory` knows are not followed again. What could not be read is in
+    `python_memory` knows are not followed again. `watch` is told of how many files are looked at,
+    and of containers among them once more as they are opened. What could not be read is in
     `Inventory.unread`. Raises OSError only when the root itself cannot be listed.
     """
     started = time.monotonic()
@@ -119,7 +121,7 @@ def collect(
     packages = listing.attempt(_SYSTEM, lambda: system_packages(listing), no_packages)
     paths = python_paths(listing, environment)
     primary, hard_links = one_name_each(listing, ownership, paths)
-    files = _read_files(listing, primary, ownership, memory)
+    files = _read_files(listing, primary, ownership, memory, watch)
     binaries = files.binaries
     loadable = [item for item in binaries if item.container is None]
     artefact_paths = [artefact.path for artefact in files.artefacts if artefact.container is None]
@@ -220,7 +222,11 @@ class _Files:
 
 
 def _read_files(
-    listing: Listing, paths: list[str], ownership: Ownership, memory: FactMemory | None
+    listing: Listing,
+    paths: list[str],
+    ownership: Ownership,
+    memory: FactMemory | None,
+    watch: Watch,
 ) -> _Files:
     """What the files at `paths` are; what could not be read is noted.
 
@@ -228,8 +234,8 @@ def _read_files(
     """
     facts = {} if memory is None else _recalled(listing, paths, memory)
     files = _Files(recalled=len(facts))
-    facts |= _inspect_all(listing, [path for path in paths if path not in facts])
-    facts |= _contents(listing, facts)
+    facts |= _inspect_all(listing, [path for path in paths if path not in facts], watch)
+    facts |= _contents(listing, facts, watch)
     for path in paths:
         file_facts, file = facts[path], listing.files[path]
         if memory is not None:
@@ -281,16 +287,18 @@ def _recalled(listing: Listing, paths: list[str], memory: FactMemory) -> dict[st
     return {path: facts for path, facts in recalled if facts is not None}
 
 
-def _inspect_all(listing: Listing, paths: list[str]) -> dict[str, FileFacts]:
+def _inspect_all(listing: Listing, paths: list[str], watch: Watch) -> dict[str, FileFacts]:
     """What each of `paths` is; containers are recognized."""
     files = [listing.files[path] for path in paths]
     results = spread(
-        lambda index: inspect(listing.tree, files[index]), [file.size for file in files]
+        lambda index: inspect(listing.tree, files[index]), [file.size for file in files], watch
     )
     return dict(zip(paths, results, strict=True))
 
 
-def _contents(listing: Listing, facts: Mapping[str, FileFacts]) -> dict[str, FileFacts]:
+def _contents(
+    listing: Listing, facts: Mapping[str, FileFacts], watch: Watch
+) -> dict[str, FileFacts]:
     """The facts of the containers among `facts` with what they hold."""
     waiting = {
         path: (listing.files[path].size, item.contents)
@@ -309,6 +317,7 @@ def _contents(listing: Listing, facts: Mapping[str, FileFacts]) -> dict[str, Fil
     inside = spread(
         lambda index: opened(listing.tree, listing.files[still[index]], facts[still[index]]),
         [listing.files[path].size for path in still],
+        watch,
     )
     contents |= unopened
     return {

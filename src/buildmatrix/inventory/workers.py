@@ -15,7 +15,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 #: Fewer bytes in all are not worth a second process (about 10 ms).
 WORTH_IT = 32 << 20
@@ -28,22 +28,36 @@ _SHARES = 32
 _TICKET = struct.Struct("<H")
 
 Result = TypeVar("Result")
+#: Told how many of how many items are done, or begun.
+Watch: TypeAlias = Callable[[int, int], None]
 
 
-def spread(work: Callable[[int], Result], sizes: Sequence[int]) -> list[Result]:
+def unwatched(done: int, total: int) -> None:
+    """Nobody wants to know."""
+
+
+def spread(
+    work: Callable[[int], Result], sizes: Sequence[int], watch: Watch = unwatched
+) -> list[Result]:
     """`[work(0), work(1), ...]`, one for each of `sizes` (bytes, to share the load evenly).
 
     `work` may run in a copy of this process: it returns its result and must change nothing.
+    `watch` is called in this process now and then. A display with a thread would leave the work to
+    one process.
     """
     with _no_collection():
         workers = min(MOST_WORKERS, processors())
         if workers < 2 or sum(sizes) < WORTH_IT or threading.active_count() > 1:
-            return [work(index) for index in range(len(sizes))]
-        return _spread(work, _shares(sizes, workers * _SHARES), workers)
+            results = []
+            for index in range(len(sizes)):
+                results.append(work(index))
+                watch(index + 1, len(sizes))
+            return results
+        return _spread(work, _shares(sizes, workers * _SHARES), workers, watch)
 
 
 def _spread(
-    work: Callable[[int], Result], shares: Sequence[Sequence[int]], workers: int
+    work: Callable[[int], Result], shares: Sequence[Sequence[int]], workers: int, watch: Watch
 ) -> list[Result]:
     """All processes take the next share from one queue until it is empty."""
     give_back()
@@ -57,8 +71,10 @@ def _spread(
             worker = _start(work, shares, queue)
             if worker is not None:
                 helpers.append(worker)
-        for share in _next_shares(queue, shares):
-            results |= {index: work(index) for index in share}
+        for number in _next_shares(queue):
+            # Some process has taken each share before this one.
+            watch(sum(map(len, shares[:number])), sum(map(len, shares)))
+            results |= {index: work(index) for index in shares[number]}
         for worker in helpers:
             for part in worker.results():
                 results |= part
@@ -94,10 +110,11 @@ def _shares(sizes: Sequence[int], most: int) -> list[list[int]]:
     return [*shares, share] if share else shares
 
 
-def _next_shares(queue: int, shares: Sequence[Sequence[int]]) -> Iterator[Sequence[int]]:
-    """The shares that this process gets from the queue; a read of a pipe is never divided."""
+def _next_shares(queue: int) -> Iterator[int]:
+    """The numbers of the shares that this process gets; a read of a pipe is never divided."""
     while len(ticket := os.read(queue, _TICKET.size)) == _TICKET.size:
-        yield shares[_TICKET.unpack(ticket)[0]]
+        (number,) = _TICKET.unpack(ticket)
+        yield number
         give_back()
 
 
@@ -173,8 +190,8 @@ def _start(
         os.close(reading)
         # Packed at once: what was found takes several times as much room as what is sent of it.
         packed = [
-            pickle.dumps({index: work(index) for index in share}, pickle.HIGHEST_PROTOCOL)
-            for share in _next_shares(queue, shares)
+            pickle.dumps({index: work(index) for index in shares[number]}, pickle.HIGHEST_PROTOCOL)
+            for number in _next_shares(queue)
         ]
         with os.fdopen(writing, "wb") as pipe:
             pipe.writelines(packed)

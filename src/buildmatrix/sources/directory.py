@@ -49,8 +49,11 @@ class Directory(Installed):
         from buildmatrix.inventory.collect import collect
 
         path, cache = Path(self.name), options.cache()
-        with self._tree() as tree:
-            inventory = collect(tree) if cache is None else cache.folder(path, tree)
+        with self._tree() as tree, options.counting(str(self), "files") as watch:
+            if cache is None:
+                inventory = collect(tree, watch=watch)
+            else:
+                inventory = cache.folder(path, tree, watch)
         return Facts(str(self), inventory)
 
     def open(self, options: ReadingOptions) -> OpenTree:

@@ -12,6 +12,7 @@ import os
 import posixpath
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -32,6 +33,7 @@ from buildmatrix.trees.base import reason
 
 if TYPE_CHECKING:
     from buildmatrix.index.reading import Reader
+    from buildmatrix.inventory.workers import Watch
     from buildmatrix.registry.client import Registry
     from buildmatrix.store.cache import Cache, Store
     from buildmatrix.store.facts import FactCache
@@ -77,6 +79,10 @@ class OnlineIndex:
     python: str | None = None
 
 
+def _uncounted(_label: str, _unit: str) -> AbstractContextManager[Watch]:
+    return nullcontext(lambda _done, _total: None)
+
+
 def _no_index() -> OnlineIndex:
     raise AssertionError("nothing was to be read on an index")
 
@@ -116,6 +122,8 @@ class ReadingOptions:
     note: Callable[[str], None] = lambda _: None
     #: Opens the display of how much of that is done.
     progress: Callable[[], Progress] = Silent
+    #: Opens the same for what forks as it works, by a label and a unit; no thread waits beside it.
+    counting: Callable[[str, str], AbstractContextManager[Watch]] = _uncounted
     #: The engine of a name, for what an engine has built; None where there is one alone.
     engine_named: Callable[[str], Engine] | None = None
 

@@ -27,6 +27,7 @@ from pathlib import Path
 from buildmatrix.inventory.archive import PACKAGES
 from buildmatrix.inventory.codec import encode
 from buildmatrix.inventory.model import SCHEMA, Inventory
+from buildmatrix.inventory.workers import Watch, unwatched
 from buildmatrix.store.cache import DAY, Cache, code
 from buildmatrix.store.inventories import INVENTORY
 from buildmatrix.trees.base import File, RandomAccess, Symlink, Tree, Trouble
@@ -75,7 +76,7 @@ class FactCache:
             self._store.put(key, encode(inventory))
         return inventory
 
-    def folder(self, root: Path, tree: Tree) -> Inventory:
+    def folder(self, root: Path, tree: Tree, watch: Watch = unwatched) -> Inventory:
         """The inventory of `tree`, which is the folder `root`; what did not change is not read.
 
         Raises OSError, as `collect` does.
@@ -92,7 +93,7 @@ class FactCache:
             key = f"folder:{os.fspath(root.resolve())}"
             known = self._store.load(key, FILES) or {}
             memory = FolderMemory(known, settled_ns, PythonAnswers(self.cache))
-            inventory = collect(walked, memory=memory, python_memory=memory)
+            inventory = collect(walked, memory=memory, python_memory=memory, watch=watch)
             if memory.changed:
                 self._store.save(key, memory.files)
             return inventory

@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -98,6 +98,29 @@ def test_nothing_is_printed_and_progress_goes_to_whoever_asks(
     result = buildmatrix.audit(requirements, backends=["cpu"], python="3.12", workspace=workspace)
     assert (result.exit_code, opened) == (0, [True])
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_folder_that_takes_long_is_counted_without_a_thread(
+    smuggled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[str, int, int | None, str]] = []
+
+    class Display(Silent):
+        def part(self, target: str, done: int, total: int | None, unit: str) -> None:
+            told.append((target, done, total, unit))
+
+    def scanned(patience: float) -> None:
+        monkeypatch.setattr("buildmatrix.api.workspace._PATIENCE", patience)
+        here = buildmatrix.Workspace(
+            cache=False, still_progress=lambda: nullcontext(Display()), progress=pytest.fail
+        )
+        buildmatrix.scan(smuggled, backend="cpu", workspace=here)
+
+    scanned(3600)
+    assert told == []
+    scanned(0)
+    label, done, total, unit = told[-1]
+    assert label.startswith("dir:") and done == total and unit == "files"
 
 
 @pytest.mark.parametrize("name", sorted(set(buildmatrix.__all__) - {"__version__"}))

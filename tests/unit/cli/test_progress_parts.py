@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import tarfile
+import threading
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,7 +12,8 @@ import pytest
 from rich.console import Console
 
 from buildmatrix.cli import progress as displays
-from buildmatrix.cli.progress import CALM, LiveTable, Part, PlainLines
+from buildmatrix.cli.options import CommandSettings
+from buildmatrix.cli.progress import CALM, LiveTable, Part, PlainLines, progress
 from buildmatrix.layers.image import LayerBlob, LayerReader
 from buildmatrix.progress import Silent
 from buildmatrix.store.cache import Cache
@@ -168,3 +170,26 @@ def test_a_display_opens_only_where_something_is_read() -> None:
         raise AssertionError("nothing is read")
 
     assert LayerReader(Cache(None), progress=opened).layers([]) == []
+
+
+def test_a_still_display_moves_when_it_is_told_something_and_has_no_thread(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What forks as it works would lose its other processes beside a thread."""
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    threads = threading.active_count()
+    with progress(CommandSettings(Path("x.toml"), False, False, False), is_still=True) as display:
+        assert threading.active_count() == threads
+        display.part("dir:x", 1, 900, "files")
+        assert "1 of 900 files" in terminal.getvalue()
+        display.part("dir:x", 2, 900, "files")
+        assert "2 of 900 files" not in terminal.getvalue()
+        clock.now += 1
+        display.part("dir:x", 300, 900, "files")
+        assert "300 of 900 files" in terminal.getvalue()
+        display.part("dir:x", 900, 900, "files")
+    assert "900 of 900 files" in terminal.getvalue()

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 from explorecases import exploration, image, large
 from textual.pilot import Pilot
 from textual.widgets import Input
+from textual.worker import WorkerCancelled
 
-from buildmatrix.commands.explore.app import ExploreApp, ReadingScreen
+from buildmatrix.commands.explore import app as app_module
+from buildmatrix.commands.explore.app import WAITING, ExploreApp, ReadingScreen
 from buildmatrix.commands.explore.model import Exploration
 from buildmatrix.commands.explore.text import HELP
 
@@ -52,6 +56,14 @@ def screen(app: ExploreApp) -> str:
 
 async def press(pilot: Pilot[None], *keys: str) -> None:
     await pilot.press(*keys)
+    await pilot.pause()
+    await made(pilot)
+
+
+async def made(pilot: Pilot[None]) -> None:
+    """Wait for what is made in threads; what nobody wants any more is cancelled."""
+    with suppress(WorkerCancelled):
+        await pilot.app.workers.wait_for_complete()
     await pilot.pause()
 
 
@@ -259,3 +271,39 @@ def test_only_rows_that_are_seen_are_made() -> None:
         assert "lib002999.so" in screen(app)
 
     play(many, steps)
+
+
+def test_keys_are_heard_while_an_answer_is_looked_for(
+    shown: Exploration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 100,000 libraries it takes a second or two."""
+    is_wanted, asked = threading.Event(), []
+
+    def slowly(*arguments: object, **options: object) -> object:
+        asked.append(threading.current_thread() is threading.main_thread())
+        assert is_wanted.wait(60)
+        return why(*arguments, **options)  # type: ignore[arg-type]
+
+    why = app_module.why
+    monkeypatch.setattr(app_module, "why", slowly)
+
+    async def steps(pilot: Pilot[None], app: ExploreApp) -> None:
+        await press(pilot, "2", "j", "j")
+        await pilot.press("w")
+        await pilot.pause()
+        assert isinstance(app.screen, ReadingScreen) and WAITING in screen(app)
+        await pilot.press("escape", "3")
+        await pilot.pause()
+        assert app.view == "libraries" and WAITING not in screen(app)
+        # Nobody wants that answer any more; the next one is there when it is.
+        await pilot.press("2", "j", "j", "w")
+        await pilot.pause()
+        assert WAITING in screen(app)
+        is_wanted.set()
+        await made(pilot)
+        assert WAITING not in screen(app) and "└ nvidia-cuda-runtime-cu12" in screen(app)
+        assert asked == [False, False]
+        await press(pilot, "escape")
+        assert app.view == "distributions" and "└" not in screen(app)
+
+    play(shown, steps)

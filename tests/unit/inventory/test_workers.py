@@ -61,6 +61,15 @@ def test_the_queue_of_the_most_shares_fits_into_the_smallest_pipe() -> None:
     assert len(workers._shares(sizes, most)) * workers._TICKET.size <= 4096
 
 
+@pytest.mark.parametrize("sizes", [BIG, [1, 2, 3]])
+def test_whoever_watches_hears_of_all_items_in_this_process(sizes: list[int]) -> None:
+    told: list[tuple[int, int]] = []
+    assert spread(lambda index: index, sizes, lambda *numbers: told.append(numbers))
+    assert told and told == sorted(told)
+    assert {total for _, total in told} == {len(sizes)}
+    assert all(0 <= done <= len(sizes) for done, _ in told)
+
+
 def test_little_work_stays_in_this_process() -> None:
     assert set(spread(lambda index: os.getpid(), [1, 2, 3])) == {os.getpid()}
 

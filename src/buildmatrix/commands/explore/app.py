@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import ClassVar
 
 from rich.cells import cell_len
@@ -13,6 +13,7 @@ from textual.containers import Container
 from textual.events import Resize
 from textual.screen import Screen
 from textual.widgets import Input
+from textual.worker import get_current_worker
 
 from buildmatrix.commands.explore.details import details, question
 from buildmatrix.commands.explore.lines import (
@@ -39,6 +40,8 @@ from buildmatrix.text import printable, shown
 
 #: Nodes of one answer that are shown in full, and chains of each with all of them.
 SUBJECTS, CHAINS = 12, 50
+#: What stands on a page until its text is there.
+WAITING = "Looking for the chains; Esc goes back."
 #: Columns from which details stand beside the rows.
 BESIDE = 120
 #: Columns of a page that its text does not have: padding, and the scroll bar.
@@ -79,10 +82,13 @@ class ReadingScreen(Screen[None]):
         Binding("a", "all", show=False),
     ]
 
-    def __init__(self, title: str, text: Text, everything: Text | None = None) -> None:
-        """`everything` is what the key `a` shows instead."""
+    def __init__(
+        self, title: str, text: Text, everything: Text | None = None, *, is_slow: bool = False
+    ) -> None:
+        """`everything` is what the key `a` shows instead. What `is_slow` is made in a thread."""
         super().__init__()
         self._title, self._text, self._everything = title, text, everything
+        self._is_slow = is_slow
 
     def compose(self) -> ComposeResult:
         """The title, the text, and the keys."""
@@ -101,7 +107,25 @@ class ReadingScreen(Screen[None]):
 
     def on_resize(self, event: Resize) -> None:
         """Wrap it for the new width."""
-        self.query_one(Pages).show(self._text(event.size.width - MARGIN))
+        self._show(event.size.width - MARGIN)
+
+    def _show(self, width: int) -> None:
+        if not self._is_slow:
+            self.query_one(Pages).show(self._text(width))
+            return
+        self.query_one(Pages).show([[(WAITING, WEAK)]])
+        # The one before has another width, or shows less.
+        self.run_worker(partial(self._made, self._text, width), thread=True, exclusive=True)
+
+    def _made(self, text: Text, width: int) -> None:
+        """In a thread: make the text, and show it if anybody still wants it."""
+        worker, lines = get_current_worker(), text(width)
+        if not worker.is_cancelled:
+            self.app.call_from_thread(self._put, lines)
+
+    def _put(self, lines: Sequence[Sequence[Piece]]) -> None:
+        if self.is_attached:
+            self.query_one(Pages).show(lines)
 
     def action_close(self) -> None:
         """Go back."""
@@ -111,7 +135,7 @@ class ReadingScreen(Screen[None]):
         """Show everything."""
         if self._everything is not None:
             self._text, self._everything = self._everything, None
-            self.query_one(Pages).show(self._text(self.size.width - MARGIN))
+            self._show(self.size.width - MARGIN)
             self.query_one("#keys", Bar).put(_keys([("Esc", "back"), ("↑ ↓ PgUp PgDn", "scroll")]))
 
 
@@ -429,7 +453,7 @@ class ExploreApp(App[None]):
             return lines
 
         title = f"why {printable(shown(text))}"
-        self.push_screen(ReadingScreen(title, chains(False), chains(True)))
+        self.push_screen(ReadingScreen(title, chains(False), chains(True), is_slow=True))
 
     def action_unread(self) -> None:
         """Show what could not be read, and what is not known."""
