@@ -36,7 +36,7 @@ def init_process_group(backend, init_method, rank, world_size, timeout):
     if rank == 1 and BREAKS == "hangs": time.sleep(1000)
     if rank == 1 and BREAKS == "dies": os.kill(os.getpid(), signal.SIGSEGV)
     if rank == 1 and BREAKS == "raises": raise RuntimeError("no interface")
-    if rank == 1 and BREAKS == "floods": print("x" * 1000, flush=True); print("y" * 10_000_000)
+    if rank == 1 and BREAKS == "floods": print("x" * 1000, flush=True); print("y" * 100_000_000)
 def all_reduce(data):
     if BREAKS in ("hangs", "dies", "raises"): time.sleep(1000)
     if BREAKS != "wrong" or rank == 0: data[:] = data / (rank + 1) * 3
