@@ -20,6 +20,12 @@ TOGETHER = {
     for name in ("test_example_matrix", "test_oci_contents_real", "test_oci_engine_real")
 }
 
+#: Files that take minutes. They come first: one that comes last keeps a single process busy.
+LONG = (
+    *TOGETHER,
+    *(f"tests/integration/test_{name}.py" for name in ("docker_engine", "public_projects")),
+)
+
 
 class ByFile(LoadScopeScheduling):
     """Gives a process what stays together, in the order of collection.
@@ -46,8 +52,8 @@ def alone(item: pytest.Item) -> bool:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those that run alone come last: then nobody waits long for another one's end."""
-    items.sort(key=alone)
+    """What runs alone comes last: then nobody waits long for the end of another test."""
+    items.sort(key=lambda item: (alone(item), item.nodeid.partition("::")[0] not in LONG))
 
 
 @pytest.hookimpl(wrapper=True)
