@@ -19,8 +19,8 @@ from playwright.sync_api import Browser
 from buildmatrix.reports import formats
 from buildmatrix.reports.formats import names
 
-#: The page of 10,000 findings is opened once, and only by what it is there for.
-SMALL = [name for name in PAGES if name != "run-many"]
+#: Pages of 10,000 findings or images are opened once, and only by what they are there for.
+SMALL = [name for name in PAGES if not name.endswith("-many")]
 MEGABYTE = 1_000_000
 
 _UNFOLD = "document.querySelectorAll('details').forEach((one) => { one.open = true; })"
@@ -45,7 +45,7 @@ def open_page(browser: Browser, tmp_path_factory) -> Open:
 
 
 def test_every_kind_of_page_is_opened_in_here() -> None:
-    with_page = {id(table) for table in formats.ALL if "html" in names(table)}
+    with_page = {id(table) for table in (*formats.ALL, formats.FLEET) if "html" in names(table)}
     assert with_page
     assert {id(case.formats) for case in PAGES.values()} == with_page
 
@@ -241,7 +241,8 @@ _FOLDED = """[...document.querySelectorAll('details:not([open]) > :not(summary)'
 
 
 @pytest.mark.parametrize(
-    "name", ["run-hostile", "diff-hostile", "drift", "graph-hostile", "preflight-hostile"]
+    "name",
+    ["run-hostile", "diff-hostile", "drift", "graph-hostile", "preflight-hostile", "fleet-hostile"],
 )
 def test_hostile_names_are_text_and_nothing_else(open_page: Open, name: str) -> None:
     with open_page(name) as page:

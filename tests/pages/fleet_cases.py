@@ -18,6 +18,7 @@ from buildmatrix.reports.fleet.model import (
     FleetLayer,
     FleetReport,
     FleetResult,
+    FleetState,
     FleetWork,
 )
 from buildmatrix.rules.composition import VendorBytes
@@ -230,4 +231,61 @@ def later(number: int, seed: int = 15) -> FleetReport:
         "2026-11-27",
         would_run_on=("b200",),
         since=fleet(number, seed),
+    )
+
+
+def clean() -> FleetReport:
+    """Nothing is wrong with any image."""
+    every = (result for result in results(60) if result.state == "passed")
+    made = [replace(result, findings=(), fits=(), node_classes=()) for result in every]
+    return assemble("images.txt", made, "2026-11-20")
+
+
+def hostile(evil: str, endless: str) -> FleetReport:
+    """Every text is somebody's attack, or too long for any line."""
+
+    def result(text: str, number: int, state: FleetState) -> FleetResult:
+        finding = FleetFinding(
+            rule="BM401", severity="error", vendor=text, distribution=text, version=text,
+            path=text, message=text, fix=text, size=5,
+        )  # fmt: skip
+        return FleetResult(
+            repository=text,
+            names=(text, f"{text}2"),
+            digest=f"{text}{number}",
+            platform=text,
+            backend=text,
+            places=(text,),
+            node_classes=(text,),
+            containers=3,
+            owner=text,
+            created=text,
+            state=state,
+            error=text if state == "undecided" else None,
+            installed=200,
+            unusable=100,
+            download=90,
+            unusable_download=40,
+            vendors=(VendorBytes(text, 200, 100),),
+            findings=(finding, replace(finding, waived=text), replace(finding, fix=None)),
+            fits=(
+                FleetFit(node=text, state="refused", reasons=(text,)),
+                FleetFit(node=f"{text}3", state="undecided", reasons=(text,)),
+            ),
+            layers=(FleetLayer(digest=text, size=90, installed=200, unusable=100),),
+        )
+
+    texts = (evil, endless, "\u202etxt.exe \x1b[31m&amp; ' \" `", "::error::x", "##[group]")
+    before = assemble(evil, [result(text, 1, "failed") for text in texts[1:]], evil)
+    return assemble(
+        evil,
+        [
+            result(text, 2, "undecided" if place % 2 else "failed")
+            for place, text in enumerate(texts)
+        ],
+        endless,
+        would_run_on=texts[:2],
+        missing=texts,
+        notes=texts,
+        since=before,
     )

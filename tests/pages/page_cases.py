@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
+import fleet_cases
 from graph_cases import binary, elf, why
 from graph_cases import distribution as installed
 from preflight_cases import hostile_preflight, preflight
@@ -682,6 +683,9 @@ PAGES: Mapping[str, PageCase] = {
     "why": PageCase(formats.WHY, answer),
     "graph": PageCase(formats.DRAWING, lambda: graph(40)),
     "graph-hostile": PageCase(formats.DRAWING, hostile_graph),
+    "fleet": PageCase(formats.FLEET, lambda: fleet_cases.later(40)),
+    "fleet-hostile": PageCase(formats.FLEET, lambda: fleet_cases.hostile(EVIL, ENDLESS)),
+    "fleet-many": PageCase(formats.FLEET, lambda: fleet_cases.fleet(10_000)),
     "preflight": PageCase(formats.PREFLIGHT, preflight),
     "preflight-hostile": PageCase(formats.PREFLIGHT, lambda: hostile_preflight(EVIL, ENDLESS)),
 }

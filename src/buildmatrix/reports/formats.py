@@ -195,6 +195,8 @@ FLEET = (
     Format("table", "fleet.table:render", STYLED, (*_TERMINAL, "every")),
     Format("json", _JSON, JSON, (), "fleet.document:of_report"),
     Format("jsonl", "fleet.lines:render", JSON_LINE),
+    Format("markdown", "fleet.markdown:render", MARKUP, ("every",)),
+    Format("html", "fleet.html:render", PAGE),
 )
 #: Of a `reports.drawings.drawing.Drawing`.
 DRAWING = (

@@ -91,6 +91,13 @@ def test_a_layer_with_more_unusable_bytes_than_bytes_is_unusable_and_no_more() -
     assert (layers.size, layers.unusable) == (20, 10)
 
 
+def test_a_layer_that_is_in_an_image_twice_counts_once() -> None:
+    hidden, seen = layer("a", 100, 0), layer("a", 100, 80)
+    layers = answer(image(1, layers=(hidden, seen)), image(2, layers=(seen, seen))).layers
+    assert (layers.layers, layers.size, layers.unusable) == (1, 100, 80)
+    assert layers.unusable_in_some == 20
+
+
 def test_pulls_count_each_image_once_and_once_for_each_container() -> None:
     pulls = answer(
         image(1, download=100, unusable_download=60, containers=3),
@@ -190,6 +197,18 @@ def test_errors_come_first_and_what_is_accepted_or_a_note_is_nothing_to_do() -> 
 # Owners, vendors, undecided
 
 
+def test_what_several_findings_say_of_one_distribution_counts_once_in_an_image() -> None:
+    twice = replace(FINDING, path="lib/libnccl.so", size=300)
+    (cause,) = answer(image(1, findings=(FINDING, twice)), image(2, findings=(twice,))).causes
+    assert (len(cause.results), cause.size) == (2, 400 + 300)
+
+
+def test_an_open_finding_is_the_reason_where_there_is_no_other() -> None:
+    open_ = FleetFinding(rule="BM902", severity="warning", message="lib/a.so ends early")
+    (group,) = answer(image(1, state="undecided", findings=(open_,))).undecided
+    assert group.error == "lib/a.so ends early"
+
+
 def test_owners_have_their_images_once_with_what_failed_and_what_is_open() -> None:
     told = answer(
         image(1, owner="search", state="failed", download=9, unusable_download=5),
@@ -222,7 +241,7 @@ def test_what_is_undecided_is_grouped_by_reason_and_nothing_of_it_is_clean() -> 
         image(4),
     )
     assert [len(group.results) for group in told.undecided] == [2, 1]
-    assert told.undecided[1].error == "no reason was given"
+    assert told.undecided[1].error == "not all of it could be read"
     assert (told.state, told.undecided_images, exit_code(told.report)) == ("undecided", 3, 3)
     assert exit_code(told.report, strict=True) == 1
 

@@ -1,12 +1,13 @@
-"""The answer about a fleet as a table: short for 10,000 images, whole where it is asked for."""
+"""The answer about a fleet as text: short for 10,000 images, whole where it is asked for."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fleet_cases import fleet, later
+from fleet_cases import clean, fleet, later
 
 from buildmatrix.reports.fleet.assembly import assemble
 from buildmatrix.reports.formats import FLEET, Destination, by_name
@@ -18,7 +19,7 @@ def text_of(report, name: str, **options) -> str:
     return by_name(FLEET, name).render(report, Destination(**options))
 
 
-@pytest.mark.parametrize("name", ["table"])
+@pytest.mark.parametrize("name", ["table", "markdown"])
 def test_a_fleet_is_written_as_it_was(name: str) -> None:
     path, text = GOLDEN / f"fleet.{name}", text_of(later(150), name)
     if os.environ.get("UPDATE_GOLDEN"):
@@ -51,3 +52,21 @@ def test_missing_and_undecided_come_before_what_is_fine() -> None:
 
 def test_an_empty_fleet_says_so() -> None:
     assert "Nothing is in this fleet" in text_of(assemble("x", (), "2026-11-20"), "table")
+
+
+def test_a_comment_has_sixty_lines_at_most_and_says_first_what_to_do() -> None:
+    every = replace(later(300), missing=("a: b",) * 9, notes=("c",) * 9)
+    text = text_of(every, "markdown")
+    lines = text.splitlines()
+    assert len(lines) <= 60
+    assert lines[0].startswith("## buildmatrix: 84 of 296 images failed")
+    assert lines[2].startswith("**First:** 46 images with nvidia-part0 and 5 more: write `torch")
+    assert "and no more" not in text
+    assert len(text_of(every, "markdown", every=True).splitlines()) > 300
+
+
+@pytest.mark.parametrize("name", ["table", "markdown"])
+def test_where_nothing_is_wrong_nothing_is_to_do(name: str) -> None:
+    text = text_of(clean(), name)
+    assert "Passed: all of" in text
+    assert "**First:**" not in text and "fix" not in text

@@ -62,10 +62,10 @@ def assemble(
         same.setdefault((held.kind, *held.key), []).append(held)
     merged = _resolved([_merged(group) for group in same.values()])
     report = FleetReport(
-        tool=ReportTool(version=__version__, catalogue=catalogue),
+        tool=ReportTool(version=__version__, catalogue=clean(catalogue)),
         subject=clean(subject),
         results=tuple(sorted(merged, key=_place)),
-        would_run_on=tuple(dict.fromkeys(would_run_on)),
+        would_run_on=tuple(dict.fromkeys(map(clean, would_run_on))),
         missing=tuple(sorted(set(map(clean, missing)))),
         notes=tuple(sorted(set(map(clean, notes)))),
         work=work or FleetWork(),
@@ -94,6 +94,8 @@ class _Pool:
             result,
             repository=self.value(result.repository),
             names=self.values(sorted(set(result.names))),
+            digest=clean(result.digest),
+            created=self.value(result.created),
             backend=self.value(result.backend),
             platform=self.value(result.platform),
             places=self.values(sorted(set(result.places))),
@@ -101,7 +103,10 @@ class _Pool:
             owner=self.value(result.owner),
             error=self.value(result.error) if result.error is not None else None,
             vendors=tuple(
-                sorted(result.vendors, key=lambda item: (-item.wasted, -item.size, item.vendor))
+                sorted(
+                    self.values(result.vendors),
+                    key=lambda item: (-item.wasted, -item.size, item.vendor),
+                )
             ),
             findings=self.values(sorted(set(result.findings), key=finding_order)),
             fits=self.values(sorted(set(result.fits), key=lambda fit: fit.node)),

@@ -69,16 +69,19 @@ def causes(results: Iterable[FleetResult]) -> Sequence[FleetCause]:
     """Errors before warnings, then what brings most bytes, then what most images have."""
     gathered: dict[Key, _Gathered] = {}
     for result in results:
-        for finding in result.findings:
-            if not counts(finding):
-                continue
-            group = gathered.setdefault(cause_key(finding), _Gathered())
+        # Of one distribution several findings may speak.
+        sizes: dict[tuple[Key, str], int] = {}
+        for finding in filter(counts, result.findings):
+            key = cause_key(finding)
+            group = gathered.setdefault(key, _Gathered())
             group.findings[finding] = group.findings.get(finding, 0) + 1
             group.results[id(result)] = result
-            group.size += finding.size
             about = finding.distribution or finding.path or ""
             if about:
                 group.about[about] = group.about.get(about, 0) + 1
+            sizes[key, about] = max(sizes.get((key, about), 0), finding.size)
+        for (key, _), size in sizes.items():
+            gathered[key].size += size
     return sorted((_cause(key, group) for key, group in gathered.items()), key=_place)
 
 

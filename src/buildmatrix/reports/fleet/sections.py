@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, get_args
+from urllib.parse import urlencode
 
 from buildmatrix.phrases import count, listing, size
 from buildmatrix.reports.fleet.answer import FleetAnswer
@@ -31,7 +32,7 @@ class Row:
 
     cells: tuple[str, ...]
     #: What shows the images that it is about, on the page that can do that: `owner=search`.
-    link: str = ""
+    query: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +47,18 @@ class Section:
     rows: tuple[Row, ...]
     #: Columns of numbers.
     numbers: frozenset[int] = frozenset()
+    #: The column that says what a row is about; counted from the end where it is negative.
+    subject: int = -1
     #: What has to be known to read it; one sentence.
     lead: str = ""
     #: Rows that are not shown.
     more: int = 0
+
+    @property
+    def order(self) -> Sequence[int]:
+        """The columns as a page has them: what a row is about stands first."""
+        every = list(range(len(self.header)))
+        return [every.pop(self.subject), *every] if every else every
 
     @property
     def is_sentences(self) -> bool:
@@ -61,9 +70,9 @@ def sections(answer: FleetAnswer, limits: Limits) -> Sequence[Section]:
     """The answers that there are, with as many rows as `limits` say."""
     made = (
         _sentences("missing", "Not looked at, so nothing is known about it", answer.report.missing),
-        _bytes(answer),
         _causes(answer),
         *_nodes(answer),
+        _bytes(answer),
         _worst(answer),
         _running(answer),
         _owners(answer),
@@ -107,6 +116,10 @@ def signed(number: int) -> str:
     return f"{'-' if number < 0 else '+'}{size(abs(number))}"
 
 
+def _query(**values: object) -> str:
+    return urlencode(values)
+
+
 def _limited(section: Section, limits: Limits) -> Section:
     most = limits.get(section.name)
     if most is None or len(section.rows) <= most:
@@ -131,11 +144,11 @@ def _bytes(answer: FleetAnswer) -> Section:
             )
         )
         if layers.unusable_open:
-            text = "of that, undecided images have some, too"
-            rows.append(("", layers.size, layers.unusable_open, text))
+            text = "of these, in layers of undecided images"
+            rows.append(("open", layers.size, layers.unusable_open, text))
         if layers.unusable_in_some:
             text = "of no use to some images, used by others"
-            rows.append(("", layers.size, layers.unusable_in_some, text))
+            rows.append(("beside these", layers.size, layers.unusable_in_some, text))
     rows.append((f"pulls of {count(pulls.images, answer.noun)}", pulls.size, pulls.unusable, ""))
     if pulls.containers:
         text = f"pulls for {count(pulls.containers, 'container')}"
@@ -145,13 +158,14 @@ def _bytes(answer: FleetAnswer) -> Section:
     return Section(
         "bytes",
         "Bytes that cannot be used",
-        ("", "bytes", "of no use", "share", ""),
+        ("bytes of", "bytes", "of no use", "share", "counted"),
         tuple(
-            Row((title, size(whole) if title else "", size(part), share(part, whole), text))
+            Row((title, size(whole), size(part), share(part, whole), text))
             for title, whole, part, text in rows
             if whole
         ),
         frozenset({1, 2, 3}),
+        subject=0,
     )
 
 
@@ -169,13 +183,13 @@ def _causes(answer: FleetAnswer) -> Section:
                 str(len(cause.owners)),
                 text,
             ),
-            f"cause={place}",
+            _query(cause=place),
         )
 
     return Section(
         "causes",
         "What to do first",
-        ("", "rule", f"{answer.noun}s", "of no use", "owners", "what to do, and why"),
+        ("severity", "rule", f"{answer.noun}s", "of no use", "owners", "what to do, and why"),
         tuple(row(place, cause) for place, cause in enumerate(answer.causes)),
         frozenset({2, 3, 4}),
     )
@@ -200,21 +214,22 @@ def _nodes(answer: FleetAnswer) -> Iterator[Section]:
                 str(runs),
                 f"{others}{' of these' if others else ''}",
             ),
-            f"node={node.node}",
+            _query(node=node.node),
         )
 
     yield Section(
         "nodes",
         "On node classes",
-        ("node class", "break", "undecided", "run", ""),
+        ("node class", "break", "undecided", "run", "how"),
         tuple(map(row, answer.nodes)),
         frozenset({1, 2, 3}),
+        subject=0,
     )
     asked = [node for node in answer.nodes if node.is_asked] or answer.nodes
     yield Section(
         "reasons",
         "What breaks there, and why",
-        ("node class", "", f"{answer.noun}s", "why"),
+        ("node class", "state", f"{answer.noun}s", "why"),
         tuple(
             Row(
                 (
@@ -223,7 +238,7 @@ def _nodes(answer: FleetAnswer) -> Iterator[Section]:
                     str(len(reason.results)),
                     reason.text,
                 ),
-                f"node={node.node}&fit={reason.state}",
+                _query(node=node.node, fit=reason.state),
             )
             for node in asked
             for reason in node.reasons
@@ -235,14 +250,14 @@ def _nodes(answer: FleetAnswer) -> Iterator[Section]:
 
 def _image(result: FleetResult, *cells: str) -> Row:
     about = (result.state, owner_name(result.owner), result.backend, result.title)
-    return Row((*cells, *about), f"q={result.title}")
+    return Row((*cells, *about), _query(q=result.title))
 
 
 def _worst(answer: FleetAnswer) -> Section:
     return Section(
         "worst",
         f"{answer.noun.capitalize()}s with most bytes of no use",
-        ("of no use", "of a pull of", "containers", "", "owner", "backend", answer.noun),
+        ("of no use", "of a pull of", "containers", "state", "owner", "backend", answer.noun),
         tuple(
             _image(
                 result,
@@ -260,7 +275,7 @@ def _running(answer: FleetAnswer) -> Section:
     return Section(
         "running",
         "Running images whose pulls carry most of no use",
-        ("of no use", "containers", "each", "", "owner", "backend", answer.noun),
+        ("of no use", "containers", "each", "state", "owner", "backend", answer.noun),
         tuple(
             _image(
                 result,
@@ -291,7 +306,7 @@ def _owners(answer: FleetAnswer) -> Section:
                     str(totals.pulls.containers or ""),
                     owner_name(totals.owner),
                 ),
-                f"owner={totals.owner}",
+                _query(owner=owner_name(totals.owner)),
             )
             for totals in (owners if is_named else ())
         ),
@@ -313,7 +328,7 @@ def _vendors(answer: FleetAnswer) -> Section:
                     str(totals.unusable_images),
                     vendor_name(totals.vendor),
                 ),
-                f"vendor={totals.vendor}",
+                _query(vendor=vendor_name(totals.vendor)),
             )
             for totals in answer.vendors
             if totals.vendor
@@ -333,7 +348,7 @@ def _undecided(answer: FleetAnswer) -> Section:
                     str(len(group.results)),
                     f"{group.error} ({listing((result.title for result in group.results), 2)})",
                 ),
-                "state=undecided",
+                _query(state="undecided"),
             )
             for group in answer.undecided
         ),
@@ -351,10 +366,10 @@ def _drift(answer: FleetAnswer) -> Iterator[Section]:
     yield Section(
         "drift",
         "Since the earlier report",
-        ("", "of no use", "was", "is", "owner", "backend", answer.noun),
+        ("change", "of no use", "was", "is", "owner", "backend", answer.noun),
         tuple(_change(change) for change in drift.changes),
         frozenset({1}),
-        f"{said}, {drift.rebuilt} rebuilt, {drift.same} the same: {signed(more)} of no use in "
+        lead=f"{said}, {drift.rebuilt} rebuilt, {drift.same} the same: {signed(more)} of no use in "
         "pulls of all",
     )
     yield Section(
@@ -368,7 +383,7 @@ def _drift(answer: FleetAnswer) -> Iterator[Section]:
                     *map(str, (row.new, row.gone, row.worse, row.better)),
                     owner_name(row.owner),
                 ),
-                f"owner={row.owner}",
+                _query(owner=owner_name(row.owner)),
             )
             for row in answer.owner_drift
         ),
@@ -396,5 +411,5 @@ def _change(change: FleetChange) -> Row:
             change.backend,
             change.title,
         ),
-        f"q={change.title}",
+        _query(q=change.title),
     )

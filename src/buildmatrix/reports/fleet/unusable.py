@@ -54,17 +54,20 @@ def layer_totals(results: Iterable[FleetResult]) -> LayerTotals:
     layers: dict[str, _Layer] = {}
     for result in results:
         is_open = result.state == "undecided"
+        # An image may have a layer twice: what lies below is hidden there, and counts above.
+        unusable: dict[str, int] = {}
         for layer in result.layers:
             held = layers.get(layer.digest)
             if held is None:
                 held = layers[layer.digest] = _Layer()
             held.size = max(held.size, layer.size)
-            if is_open:
-                held.is_open = True
-                continue
-            unusable = layer.unusable_size
-            held.least = unusable if held.least is None else min(held.least, unusable)
-            held.most = max(held.most, unusable)
+            held.is_open |= is_open
+            sum_ = unusable.get(layer.digest, 0) + layer.unusable_size
+            unusable[layer.digest] = min(sum_, layer.size)
+        for digest, size in unusable.items() if not is_open else ():
+            held = layers[digest]
+            held.least = size if held.least is None else min(held.least, size)
+            held.most = max(held.most, size)
     every = layers.values()
     return LayerTotals(
         layers=len(layers),
