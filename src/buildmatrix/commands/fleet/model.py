@@ -128,3 +128,13 @@ class ImageDone:
     #: See `LayerDone`.
     again: bool = False
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterOptions:
+    """Who does the work."""
+
+    #: Processes of this machine; 0 for one per core.
+    workers: int = 0
+    #: Address of a Dask scheduler (`tcp://HOST:PORT`, `tls://HOST:PORT`), in their place.
+    scheduler: str = ""

@@ -1,0 +1,359 @@
+"""Dask does the work side by side: which cluster, and how work gets there and back.
+
+The scheduler, the processes and their limits are those of Dask distributed
+(https://distributed.dask.org). What travels in a task is a function's name and a few hundred bytes:
+the settings go to each worker once, and a worker finds credentials where it runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import multiprocessing
+import os
+import platform
+import signal
+import threading
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any, Generic, TypeVar
+
+import dask
+from distributed import Client, KilledWorker, LocalCluster, Worker, get_worker
+from distributed.client import FutureCancelledError
+from distributed.diagnostics.plugin import WorkerPlugin
+from distributed.security import Security
+
+from buildmatrix import __version__
+from buildmatrix.commands.fleet.model import ClusterOptions, WorkerSettings
+from buildmatrix.errors import ComponentError
+from buildmatrix.inventory.model import SCHEMA
+from buildmatrix.text import shown
+from buildmatrix.trees.base import defect
+
+Argument = TypeVar("Argument")
+Answer = TypeVar("Answer")
+#: What a worker does: one of the functions of `commands.fleet.work`.
+Work = Callable[[WorkerSettings, Argument], Answer]
+
+#: Bytes of a worker of a local cluster, at most: one that needs more is ended, and its task is
+#: given to another. What reading one layer needs is bounded far below.
+_WORKER_MEMORY = 2 << 30
+#: Seconds until a scheduler that was named has answered, and until it has a worker: batch systems
+#: start them when they have room.
+_CONNECT = 10.0
+_FIRST_WORKER = 600.0
+#: Seconds without any worker after which a run ends.
+_NO_WORKER = 600.0
+#: Seconds that a cluster has to end, and that its processes have for that.
+_END = 2.0
+_GRACE = 0.5
+#: Times that Dask repeats a task that raised: a worker may have been short of something.
+_RETRIES = 1
+#: Settings of a local cluster, by their names in Dask's configuration.
+_LOCAL = {
+    # It counts from when a worker dies to when the next one is there in its place.
+    "distributed.deploy.lost-worker-timeout": "1 hour",
+    # A task whose worker died twice is handed back; it gets another try when nothing else runs.
+    "distributed.scheduler.allowed-failures": 1,
+    # Memory that a task leaves behind would pause its worker for ever. Results are small.
+    "distributed.worker.memory.target": False,
+    "distributed.worker.memory.spill": False,
+    "distributed.worker.memory.pause": False,
+    # Costs time, and nobody asks for it.
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.system-monitor.gil.enabled": False,
+}
+
+
+class WorkerKilledError(Exception):
+    """A task was handed back since its workers died, time and again."""
+
+
+class WorkError(Exception):
+    """What a worker did raised what nobody expected; its text is a sentence about that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """What runs somewhere: two of them that differ may say different things about one image."""
+
+    buildmatrix: str
+    python: str
+    #: Of the facts that are kept in the store.
+    schema: str
+
+    @classmethod
+    def here(cls) -> Release:
+        """That of this process."""
+        return cls(__version__, ".".join(platform.python_version_tuple()[:2]), SCHEMA)
+
+    def __str__(self) -> str:
+        return f"buildmatrix {self.buildmatrix} (facts {self.schema}), Python {self.python}"
+
+
+class RunPlugin(WorkerPlugin):
+    """Settings of a run, which Dask hands to each worker once, to those that come later as well."""
+
+    def __init__(self, run: str, settings: WorkerSettings, *, is_local: bool) -> None:
+        self.name = run
+        self.settings = settings
+        self.release = Release.here()
+        self._is_local = is_local
+
+    def setup(self, worker: Worker) -> None:  # noqa: ARG002  # As `WorkerPlugin` has it.
+        """Leave Ctrl-C to the process that has started this one, and that ends it."""
+        if self._is_local and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@dataclass(frozen=True, slots=True)
+class _Answered(Generic[Answer]):
+    """What came back, and how long the work took; a text in its place where a worker is unfit."""
+
+    answer: Answer | None
+    seconds: float
+    unfit: str = ""
+
+
+def perform(run: str, work: Work[Argument, Answer], argument: Argument) -> _Answered[Answer]:
+    """What a worker does with a task."""
+    worker = get_worker()
+    plugin = worker.plugins[run]
+    assert isinstance(plugin, RunPlugin)
+    if plugin.release != Release.here():
+        return _Answered(None, 0.0, _differs(worker.address, Release.here(), plugin.release))
+    start = time.perf_counter()
+    answer = work(plugin.settings, argument)
+    return _Answered(answer, time.perf_counter() - start)
+
+
+def release_of_worker() -> Release:
+    """What a worker runs; asked of all of them at the start."""
+    return Release.here()
+
+
+class Cluster:
+    """Processes that work on a fleet, on this machine or many. Made by `connected`."""
+
+    def __init__(self, client: Client, where: str, run: str, workers: int, threads: int) -> None:
+        self._client = client
+        self._where = where
+        self._run = run
+        #: At the start.
+        self.workers = workers
+        self.threads = threads
+        #: Of the work itself, of all workers together.
+        self.busy = 0.0
+
+    async def do(
+        self, work: Work[Argument, Answer], argument: Argument, *, key: str, priority: int = 0
+    ) -> Answer:
+        """Have `work` done by some worker; equal keys are equal work, which is done once.
+
+        Raises `WorkerKilledError` where it killed its workers, `WorkError` where it raised, and
+        `ComponentError` where the scheduler is gone or a worker is unfit.
+        """
+        lost = ComponentError(
+            f"{self._where} is gone; what was read until then is kept in the store: run the same "
+            "command again, and it goes on from there"
+        )
+        if self._client.status != "running":
+            raise lost
+        future = self._client.submit(
+            perform,
+            self._run,
+            work,
+            argument,
+            key=(f"{work.__name__}-{self._run}", key),
+            priority=priority,
+            retries=_RETRIES,
+            pure=False,
+        )
+        try:
+            answered: _Answered[Answer] = await future
+        except FutureCancelledError as error:
+            raise lost from error
+        except KilledWorker as error:
+            raise WorkerKilledError from error
+        except Exception as error:
+            raise WorkError(f"internal error, {defect(error)}; please report it") from error
+        if answered.unfit:
+            raise ComponentError(answered.unfit)
+        self.busy += answered.seconds
+        # Without a text in `unfit` there is an answer.
+        return answered.answer  # type: ignore[return-value]
+
+    async def watch(self) -> None:
+        """Raises `ComponentError` after a long time without any worker; otherwise it never ends."""
+        since = time.monotonic()
+        while True:
+            await asyncio.sleep(_NO_WORKER / 100)
+            if self._client.scheduler_info()["workers"]:
+                since = time.monotonic()
+            elif time.monotonic() - since > _NO_WORKER:
+                raise ComponentError(
+                    f"{self._where} has had no worker for {_NO_WORKER:.0f} s; start some with "
+                    "`dask worker`, and run the same command again"
+                )
+
+
+@asynccontextmanager
+async def connected(
+    options: ClusterOptions, settings: WorkerSettings, note: Callable[[str], None]
+) -> AsyncIterator[Cluster]:
+    """The cluster that the options name, ready to work, and ended with the `with` statement.
+
+    `note` is told what takes long, and where the dashboard is. Raises `ComponentError` where there
+    is no scheduler or no worker that is fit.
+    """
+    run = f"buildmatrix-{uuid.uuid4().hex[:12]}"
+    if options.scheduler:
+        with dask.config.set({"distributed.comm.timeouts.connect": _CONNECT}):
+            async with _scheduler_at(options.scheduler) as client:
+                where = f"the Dask scheduler at {shown(options.scheduler)}"
+                await _wait_for_worker(client, where, note)
+                async with _prepared(client, where, run, settings, note) as cluster:
+                    yield cluster
+        return
+    where = "the Dask cluster of this machine"
+    with dask.config.set(_LOCAL):
+        async with (
+            _local(options.workers) as client,
+            _prepared(client, where, run, settings, note) as cluster,
+        ):
+            yield cluster
+
+
+@asynccontextmanager
+async def _scheduler_at(address: str) -> AsyncIterator[Client]:
+    try:
+        # Encryption and certificates are those of Dask's own configuration.
+        client = await Client(
+            address, asynchronous=True, timeout=_CONNECT, set_as_default=False, name="buildmatrix"
+        )
+    except (OSError, ValueError, TimeoutError, RuntimeError) as error:
+        raise ComponentError(
+            f"no Dask scheduler answers at {shown(address)}: {shown(str(error))}; start one with "
+            "`dask scheduler`, or leave --scheduler out for processes of this machine"
+        ) from error
+    try:
+        yield client
+    finally:
+        with suppress(Exception):
+            await asyncio.wait_for(client.close(timeout=_END), _END)
+
+
+@asynccontextmanager
+async def _local(workers: int) -> AsyncIterator[Client]:
+    number = workers or os.cpu_count() or 1
+    cluster = LocalCluster(
+        n_workers=number,
+        threads_per_worker=1,
+        processes=True,
+        asynchronous=True,
+        host="127.0.0.1",
+        # Whoever can speak to a scheduler can run code: others of this machine cannot.
+        security=Security.temporary(),
+        protocol="tls://",
+        dashboard_address="127.0.0.1:0" if find_spec("bokeh") else None,
+        worker_dashboard_address=None,
+        memory_limit=_memory(number),
+        silence_logs=logging.CRITICAL,
+    )
+    try:
+        try:
+            await cluster
+        except (OSError, RuntimeError) as error:
+            raise ComponentError(f"no processes can be started here: {error}") from error
+        async with Client(cluster, asynchronous=True, set_as_default=False) as client:
+            yield client
+    finally:
+        await _end(cluster)
+
+
+async def _end(cluster: LocalCluster) -> None:
+    """End a local cluster, whatever its processes do: what they know is in the store."""
+    with suppress(Exception):
+        async with asyncio.timeout(_END):
+            for nanny in cluster.workers.values():
+                nanny.auto_restart = False
+            await asyncio.gather(
+                *(nanny.kill(timeout=_GRACE) for nanny in cluster.workers.values())
+            )
+            # Its type is that of clusters that block.
+            close: Any = cluster.close
+            await close()
+    for process in multiprocessing.active_children():
+        if process.name.startswith("Dask Worker process"):
+            process.kill()
+
+
+def _memory(workers: int) -> int:
+    """Bytes that each of some workers may use on this machine."""
+    from distributed.system import MEMORY_LIMIT
+
+    return min(_WORKER_MEMORY, MEMORY_LIMIT // workers)
+
+
+async def _wait_for_worker(client: Client, where: str, note: Callable[[str], None]) -> None:
+    if not client.scheduler_info()["workers"]:
+        note(f"{where} has no worker yet; waiting")
+    try:
+        # Its type is that of clients that block.
+        wait: Any = client.wait_for_workers
+        await wait(1, timeout=_FIRST_WORKER)
+    except TimeoutError as error:
+        raise ComponentError(f"{where} has no worker; start some with `dask worker`") from error
+
+
+@asynccontextmanager
+async def _prepared(
+    client: Client,
+    where: str,
+    run: str,
+    settings: WorkerSettings,
+    note: Callable[[str], None],
+) -> AsyncIterator[Cluster]:
+    """The cluster with the settings of a run, if all its workers are fit."""
+    releases = await client.run(release_of_worker, on_error="return")
+    if problem := unfit(releases):
+        raise ComponentError(problem)
+    is_local = client.cluster is not None
+    await client.register_plugin(RunPlugin(run, settings, is_local=is_local))
+    try:
+        threads = await client.nthreads()
+        if client.dashboard_link and (find_spec("bokeh") or not is_local):
+            note(f"dashboard: {client.dashboard_link}")
+        yield Cluster(client, where, run, len(threads), sum(threads.values()))
+    finally:
+        if client.status == "running" and not is_local:
+            with suppress(Exception):
+                await asyncio.wait_for(client.unregister_worker_plugin(run), _END)
+
+
+def unfit(releases: Mapping[str, Release | BaseException]) -> str:
+    """Why workers cannot be used, in one sentence; empty where they all can."""
+    here = Release.here()
+    for address, release in sorted(releases.items()):
+        if isinstance(release, ModuleNotFoundError):
+            return (
+                f"the worker {address} has no {release.name}; install the same buildmatrix there: "
+                f"pip install 'buildmatrix[fleet]=={__version__}'"
+            )
+        if isinstance(release, BaseException):
+            return f"the worker {address} does not say what it runs: {shown(str(release))}"
+        if release != here:
+            return _differs(address, release, here)
+    return ""
+
+
+def _differs(address: str, there: Release, here: Release) -> str:
+    return (
+        f"the worker {address} runs {there}, and here is {here}: verdicts could differ; install "
+        "the same versions on both"
+    )

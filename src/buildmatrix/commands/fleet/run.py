@@ -1,0 +1,368 @@
+"""A run over a fleet: subjects → resolved → layers that nobody has read → judged → results.
+
+Each subject is a coroutine that asks the cluster for one thing after the other. A window bounds how
+many are under way, so that 10,000 images do not become 100,000 tasks at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import signal
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from buildmatrix.commands.fleet.cluster import (
+    Cluster,
+    Work,
+    WorkerKilledError,
+    WorkError,
+    connected,
+)
+from buildmatrix.commands.fleet.model import (
+    ClusterOptions,
+    ImageDone,
+    ImageTask,
+    LayerDone,
+    LayerTask,
+    Subject,
+    WorkerSettings,
+)
+from buildmatrix.commands.fleet.waiting import Answer, AwayError, Waiting, WaitingOptions
+from buildmatrix.errors import BuildmatrixError, ComponentError, Interrupted
+from buildmatrix.phrases import count
+from buildmatrix.progress import Progress
+from buildmatrix.registry.reference import Reference
+from buildmatrix.reports.fleet.model import FleetResult, FleetWork
+
+Argument = TypeVar("Argument")
+#: The line of a display that all of it is on.
+_FLEET = "fleet"
+#: Tasks of one worker that are handed out: one that it does, and some that wait for it.
+_TASKS_PER_THREAD = 4
+_FEWEST_TASKS = 16
+#: Subjects under way for each task that is handed out: many wait for the same layer.
+_SUBJECTS_PER_TASK = 4
+#: What is handed out first: what ends an image, then what one waits for.
+_RESOLVE, _READ, _JUDGE = 0, 1, 2
+_KILLED = (
+    "{} ended its worker each time that it was tried, the last time alone: it takes more memory "
+    "than a worker has, or brings down what reads it"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps:
+    """What workers do for an image; see `commands.fleet.work`."""
+
+    resolve: Work[Subject, ImageTask]
+    read: Work[LayerTask, LayerDone]
+    judge: Work[ImageTask, ImageDone]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a run found out."""
+
+    results: tuple[FleetResult, ...]
+    #: Sentences; see `FleetReport`.
+    missing: tuple[str, ...]
+    notes: tuple[str, ...]
+    work: FleetWork
+    #: Why it ended before everything was judged.
+    stopped: BuildmatrixError | None = None
+
+
+def scan(
+    subjects: Sequence[Subject],
+    settings: WorkerSettings,
+    steps: Steps,
+    options: ClusterOptions,
+    *,
+    progress: Progress,
+    write: Callable[[FleetResult], None] = lambda _: None,
+    waiting: WaitingOptions | None = None,
+) -> Outcome:
+    """Judge all subjects. Results are given to `write` as they come.
+
+    A run that ends early (Ctrl-C, a scheduler that is gone) gives what it has, and says so. Raises
+    `ComponentError` where there is nothing to work with.
+    """
+    run = _Run(
+        subjects,
+        settings.platform,
+        steps,
+        progress,
+        write,
+        Waiting(waiting or WaitingOptions(), progress.note),
+    )
+    return asyncio.run(_scan(run, settings, options))
+
+
+async def _scan(run: _Run, settings: WorkerSettings, options: ClusterOptions) -> Outcome:
+    start = time.perf_counter()
+    stopped: BuildmatrixError | None = None
+    cluster: Cluster | None = None
+    with _interrupts() as interrupted:
+        try:
+            async with connected(options, settings, run.progress.note) as cluster:
+                await run.all(cluster)
+        except asyncio.CancelledError:
+            if not interrupted:
+                raise
+            stopped = Interrupted(
+                f"interrupted: {run.left()}; what was read is kept in the store, and the same "
+                "command goes on from there"
+            )
+        except ExceptionGroup as group:
+            # One is enough: what a group has besides it follows from it.
+            error = group.exceptions[0]
+            if not isinstance(error, ComponentError):
+                raise error from group
+            stopped = error
+    if stopped is not None:
+        run.missing[f"{run.left()}: the run ended before"] = None
+    return Outcome(
+        results=tuple(run.results),
+        missing=tuple(run.missing),
+        notes=tuple(run.notes),
+        work=run.cost(cluster, time.perf_counter() - start),
+        stopped=stopped,
+    )
+
+
+@asynccontextmanager
+async def _watched(cluster: Cluster) -> AsyncIterator[asyncio.TaskGroup]:
+    """A group for tasks, which ends early where the cluster has no workers any more."""
+    async with asyncio.TaskGroup() as group:
+        watching = group.create_task(cluster.watch())
+        yield group
+        watching.cancel()
+
+
+@contextmanager
+def _interrupts() -> Iterator[list[int]]:
+    """SIGINT, SIGTERM and SIGHUP cancel this task; the list has those that came.
+
+    An exception that strikes anywhere would leave the event loop in disorder.
+    """
+    came: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield came
+        return
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    numbers = [
+        number
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) is not signal.SIG_IGN
+    ]
+    before = {number: signal.getsignal(number) for number in numbers}
+
+    def stop(number: int) -> None:
+        if not came:
+            task.cancel()
+        came.append(number)
+
+    for number in numbers:
+        loop.add_signal_handler(number, stop, number)
+    try:
+        yield came
+    finally:
+        for number, handler in before.items():
+            loop.remove_signal_handler(number)
+            signal.signal(number, handler)
+
+
+@dataclass(slots=True)
+class _Run:
+    """What is known so far."""
+
+    subjects: Sequence[Subject]
+    platform: str
+    steps: Steps
+    progress: Progress
+    write: Callable[[FleetResult], None]
+    waiting: Waiting
+    results: list[FleetResult] = field(default_factory=list)
+    #: Sentences, each once, in the order in which they came.
+    missing: dict[str, None] = field(default_factory=dict)
+    notes: dict[str, None] = field(default_factory=dict)
+    #: Subjects that are through, and those of them whose results were in the store.
+    done: int = 0
+    stored: int = 0
+    bytes_read: int = 0
+    #: Digest → reading it; None where that killed workers. Each layer is read once in a run.
+    layers: dict[str, asyncio.Task[LayerDone | None]] = field(default_factory=dict)
+    layers_read: int = 0
+    #: Digest of an image → held while it is judged: what has many tags is judged once.
+    images: dict[str, asyncio.Lock] = field(default_factory=dict)
+    #: What killed its workers, or was near when something did.
+    suspects: list[Subject] = field(default_factory=list)
+
+    async def all(self, cluster: Cluster) -> None:
+        """Judge everything: first side by side, then each suspect alone."""
+        tasks = max(_FEWEST_TASKS, _TASKS_PER_THREAD * cluster.threads)
+        self._count()
+        async with _watched(cluster) as group:
+            crew = _Crew(self, cluster, group, asyncio.Semaphore(tasks))
+            queue = iter(self.subjects)
+            number = min(len(self.subjects), tasks * _SUBJECTS_PER_TASK)
+            await asyncio.gather(*(crew.take(queue) for _ in range(number)))
+        if not self.suspects:
+            return
+        self.progress.note(
+            f"{count(len(self.suspects), 'image')} lost the workers that worked on them; "
+            "each is tried again, alone"
+        )
+        async with _watched(cluster) as group:
+            alone = _Crew(self, cluster, group, asyncio.Semaphore(1), is_last=True)
+            await alone.take(iter(self.suspects))
+
+    def finish(self, results: Sequence[FleetResult]) -> None:
+        """A subject is through."""
+        for result in results:
+            self.results.append(result)
+            self.write(result)
+        self.done += 1
+        self._count()
+
+    def took(self, bytes_read: int, notes: Sequence[str]) -> None:
+        """What a task cost, and has to say."""
+        self.bytes_read += bytes_read
+        self.notes |= dict.fromkeys(notes)
+        if bytes_read:
+            self.progress.part(_FLEET, self.bytes_read, None, "bytes")
+
+    def left(self) -> str:
+        """How many subjects are not through."""
+        left = len(self.subjects) - self.done
+        return f"{left} of {count(len(self.subjects), 'image')} not judged"
+
+    def cost(self, cluster: Cluster | None, seconds: float) -> FleetWork:
+        """The bill."""
+        distinct = {layer.digest for result in self.results for layer in result.layers}
+        return FleetWork(
+            subjects=len(self.subjects),
+            stored=self.stored,
+            layers=len(distinct | self.layers.keys()),
+            layers_read=self.layers_read,
+            bytes_read=self.bytes_read,
+            retries=self.waiting.repeated + len(self.suspects),
+            workers=cluster.workers if cluster else 0,
+            seconds=seconds,
+            busy=cluster.busy if cluster else 0.0,
+        )
+
+    def _count(self) -> None:
+        self.progress.part(_FLEET, self.done, len(self.subjects), "images")
+
+
+@dataclass(frozen=True, slots=True)
+class _Crew:
+    """Coroutines that take subjects to the cluster, so many at a time as there are slots."""
+
+    run: _Run
+    cluster: Cluster
+    group: asyncio.TaskGroup
+    slots: asyncio.Semaphore
+    #: Whether what fails now is not tried again.
+    is_last: bool = False
+
+    async def take(self, subjects: Iterator[Subject]) -> None:
+        """Judge the next subject until there are no more."""
+        for subject in subjects:
+            try:
+                results = await self._judged(subject)
+            except (AwayError, WorkError) as error:
+                results = (self._undecided(subject, str(error)),)
+            except WorkerKilledError:
+                if not self.is_last:
+                    self.run.suspects.append(subject)
+                    continue
+                results = (self._undecided(subject, _KILLED.format("judging it")),)
+            self.run.finish(results)
+
+    async def _judged(self, subject: Subject) -> tuple[FleetResult, ...]:
+        host = Reference.parse(subject.reference).host
+        key = subject.reference
+        task = await self._ask(host, self.run.steps.resolve, subject, key, _RESOLVE)
+        self.run.took(0, task.notes)
+        if task.left_out:
+            self.run.notes[f"{subject.reference} is left out: {task.left_out}"] = None
+            return ()
+        if task.results:
+            self.run.stored += task.is_stored
+            return task.results
+        async with self.run.images.setdefault(task.reference, asyncio.Lock()):
+            read = await asyncio.gather(*map(self._layer, task.unread))
+            failed = tuple(done for done in read if done.error is not None)
+            done = await self._ask(
+                host, self.run.steps.judge, replace(task, failed=failed), key, _JUDGE
+            )
+        self.run.took(done.bytes_read, done.notes)
+        return done.results
+
+    async def _layer(self, layer: LayerTask) -> LayerDone:
+        """How reading a layer ended, whoever needed it first."""
+        reading = self.run.layers.get(layer.digest)
+        if reading is None or (self.is_last and reading.done() and reading.result() is None):
+            reading = self.group.create_task(self._read(layer))
+            self.run.layers[layer.digest] = reading
+        done = await asyncio.shield(reading)
+        if done is None:
+            raise WorkerKilledError
+        return done
+
+    async def _read(self, layer: LayerTask) -> LayerDone | None:
+        host = Reference.parse(layer.reference).host
+        try:
+            done = await self._ask(host, self.run.steps.read, layer, layer.digest, _READ)
+        except (AwayError, WorkError) as error:
+            return LayerDone(digest=layer.digest, bytes_read=0, seconds=0.0, error=str(error))
+        except WorkerKilledError:
+            if not self.is_last:
+                return None
+            why = _KILLED.format("reading it")
+            return LayerDone(digest=layer.digest, bytes_read=0, seconds=0.0, error=why)
+        self.run.layers_read += done.error is None
+        self.run.took(done.bytes_read, done.notes)
+        self.run.progress.part(_FLEET, self.run.layers_read, None, "layers")
+        return done
+
+    async def _ask(
+        self,
+        host: str,
+        function: Work[Argument, Answer],
+        argument: Argument,
+        key: str,
+        priority: int,
+    ) -> Answer:
+        tries = itertools.count()
+
+        async def ask() -> Answer:
+            async with self.slots:
+                # A key of its own for each try: Dask may still have the answer to the one before.
+                numbered = f"{key} {next(tries)}{' alone' if self.is_last else ''}"
+                return await self.cluster.do(function, argument, key=numbered, priority=priority)
+
+        return await self.run.waiting.answer(host, ask)
+
+    def _undecided(self, subject: Subject, error: str) -> FleetResult:
+        reference = Reference.parse(subject.reference)
+        return FleetResult(
+            repository=reference.name,
+            names=(reference.tag,) if reference.tag else (),
+            digest=reference.digest,
+            platform=self.run.platform,
+            places=subject.places,
+            node_classes=subject.node_classes,
+            containers=subject.containers,
+            owner=subject.owner,
+            state="undecided",
+            error=error,
+        )

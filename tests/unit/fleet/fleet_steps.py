@@ -1,0 +1,109 @@
+"""What workers do, for tests of a run: the names of images and layers say what happens to them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+from buildmatrix.commands.fleet.model import (
+    ImageDone,
+    ImageTask,
+    LayerDone,
+    LayerTask,
+    Subject,
+    WorkerSettings,
+)
+from buildmatrix.commands.fleet.run import Steps
+from buildmatrix.registry.reference import Reference
+from buildmatrix.reports.fleet.model import FleetLayer, FleetResult
+
+
+def digest_of(number: int) -> str:
+    return f"sha256:{number:064x}"
+
+
+def subject(name: str) -> Subject:
+    """`NAME-1-2-3`: an image with the layers 1, 2 and 3; `NAME` says what happens to it."""
+    return Subject(reference=f"registry.test/{name}:1", places=("test",))
+
+
+def _note(settings: WorkerSettings, event: str) -> None:
+    """Remember what was done, for the test to count; the store is a folder."""
+    number = os.open(Path(settings.store) / "events", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.write(number, (json.dumps(event) + "\n").encode())
+    os.close(number)
+
+
+def events(folder: Path) -> list[str]:
+    path = folder / "events"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def resolve(settings: WorkerSettings, subject: Subject) -> ImageTask:
+    reference = Reference.parse(subject.reference)
+    word, *numbers = reference.repository.split("-")
+    _note(settings, f"resolve {word}")
+    image = digest_of(sum(10_000 + int(number) for number in numbers))
+    if word == "busy" and len([e for e in events(Path(settings.store)) if e == "resolve busy"]) < 4:
+        return ImageTask(
+            subject=subject, reference="", results=(_result(subject, "busy"),), again=True
+        )
+    if word == "chart":
+        return ImageTask(subject=subject, reference="", left_out="a chart")
+    if word == "defect":
+        raise ZeroDivisionError("nobody expected this")
+    folder = Path(settings.store)
+    unread = tuple(
+        LayerTask(reference=str(reference), digest=digest_of(int(number)), size=1, media_type="x")
+        for number in numbers
+        if not (folder / number).exists()
+    )
+    if word == "killer":
+        unread = (
+            *unread,
+            LayerTask(reference=str(reference), digest=digest_of(666), size=1, media_type="kill"),
+        )
+    return ImageTask(subject=subject, reference=str(reference.at(image)), unread=unread)
+
+
+def read(settings: WorkerSettings, layer: LayerTask) -> LayerDone:
+    number = int(layer.digest.rpartition(":")[2], 16)
+    _note(settings, f"read {number}")
+    if layer.media_type == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if number == 13:
+        return LayerDone(digest=layer.digest, bytes_read=5, seconds=0.0, error="layer 13 is torn")
+    (Path(settings.store) / str(number)).touch()
+    return LayerDone(digest=layer.digest, bytes_read=100, seconds=0.0)
+
+
+def judge(settings: WorkerSettings, task: ImageTask) -> ImageDone:
+    reference = Reference.parse(task.reference)
+    _note(settings, f"judge {reference.repository}")
+    error = "; ".join(done.error or "" for done in task.failed) or None
+    return ImageDone(
+        results=(_result(task.subject, error, task.reference),), bytes_read=0, seconds=0.0
+    )
+
+
+def _result(subject: Subject, error: str | None, reference: str = "") -> FleetResult:
+    parsed = Reference.parse(reference or subject.reference)
+    layers = () if error else parsed.repository.split("-")[1:]
+    return FleetResult(
+        repository=parsed.name,
+        names=(parsed.tag,),
+        digest=parsed.digest,
+        places=subject.places,
+        backend="cpu",
+        backend_by="option",
+        state="undecided" if error else "passed",
+        error=error,
+        layers=tuple(
+            FleetLayer(digest=digest_of(int(number)), size=1, installed=1) for number in layers
+        ),
+    )
+
+
+STEPS = Steps(resolve=resolve, read=read, judge=judge)
