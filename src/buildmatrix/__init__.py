@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         audit,
         diff,
         drift,
+        fleet_scan,
         scan,
         why,
     )
@@ -27,6 +28,7 @@ __all__ = [
     "audit",
     "diff",
     "drift",
+    "fleet_scan",
     "scan",
     "why",
 ]

@@ -1,4 +1,4 @@
-"""The Python API: what the commands `audit`, `scan`, `why` and `diff` do, as typed functions.
+"""The Python API: what `audit`, `scan`, `why`, `diff` and `fleet` do, as typed functions.
 
 `import buildmatrix` has all of these names; the command line calls the same functions.
 """
@@ -6,6 +6,7 @@
 from buildmatrix.api.auditing import audit
 from buildmatrix.api.comparing import diff, drift
 from buildmatrix.api.explaining import why
+from buildmatrix.api.fleet_scanning import fleet_scan
 from buildmatrix.api.result import CommandResult
 from buildmatrix.api.scanning import scan
 from buildmatrix.api.workspace import Workspace
@@ -18,6 +19,7 @@ __all__ = [
     "audit",
     "diff",
     "drift",
+    "fleet_scan",
     "scan",
     "why",
 ]

@@ -208,7 +208,20 @@ DRAWING = (
 )
 
 #: Every table.
-ALL = (RUN, DIFF, DRIFT, WHY, INSPECT, PROMOTE, VERIFY, DOCTOR, NODE_CLASSES, PREFLIGHT, DRAWING)
+ALL = (
+    RUN,
+    DIFF,
+    DRIFT,
+    WHY,
+    INSPECT,
+    PROMOTE,
+    VERIFY,
+    DOCTOR,
+    NODE_CLASSES,
+    PREFLIGHT,
+    FLEET,
+    DRAWING,
+)
 
 
 def names(formats: Sequence[Format]) -> tuple[str, ...]:

@@ -7,12 +7,12 @@ many are under way, so that 10,000 images do not become 100,000 tasks at once.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import signal
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -135,7 +135,7 @@ async def _scan(run: _Run, settings: WorkerSettings, options: ClusterOptions) ->
     )
 
 
-@asynccontextmanager
+@contextlib.asynccontextmanager
 async def _watched(cluster: Cluster) -> AsyncIterator[asyncio.TaskGroup]:
     """A group for tasks, which ends early where the cluster has no workers any more."""
     async with asyncio.TaskGroup() as group:
@@ -144,7 +144,7 @@ async def _watched(cluster: Cluster) -> AsyncIterator[asyncio.TaskGroup]:
         watching.cancel()
 
 
-@contextmanager
+@contextlib.contextmanager
 def _interrupts() -> Iterator[list[int]]:
     """SIGINT, SIGTERM and SIGHUP cancel this task; the list has those that came.
 
@@ -298,7 +298,17 @@ class _Crew:
         if task.results:
             self.run.stored += task.is_stored
             return task.results
-        async with self.run.images.setdefault(task.reference, asyncio.Lock()):
+        digest = Reference.parse(task.reference).digest
+        turn = self.run.images.setdefault(digest, asyncio.Lock())
+        waited = turn.locked()
+        async with turn:
+            if waited:
+                # Another name of the same image: the store has its results by now.
+                task = await self._ask(
+                    host, self.run.steps.resolve, subject, f"{key} again", _RESOLVE
+                )
+                if task.results:
+                    return task.results
             read = await asyncio.gather(*map(self._layer, task.unread))
             failed = tuple(done for done in read if done.error is not None)
             done = await self._ask(
@@ -331,7 +341,6 @@ class _Crew:
             return LayerDone(digest=layer.digest, bytes_read=0, seconds=0.0, error=why)
         self.run.layers_read += done.error is None
         self.run.took(done.bytes_read, done.notes)
-        self.run.progress.part(_FLEET, self.run.layers_read, None, "layers")
         return done
 
     async def _ask(
@@ -344,8 +353,11 @@ class _Crew:
     ) -> Answer:
         tries = itertools.count()
 
+        # What ends an image waits for nothing but a worker.
+        slot = contextlib.nullcontext() if priority == _JUDGE else self.slots
+
         async def ask() -> Answer:
-            async with self.slots:
+            async with slot:
                 # A key of its own for each try: Dask may still have the answer to the one before.
                 numbered = f"{key} {next(tries)}{' alone' if self.is_last else ''}"
                 return await self.cluster.do(function, argument, key=numbered, priority=priority)

@@ -8,6 +8,7 @@ all images would fail within the minute that it is away.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
@@ -35,24 +36,28 @@ class AwayError(Exception):
 class WaitingOptions:
     """How long registries are waited for; all times in seconds."""
 
-    #: Without any answer of use.
+    #: Without any answer of use; and where others get some.
     longest: float = 180.0
+    longest_alone: float = 60.0
     #: Between two questions: doubles from the first to the last.
     first_pause: float = 1.0
     last_pause: float = 15.0
-    #: Questions about what fails while the registry answers others.
-    tries: int = 3
+
+    def pause(self, failed: int) -> float:
+        """After so many questions without an answer."""
+        return min(self.first_pause * 2.0 ** min(failed, 30), self.last_pause)
 
 
 @dataclass(slots=True)
 class _Host:
-    #: Since when it gives no answer of use; None where it does.
+    #: When it last gave an answer of use, and what it gave none to since then.
+    answered: float = float("-inf")
+    failing: set[object] = field(default_factory=set)
+    #: Since when it gives none to anybody; None where that is not known.
     away_since: float | None = None
-    #: When it may be asked again, and how often that was without an answer since it is away.
+    #: When it may be asked again, and how often it has not answered since it is away.
     next: float = 0.0
     failed: int = 0
-    #: Answers of use so far.
-    answers: int = 0
     #: Who may ask it while it is away: one at a time, and in turn.
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -74,34 +79,39 @@ class Waiting:
         away for so long that it is not even asked.
         """
         host = self._hosts.setdefault(name, _Host())
-        #: Answers to others, when this failed last; times that it failed although there were some.
-        answers, strikes = host.answers, 0
-        while True:
+        first: float | None = None
+        for failed in itertools.count():
             if host.away_since is None:
                 answer = await ask()
             else:
                 answer = await self._in_turn(host, name, ask)
+            now = self._now()
             if not answer.again:
-                host.answers += 1
-                host.away_since = None
+                host.answered, host.away_since = now, None
+                host.failing.clear()
                 return answer
-            strikes += host.answers > answers
-            answers = host.answers
-            if host.away_since is None:
-                # Others may have been asked for at the same time: that is no second failure.
-                host.away_since, host.failed = self._now(), 0
-                host.next = self._now() + self._options.first_pause
-            if strikes >= self._options.tries or self._was_awaited(host):
+            first = now if first is None else first
+            # What fails alone is broken itself: nobody has to wait for that.
+            host.failing.add(ask)
+            if len(host.failing) > 1 and host.away_since is None:
+                host.away_since, host.failed = now, 0
+                host.next = now + self._options.pause(0)
+            is_alone = host.answered > first
+            if now - first > (self._options.longest_alone if is_alone else self._options.longest):
                 return answer
             self.repeated += 1
+            if host.away_since is None:
+                await asyncio.sleep(self._options.pause(failed))
+        raise AssertionError("counting has no end")
 
     async def _in_turn(
         self, host: _Host, name: str, ask: Callable[[], Awaitable[Answer]]
     ) -> Answer:
         """The answer of a registry that is away: asked once in a while, by one at a time."""
         async with host.turn:
-            if host.away_since is not None:
-                if self._was_awaited(host) and self._now() < host.next:
+            since = host.away_since
+            if since is not None:
+                if self._now() - since > self._options.longest and self._now() < host.next:
                     raise AwayError(
                         f"{name} was away or busy for {self._options.longest:.0f} s and was not "
                         "asked for this; run it again later"
@@ -112,15 +122,10 @@ class Waiting:
                     host.failed += 1
                     if host.failed == _NOTED:
                         self._note(f"{name} is away or busy: waiting for it")
-                    pause = self._options.first_pause * 2**host.failed
-                    host.next = self._now() + min(pause, self._options.last_pause)
+                    host.next = self._now() + self._options.pause(host.failed)
                 return answer
         # It answered somebody else meanwhile.
         return await ask()
-
-    def _was_awaited(self, host: _Host) -> bool:
-        since = host.away_since
-        return since is not None and self._now() - since > self._options.longest
 
     @staticmethod
     def _now() -> float:

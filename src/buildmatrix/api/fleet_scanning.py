@@ -1,0 +1,180 @@
+"""`fleet scan`, as a function."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Sequence
+from contextlib import ExitStack
+from datetime import date
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from buildmatrix.api.result import CommandResult
+from buildmatrix.api.workspace import Workspace
+from buildmatrix.errors import ComponentError, UsageError, most_severe
+from buildmatrix.reports.formats import FLEET
+
+if TYPE_CHECKING:
+    from buildmatrix.reports.fleet.model import FleetReport
+    from buildmatrix.reports.run.model import FailOn
+
+
+def fleet_scan(
+    *sources: str | os.PathLike[str],
+    newest: int = 0,
+    exclude: Sequence[str] = (),
+    nodes: Sequence[Path] = (),
+    backend: str | None = None,
+    backend_of: Sequence[str] = (),
+    would_run_on: Sequence[str] = (),
+    owner_labels: Sequence[str] = (),
+    platform: str | None = None,
+    tables: bool = False,
+    workers: int = 0,
+    scheduler: str = "",
+    store: str = "",
+    lines: Path | None = None,
+    since: Path | None = None,
+    fail_on: FailOn = "error",
+    strict: bool = False,
+    workspace: Workspace | None = None,
+) -> CommandResult[FleetReport]:
+    """Judge every image of a fleet, each layer once. Nothing of them is executed.
+
+    A script that calls it needs `if __name__ == "__main__":`, since processes are started.
+
+    Args:
+        sources: what is in the fleet: `registry:HOST/PREFIX/*`, a file of references, `pods:FILE`.
+        newest: images of each repository, the newest first; 0 for all.
+        exclude: globs of what is left out.
+        nodes: what `kubectl get nodes -o json` wrote, for `pods:`.
+        backend: what to judge for where nothing else says it.
+        backend_of: `GLOB=BACKEND`, for names of images.
+        would_run_on: node classes that every image is held against.
+        owner_labels: labels that name an owner, the first that is there.
+        platform: `OS/ARCH`, of images for several platforms; that of this machine by default.
+        tables: believe the tables of contents of layers.
+        workers: processes of this machine; 0 for one per core.
+        scheduler: address of a Dask scheduler in their place.
+        store: URL of the store that all workers share; the cache of each machine by default.
+        lines: a file for JSON Lines as results come; `-` for standard output.
+        since: an earlier report as JSON, to say what changed.
+        fail_on: the least severe finding that makes the result fail.
+        strict: what is undecided fails.
+        workspace: this machine and the project; the current folder by default.
+
+    A run that was interrupted, or lost its scheduler, gives what it has, with the exit code for
+    that. Raises a `BuildmatrixError` where there is no answer at all.
+    """
+    _need_dask()
+    from buildmatrix.catalogue.load import load as load_catalogue
+    from buildmatrix.commands.fleet import work
+    from buildmatrix.commands.fleet.expectation import pattern_of
+    from buildmatrix.commands.fleet.journal import Journal
+    from buildmatrix.commands.fleet.listing import SubjectSettings
+    from buildmatrix.commands.fleet.model import ClusterOptions, WorkerSettings
+    from buildmatrix.commands.fleet.run import Steps, scan
+    from buildmatrix.commands.fleet.subjects import Lister
+    from buildmatrix.reports.fleet.assembly import assemble
+    from buildmatrix.reports.fleet.verdict import exit_code
+    from buildmatrix.sources.registry import this_platform
+    from buildmatrix.store.shared import open_place
+
+    workspace = workspace or Workspace()
+    spec = workspace.declared()()
+    data_files = workspace.data_files()
+    catalogue = load_catalogue(data_files)
+    platform = platform or this_platform()
+    patterns = tuple(map(pattern_of, backend_of))
+    earlier = _read(since) if since is not None else None
+    if store:
+        # What is wrong with its address is said at once, and workers have other folders.
+        open_place(store)
+        store = store if "://" in store or "::" in store else str(Path(store).absolute())
+    for name in filter(None, (backend, *(item.backend for item in patterns))):
+        _check_name(name, catalogue.backends, "backend", "backends")
+    with ExitStack() as stack:
+        progress = stack.enter_context(workspace.progress())
+        lister = Lister(
+            SubjectSettings(
+                exclude=tuple(exclude),
+                newest=newest,
+                platform=platform,
+                owner_labels=tuple(owner_labels),
+                nodes=tuple(map(str, nodes)),
+                node_classes=spec.node_classes if spec is not None else (),
+            ),
+            catalogue,
+            lambda: stack.enter_context(workspace.registry()),
+            progress,
+        )
+        listing = lister.find([os.fspath(source) for source in sources])
+        classes = [item.name for item in listing.node_classes]
+        for name in would_run_on:
+            _check_name(name, classes, "node class", "node classes")
+        journal = stack.enter_context(Journal(lines)) if lines is not None else None
+        outcome = scan(
+            listing.subjects,
+            WorkerSettings(
+                store=store,
+                platform=platform,
+                today=date.today(),
+                backend=backend or "",
+                patterns=patterns,
+                node_classes=listing.node_classes,
+                would_run_on=tuple(would_run_on),
+                owner_labels=tuple(owner_labels),
+                data_files={str(path): path.read_text("utf-8") for path in data_files},
+                tables=tables,
+            ),
+            Steps(resolve=work.resolve, read=work.read_layer, judge=work.judge_image),
+            ClusterOptions(workers=workers, scheduler=scheduler),
+            progress=progress,
+            write=journal.write if journal is not None else lambda _: None,
+        )
+    troubles = (journal.trouble,) if journal is not None and journal.trouble else ()
+    report = assemble(
+        ", ".join(os.fspath(source) for source in sources),
+        outcome.results,
+        str(catalogue.date),
+        would_run_on=would_run_on,
+        missing=(*listing.missing, *outcome.missing, *troubles),
+        notes=(*listing.notes, *outcome.notes),
+        work=outcome.work,
+        since=earlier,
+    )
+    codes = [exit_code(report, fail_on, strict)]
+    if outcome.stopped is not None:
+        workspace.log("warning", f"buildmatrix: {outcome.stopped.message}")
+        codes.append(outcome.stopped.exit_code)
+    return CommandResult(report, most_severe(codes), FLEET, Path())
+
+
+def _need_dask() -> None:
+    if find_spec("distributed") is None:
+        raise ComponentError(
+            "fleet needs Dask distributed, which is not installed: pip install 'buildmatrix[fleet]'"
+        )
+
+
+def _read(path: Path) -> FleetReport:
+    """An earlier report. Raises `UsageError`."""
+    from buildmatrix.reports.fleet.document import parse
+    from buildmatrix.trees.base import reason
+
+    try:
+        return parse(path.read_bytes())
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {reason(error)}") from error
+    except ValueError as error:
+        raise UsageError(
+            f"{path} is no report of a fleet ({error}); write one with --format json=FILE"
+        ) from error
+
+
+def _check_name(name: str, names: Collection[str], noun: str, plural: str) -> None:
+    from buildmatrix.spec.hints import did_you_mean
+
+    if name not in names:
+        raise UsageError(f"there is no {noun} {name!r}; {did_you_mean(name, names, plural)}")
