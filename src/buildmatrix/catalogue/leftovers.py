@@ -131,6 +131,12 @@ def apart(inventory: Inventory, catalogue: Catalogue) -> Parted:
     )
 
 
+def in_caches(inventory: Inventory, catalogue: Catalogue) -> Callable[[str], bool]:
+    """Whether a folder of this tree, given by its path, is a cache or lies in one."""
+    find = _finder(tuple(catalogue.caches), _named(catalogue, inventory))
+    return lambda folder: find(folder) is not None
+
+
 def _with(inventory: Inventory, parts: Mapping[str, Sequence[Any]]) -> Inventory:
     fields: dict[str, Any] = {part: tuple(parts.get(part, ())) for part in _PARTS}
     return replace(inventory, **fields)

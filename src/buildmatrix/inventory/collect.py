@@ -14,7 +14,7 @@ from buildmatrix.binaries.model import DeviceFile, Elf
 from buildmatrix.binaries.reader import Malformed, read_elf
 from buildmatrix.inventory.distributions import Ownership, read_distributions
 from buildmatrix.inventory.folders import folders, one_name_each
-from buildmatrix.inventory.listing import Listing
+from buildmatrix.inventory.listing import AskedNames, Listing
 from buildmatrix.inventory.mattering import LARGE_CONTAINER
 from buildmatrix.inventory.model import (
     PACKAGES,
@@ -106,16 +106,18 @@ def collect(
     python_memory: PythonMemory | None = None,
     labels: Mapping[str, str] = MappingProxyType({}),
     watch: Watch = unwatched,
+    asked: AskedNames | None = None,
 ) -> Inventory:
     """All facts of `tree`; `environment` and `labels` are those of the image's configuration.
 
     Files that `memory` recalls are not opened again, and the Python files of distributions that
     `python_memory` knows are not followed again. `watch` is told of how many files are looked at,
-    and of containers among them once more as they are opened. What could not be read is in
-    `Inventory.unread`. Raises OSError only when the root itself cannot be listed.
+    and of containers among them once more as they are opened. `asked` takes what was looked for.
+    What could not be read is in `Inventory.unread`. Raises OSError only when the root itself cannot
+    be listed.
     """
     started = time.monotonic()
-    listing = Listing(tree)
+    listing = Listing(tree, asked)
     distributions, ownership = read_distributions(listing)
     no_packages: tuple[SystemPackage, ...] = ()
     packages = listing.attempt(_SYSTEM, lambda: system_packages(listing), no_packages)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
 
@@ -15,14 +16,42 @@ from buildmatrix.trees.base import File, Symlink, Tree, defect, reason
 Result = TypeVar("Result")
 
 
+@dataclass(slots=True)
+class AskedNames:
+    """What readers asked a tree for, beside what its files hold; see `layers.adding`."""
+
+    #: Every file and link, also those that cannot be read.
+    names: set[str] = field(default_factory=set)
+    #: Files and folders that were asked for and are not there.
+    absent: set[str] = field(default_factory=set)
+    #: Folders of which the names were listed; all of those that lie below some.
+    listed: set[str] = field(default_factory=set)
+    below: set[str] = field(default_factory=set)
+
+
+class _WatchedFiles(dict[str, File]):
+    """Files, with a note of what was looked for among them and is not there."""
+
+    def __init__(self, files: Mapping[str, File], absent: set[str]) -> None:
+        super().__init__(files)
+        self._absent = absent
+
+    def __contains__(self, path: object) -> bool:
+        is_there = super().__contains__(path)
+        if not is_there and isinstance(path, str):
+            self._absent.add(path)
+        return is_there
+
+
 class Listing:
     """Files and links of `tree` by readable path, and all that could not be read so far.
 
-    Raises OSError when the root itself cannot be listed.
+    What readers ask for is noted in `asked`. Raises OSError when the root itself cannot be listed.
     """
 
-    def __init__(self, tree: Tree) -> None:
+    def __init__(self, tree: Tree, asked: AskedNames | None = None) -> None:
         self.tree = tree
+        self._asked = asked
         self.files: dict[str, File] = {}
         #: Symbolic links and their targets.
         self.links: dict[str, str] = {}
@@ -30,6 +59,8 @@ class Listing:
         self.bytes_read = 0
         for entry in tree.walk():
             path = readable(entry.path)
+            if asked is not None:
+                asked.names.add(path)
             if path in self.files or path in self.links:
                 self.note(path, "another name of the tree reads the same; this one was left out")
             elif isinstance(entry, File):
@@ -38,6 +69,8 @@ class Listing:
                 self.links[path] = readable(entry.target)
             else:
                 self.note(path, entry.why)
+        if asked is not None:
+            self.files = _WatchedFiles(self.files, asked.absent)
         self.paths = LinkedPaths(self.files, self.links)
 
     @cached_property
@@ -51,7 +84,26 @@ class Listing:
     def names_in(self, folder: str) -> list[str]:
         """Names of the files and links in `folder`, which links may lead to, sorted."""
         resolved = self.paths.folder(folder)
+        if self._asked is not None and resolved is not None:
+            self._asked.listed.add(resolved)
         return [] if resolved is None else self._names.get(resolved, [])
+
+    @cached_property
+    def _folders(self) -> set[str]:
+        folders: set[str] = set()
+        for path in (*self.files, *self.links):
+            folder = path.rpartition("/")[0]
+            while folder and folder not in folders:
+                folders.add(folder)
+                folder = folder.rpartition("/")[0]
+        return folders
+
+    def has_folder(self, path: str) -> bool:
+        """Whether a file or a link lies somewhere below `path`, as it is spelled."""
+        is_there = path in self._folders
+        if self._asked is not None and not is_there:
+            self._asked.absent.add(path)
+        return is_there
 
     @cached_property
     def _sorted(self) -> list[str]:
@@ -59,6 +111,8 @@ class Listing:
 
     def below(self, folder: str) -> list[str]:
         """Paths of all files below `folder`, sorted."""
+        if self._asked is not None:
+            self._asked.below.add(folder)
         # "0" is what follows "/".
         first, end = (bisect_left(self._sorted, f"{folder}{last}") for last in "/0")
         return self._sorted[first:end]

@@ -134,15 +134,14 @@ class _Sites:
 
     def __init__(self, listing: Listing, before: list[str]) -> None:
         self._listing = listing
-        self._folders = _all_folders(listing)
         #: Folders of PYTHONPATH: they come first, and their `.pth` files are not read.
-        self._before = [folder for folder in before if folder in self._folders]
+        self._before = [folder for folder in before if listing.has_folder(folder)]
         self._read: dict[str, list[str]] = {}
 
     def path(self, interpreter: str, version: str, sites: list[str]) -> PythonPath:
         folders: dict[str, None] = dict.fromkeys(self._before[:MOST_FOLDERS])
         for site in sites:
-            if site not in self._folders:
+            if not self._listing.has_folder(site):
                 continue
             folders[site] = None
             for folder in self._pth(site)[: MOST_FOLDERS - len(folders)]:
@@ -162,18 +161,7 @@ class _Sites:
             for line in (data or b"").decode("utf-8", "backslashreplace").splitlines():
                 if line.strip() and not line.startswith(("import ", "import\t", "#")):
                     folder = posixpath.normpath(posixpath.join("/", site, line.rstrip()))
-                    if folder.lstrip("/") in self._folders:
+                    if self._listing.has_folder(folder.lstrip("/")):
                         further.append(folder.lstrip("/"))
         self._read[site] = further
         return further
-
-
-def _all_folders(listing: Listing) -> set[str]:
-    """Every folder of the tree that holds a file or a link."""
-    folders: set[str] = set()
-    for path in (*listing.files, *listing.links):
-        folder = posixpath.dirname(path)
-        while folder and folder not in folders:
-            folders.add(folder)
-            folder = posixpath.dirname(folder)
-    return folders

@@ -16,6 +16,7 @@ import msgspec
 
 from buildmatrix.errors import UndecidedError
 from buildmatrix.inventory.archive import PACKAGES
+from buildmatrix.inventory.listing import AskedNames
 from buildmatrix.inventory.model import SCHEMA, Inventory
 from buildmatrix.inventory.workers import give_back
 from buildmatrix.layers.merging import inventory_of
@@ -98,7 +99,7 @@ class LayerReader:
         """The facts of the layer with the blob `digest`, if it was read before."""
         if not digest:
             return None
-        inner = self._digests.get(digest) or self._store.load(f"blob {digest}", _TEXT)
+        inner = self.inner(digest)
         if inner is None:
             return None
         layer = self._layers.get(inner)
@@ -107,15 +108,21 @@ class LayerReader:
             if layer is None:
                 return None
             layer = self._resting.put(layer)
-        self._digests[digest] = inner
         self._layers[inner] = layer
         return layer
+
+    def inner(self, digest: str) -> str | None:
+        """Digest of the uncompressed bytes of the blob `digest`, if it was read before."""
+        inner = self._digests.get(digest) or self._store.load(f"blob {digest}", _TEXT)
+        if inner is not None:
+            self._digests[digest] = inner
+        return inner
 
     def has(self, blob: LayerBlob) -> bool:
         """Whether a layer is known, as far as one can tell without its facts."""
         if not blob.digest:
             return False
-        inner = self._digests.get(blob.digest) or self._store.load(f"blob {blob.digest}", _TEXT)
+        inner = self.inner(blob.digest)
         if inner is not None and (inner in self._layers or self._store.has(f"layer {inner}")):
             return True
         table = table_digest(blob.annotations) if self._tables else ""
@@ -191,9 +198,15 @@ class LayerReader:
         return layers
 
     def inventory(
-        self, configuration: Configuration, blobs: Sequence[LayerBlob], facts: FactCache | None
+        self,
+        configuration: Configuration,
+        blobs: Sequence[LayerBlob],
+        facts: FactCache | None,
+        asked: AskedNames | None = None,
     ) -> Inventory:
         """The inventory of an image; `facts` keeps it under the digests of its layers.
+
+        Without it, `asked` takes what was looked for among its names.
 
         Raises `Unreadable`, and what opening a layer raises.
         """
@@ -210,6 +223,7 @@ class LayerReader:
                     if (layer.digest or layer.blob) in self._fresh
                 ],
                 self._answers,
+                asked,
             )
 
         if facts is None:

@@ -16,6 +16,7 @@ from functools import lru_cache
 from buildmatrix.device_code.suffixes import SUFFIXES
 from buildmatrix.inventory.collect import FileFacts, collect
 from buildmatrix.inventory.layers import with_layers
+from buildmatrix.inventory.listing import AskedNames
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.layers.model import KINDS, LayerFacts, unpacked
 from buildmatrix.python_imports.source import is_sourceless, shared
@@ -43,13 +44,15 @@ def inventory_of(
     again: ReadAgain,
     fresh: Collection[int] = (),
     answers: PythonAnswers | None = None,
+    asked: AskedNames | None = None,
 ) -> Inventory:
     """The inventory of the image that has these layers, the lowest first.
 
     Those with an index in `fresh` were read just now: their files do not count as recalled. `again`
     reads a layer again, by its index, and keeps the bytes of the files among the entries
-    that it is given. `answers` has what was worked out about distributions before. Raises
-    `Unreadable` where the configuration is that of other layers, and what `again` raises.
+    that it is given. `answers` has what was worked out about distributions before; `asked` takes
+    what was looked for. Raises `Unreadable` where the configuration is that of other layers, and
+    what `again` raises.
     """
     for number, layer in enumerate(layers):
         _check(configuration, number, layer)
@@ -57,7 +60,7 @@ def inventory_of(
     asked_for: dict[int, frozenset[int]] = {}
     for _ in range(_AGAIN):
         wanted = _Wanted(layers)
-        inventory = _collected(layers, configuration, wanted, fresh, answers)
+        inventory = _collected(layers, configuration, wanted, fresh, answers, asked)
         missing = wanted.entries()
         if not missing:
             break
@@ -84,11 +87,12 @@ def _collected(
     wanted: _Wanted,
     fresh: Collection[int],
     answers: PythonAnswers | None,
+    asked: AskedNames | None,
 ) -> Inventory:
     tree = MergedTree(layers, wanted)
     memory = _Memory(tree, fresh, answers or PythonAnswers(Cache(None)))
     inventory = collect(
-        tree, configuration.environment, memory, memory, labels=configuration.labels
+        tree, configuration.environment, memory, memory, configuration.labels, asked=asked
     )
     inventory = replace(inventory, stats=replace(inventory.stats, cached=memory.recalled))
     digests = [

@@ -14,6 +14,7 @@ import msgspec
 
 from buildmatrix.catalogue.load import Catalogue, load_texts
 from buildmatrix.commands.fleet.model import WorkerSettings
+from buildmatrix.commands.fleet.stacks import Stacks
 from buildmatrix.errors import BuildmatrixError
 from buildmatrix.http.failures import RequestError
 from buildmatrix.oci.documents import LARGEST_DOCUMENT, Descriptor
@@ -51,6 +52,7 @@ class WorkerContext:
         self.cache = self._cache()
         #: Manifests and configurations, from the store where it has them.
         self.documents = KeptDocuments(self)
+        self.stacks = Stacks(self.cache)
 
     def _cache(self) -> Cache:
         shared = None

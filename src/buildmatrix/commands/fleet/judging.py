@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -22,7 +22,6 @@ from buildmatrix.inventory.model import Inventory
 from buildmatrix.judge import Judge
 from buildmatrix.loader.resolution import Resolution
 from buildmatrix.loader.resolver import resolve
-from buildmatrix.oci.documents import Descriptor
 from buildmatrix.registry.reference import Reference
 from buildmatrix.reports.fleet.model import (
     BackendBy,
@@ -57,15 +56,17 @@ class Question:
         known = self.catalogue.backends
         return backends_of(self.subject, labels, self.settings, known) or (("", "nothing"),)
 
-    def key(self, digest: str) -> str:
-        """Names everything that the results for the image with a digest depend on."""
+    def key(self, about: str, labels: Mapping[str, str]) -> str:
+        """Names everything that the results for something depend on.
+
+        `labels` are those that the image has, or none where its digest stands for them.
+        """
         settings = self.settings
         asked = (
-            digest,
+            about,
             settings.platform,
             settings.tables,
-            # Where the image has no label. The label is the image's.
-            self.backends({}),
+            self.backends(labels),
             self.node_classes(self.subject.node_classes),
             self.node_classes(settings.would_run_on),
             settings.owner_labels,
@@ -78,64 +79,105 @@ class Question:
         return tuple(node for node in self.settings.node_classes if node.name in names)
 
 
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What is said of the files of an image for one backend."""
+
+    #: Without what the documents of the image say, see `of_image`.
+    result: FleetResult
+    #: Whether more bytes of nobody's would change nothing but sizes.
+    is_growing: bool = False
+
+
 def judge(
-    image: ImageDocuments, inventory: Inventory, question: Question
-) -> tuple[FleetResult, ...]:
-    """The results, at least one, without what only the fleet says of the image."""
+    inventory: Inventory, labels: Mapping[str, str], question: Question
+) -> tuple[Judged, ...]:
+    """What is said of an image with this inventory and these labels, for each backend."""
     seen = evidence(inventory, question.catalogue)
     resolution = resolve(inventory)
     return tuple(
-        _judged(image, inventory, backend, by, question, seen, resolution)
-        for backend, by in question.backends(image.configuration.labels)
+        _judged(inventory, backend, by, question, seen, resolution)
+        for backend, by in question.backends(labels)
+    )
+
+
+def of_image(result: FleetResult, image: ImageDocuments, question: Question) -> FleetResult:
+    """`result` with what the documents of its image say."""
+    layers = tuple(
+        replace(layer, digest=descriptor.digest, size=descriptor.size)
+        for descriptor, layer in zip(image.manifest.layers, result.layers, strict=True)
+    )
+    nobody = Subject(reference=str(image.reference), places=())
+    return replace(
+        result,
+        digest=image.reference.digest,
+        owner=owner_of(nobody, image.configuration.labels, question.settings),
+        created=image.created,
+        # A layer that is in an image twice is fetched once.
+        download=sum({layer.digest: layer.size for layer in layers}.values()),
+        unusable_download=sum(layer.unusable_size for layer in dict.fromkeys(layers)),
+        layers=layers,
+    )
+
+
+def grown(result: FleetResult, sizes: Sequence[int]) -> FleetResult:
+    """`result` with further layers on top, of so many bytes of nobody's."""
+    more = sum(sizes)
+    vendors = (
+        replace(share, size=share.size + more) if not share.vendor else share
+        for share in result.vendors
+    )
+    return replace(
+        result,
+        installed=result.installed + more,
+        vendors=tuple(sorted(vendors, key=lambda share: (-share.size, share.vendor))),
+        layers=(*result.layers, *(_layer(size) for size in sizes)),
     )
 
 
 def unjudged(image: ImageDocuments, why: str, question: Question) -> tuple[FleetResult, ...]:
     """The results of an image of which only the documents are known."""
+    layers = tuple(_layer(0) for _ in image.manifest.layers)
     return tuple(
-        _unjudged(image, None, why, question.settings, backend, by)
+        of_image(_undecided(why, question, backend, by, layers), image, question)
         for backend, by in question.backends(image.configuration.labels)
     )
 
 
 def unresolved(pinned: Reference | None, why: str, question: Question) -> tuple[FleetResult, ...]:
     """The results of an image of which nothing is known but maybe its digest."""
+    # What is no name says no backend.
+    backends = question.backends({}) if pinned is not None else (("", "nothing"),)
+    digest = pinned.digest if pinned is not None else ""
     return tuple(
-        FleetResult(
-            repository="",
-            digest=pinned.digest if pinned is not None else "",
-            platform=question.settings.platform,
-            backend=backend,
-            backend_by=by,
-            state="undecided",
-            error=why,
-        )
-        # What is no name says no backend.
-        for backend, by in (question.backends({}) if pinned is not None else (("", "nothing"),))
+        replace(_undecided(why, question, backend, by), digest=digest) for backend, by in backends
     )
 
 
 def _judged(
-    image: ImageDocuments,
     inventory: Inventory,
     backend: str,
     by: BackendBy,
     question: Question,
     seen: Sequence[Evidence],
     resolution: Resolution,
-) -> FleetResult:
+) -> Judged:
     settings, catalogue = question.settings, question.catalogue
+    installed = inventory.stats.bytes_total
+
+    def undecided(why: str) -> Judged:
+        layers = tuple(_layer(layer.size) for layer in inventory.layers)
+        return Judged(_undecided(why, question, backend, by, layers, installed))
+
     if by == "nothing":
-        return _unjudged(image, inventory, NO_BACKEND, settings)
+        return undecided(NO_BACKEND)
     if backend not in catalogue.backends:
         names = ", ".join(sorted(catalogue.backends))
-        why = f"there is no backend {backend!r}; the catalogue knows {names}"
-        return _unjudged(image, inventory, why, settings, backend, by)
+        return undecided(f"there is no backend {backend!r}; the catalogue knows {names}")
     if not (
         inventory.distributions or inventory.binaries or inventory.artefacts or inventory.unread
     ):
-        why = "it holds no distribution and no binary: nothing to judge"
-        return _unjudged(image, inventory, why, settings, backend, by)
+        return undecided("it holds no distribution and no binary: nothing to judge")
     runs_on = tuple(
         node
         for node in question.node_classes(question.subject.node_classes)
@@ -160,64 +202,56 @@ def _judged(
     others = tuple(node for node in asked if node not in (*judged_on, *runs_on))
     composition = judgement.composition
     assert composition is not None
-    layers = _layers(image.manifest.layers, composition)
-    return FleetResult(
+    result = FleetResult(
         repository="",
-        digest=image.reference.digest,
         platform=settings.platform,
         backend=backend,
         backend_by=by,
-        owner=_owner(image, settings),
-        created=image.created,
         state=_state(judge, judgement, inventory),
-        installed=inventory.stats.bytes_total,
+        installed=installed,
         unusable=sum(item.wasted for item in composition.distributions),
-        download=_download(layers),
-        unusable_download=sum(layer.unusable_size for layer in dict.fromkeys(layers)),
         vendors=vendor_bytes(composition),
         findings=tuple(dict.fromkeys(map(shortened, judgement.findings))),
         fits=(*map(_fit, fits), *(_other(node, backend) for node in others)),
-        layers=layers,
+        layers=tuple(_layer(layer.size, layer.wasted) for layer in composition.layers),
     )
+    return Judged(result, _is_growing(composition, installed))
 
 
-def _unjudged(
-    image: ImageDocuments,
-    inventory: Inventory | None,
+def _is_growing(composition: Composition, installed: int) -> bool:
+    """Whether bytes are left that belong to no vendor and no distribution.
+
+    Then nothing was cut to what there is (`rules.composing`).
+    """
+    nobodys = next((item for item in composition.distributions if not item.name), None)
+    shares = nobodys.vendors if nobodys is not None else ()
+    is_left = any(not share.vendor and share.size > share.wasted for share in shares)
+    return is_left and sum(item.size for item in composition.distributions) == installed
+
+
+def _undecided(
     why: str,
-    settings: WorkerSettings,
-    backend: str = "",
-    by: BackendBy = "nothing",
+    question: Question,
+    backend: str,
+    by: BackendBy,
+    layers: tuple[FleetLayer, ...] = (),
+    installed: int = 0,
 ) -> FleetResult:
-    """What is known of an image without a verdict."""
-    descriptors = image.manifest.layers
-    sizes = (0,) * len(descriptors)
-    if inventory is not None:
-        sizes = tuple(layer.size for layer in inventory.layers)
-    layers = tuple(
-        FleetLayer(digest=layer.digest, size=layer.size, installed=installed)
-        for layer, installed in zip(descriptors, sizes, strict=True)
-    )
     return FleetResult(
         repository="",
-        digest=image.reference.digest,
-        platform=settings.platform,
+        platform=question.settings.platform,
         backend=backend,
         backend_by=by,
-        owner=_owner(image, settings),
-        created=image.created,
         state="undecided",
         error=why,
-        installed=inventory.stats.bytes_total if inventory is not None else 0,
-        download=_download(layers),
+        installed=installed,
         layers=layers,
     )
 
 
-def _owner(image: ImageDocuments, settings: WorkerSettings) -> str:
-    """Its owner as the image names it; empty where only the fleet does."""
-    nobody = Subject(reference=str(image.reference), places=())
-    return owner_of(nobody, image.configuration.labels, settings)
+def _layer(installed: int, unusable: int = 0) -> FleetLayer:
+    """A layer as its files are; `of_image` says which."""
+    return FleetLayer(digest="", size=0, installed=installed, unusable=unusable)
 
 
 def _state(judge: Judge, judgement: Judgement, inventory: Inventory) -> FleetState:
@@ -228,23 +262,6 @@ def _state(judge: Judge, judgement: Judgement, inventory: Inventory) -> FleetSta
     covered = {finding.path for finding in judgement.findings if is_unread(finding)}
     is_open = gate != "passed" or any(item.path not in covered for item in inventory.unread)
     return "undecided" if is_open else "passed"
-
-
-def _layers(descriptors: Sequence[Descriptor], composition: Composition) -> tuple[FleetLayer, ...]:
-    return tuple(
-        FleetLayer(
-            digest=descriptor.digest,
-            size=descriptor.size,
-            installed=layer.size,
-            unusable=layer.wasted,
-        )
-        for descriptor, layer in zip(descriptors, composition.layers, strict=True)
-    )
-
-
-def _download(layers: Iterable[FleetLayer]) -> int:
-    """Bytes of a pull: a layer that is in an image twice is fetched once."""
-    return sum({layer.digest: layer.size for layer in layers}.values())
 
 
 def vendor_bytes(composition: Composition) -> tuple[VendorBytes, ...]:

@@ -13,7 +13,7 @@ from functools import partial
 from buildmatrix.commands.fleet.answers import KeptResults, of_subject
 from buildmatrix.commands.fleet.context import WorkerContext, context_of
 from buildmatrix.commands.fleet.failing import Failure, failure_of
-from buildmatrix.commands.fleet.judging import Question, judge, unjudged, unresolved
+from buildmatrix.commands.fleet.judging import Question, judge, of_image, unjudged, unresolved
 from buildmatrix.commands.fleet.model import (
     ImageDone,
     ImageTask,
@@ -128,7 +128,7 @@ def judge_image(settings: WorkerSettings, task: ImageTask) -> ImageDone:
 
 def _stored(context: WorkerContext, subject: Subject, pinned: Reference) -> ImageTask | None:
     """The end of an image that an earlier run has judged."""
-    results = KeptResults(context.cache).load(_question(context, subject).key(pinned.digest))
+    results = KeptResults(context.cache).load(_question(context, subject).key(pinned.digest, {}))
     if not results:
         return None
     return ImageTask(
@@ -168,11 +168,19 @@ def _judged(
     """The results of an image, and they are kept. Raises what reading its layers raises."""
     question = _question(context, subject)
     blobs = [_blob(context, image.reference, layer) for layer in image.manifest.layers]
-    is_final = all(layer.is_final for layer in reader.layers(blobs))
-    inventory = reader.inventory(image.configuration, blobs, None)
-    results = judge(image, inventory, question)
+    # What tables of contents claim is kept apart from what all bytes of layers say.
+    results = (
+        () if context.settings.tables else context.stacks.results(image, blobs, question, reader)
+    )
+    is_final = bool(results)
+    if not results:
+        is_final = all(layer.is_final for layer in reader.layers(blobs))
+        inventory = reader.inventory(image.configuration, blobs, None)
+        judged = judge(inventory, image.configuration.labels, question)
+        results = tuple(of_image(item.result, image, question) for item in judged)
     if is_final:
-        KeptResults(context.cache).save(question.key(image.reference.digest), results)
+        # A label is the image's, whose digest stands for it.
+        KeptResults(context.cache).save(question.key(image.reference.digest, {}), results)
     return results
 
 
