@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
 
 import msgspec
 import pytest
@@ -27,7 +27,15 @@ from oci_world import SPEC, World, make_base, make_world
 from registry import RegistryServer
 
 from buildmatrix import store as inventories
-from buildmatrix.engines.model import BuildJob, BuildOutcome, Ingredients, Surroundings
+from buildmatrix.engines.model import (
+    BuildJob,
+    BuildOutcome,
+    DeviceAccess,
+    Ingredients,
+    RunResult,
+    Surroundings,
+)
+from buildmatrix.engines.oci import cdi, sandbox
 from buildmatrix.engines.oci.bases import Bases
 from buildmatrix.engines.oci.engine import OciEngine
 from buildmatrix.errors import (
@@ -111,6 +119,47 @@ def check_whole(layout: OciLayout) -> list[str]:
 
 
 # What the engine has
+
+
+def test_described_devices_are_given_to_commands_or_none_is_started(
+    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder, driver = tmp_path / "cdi", tmp_path / "driver.so"
+    folder.mkdir()
+    driver.write_text("acme")
+    edits = {
+        "deviceNodes": [{"path": "/dev/acme0", "hostPath": "/dev/null"}],
+        "mounts": [{"hostPath": str(driver), "containerPath": "/opt/acme/driver.so"}],
+        "env": ["ACME=1"],
+        "additionalGids": [4711],
+    }
+    devices = [{"name": "all", "containerEdits": edits}]
+    document = {"cdiVersion": "0.7.0", "kind": "acme.com/gpu", "devices": devices}
+    (folder / "acme.json").write_text(json.dumps(document))
+    monkeypatch.setattr(cdi, "FOLDERS", (folder,))
+    started: list[sandbox.Confined] = []
+
+    def start(program: object, confined: sandbox.Confined, *_: object) -> RunResult:
+        assert (confined.root / "opt/acme/driver.so").is_file()
+        started.append(confined)
+        return RunResult(0, "", timed_out=False)
+
+    monkeypatch.setattr(sandbox, "usable", lambda: (SimpleNamespace(has_owners=False), "x"))
+    monkeypatch.setattr(sandbox, "run", start)
+    engine = engine_of(world)
+    build(world, engine)
+    assert engine.facilities().cdi == ("acme.com/gpu=all",)
+    with engine.runner(STAGED, DeviceAccess(cdi=("acme.com/gpu=all",))) as run:
+        assert run(("true",), 1).exit_code == 0
+    (confined,) = started
+    assert confined.nodes == {"/dev/acme0": "/dev/null"}
+    assert confined.folders == {"/opt/acme/driver.so": driver}
+    assert confined.environment["ACME"] == "1" and 4711 in confined.devices.groups
+
+    with engine.runner(STAGED, DeviceAccess(cdi=("acme.com/gpu=7",))) as run:
+        result = run(("true",), 1)
+    assert (result.exit_code, len(started)) == (127, 1)
+    assert result.output.endswith("describes acme.com/gpu=7")
 
 
 def test_an_image_is_staged_until_it_is_released(world: World) -> None:

@@ -67,6 +67,9 @@ def test_a_description_of_the_vendor_comes_first(
     names = ("nvidia.com/gpu=0", "nvidia.com/gpu=1", "acme.com/gpu=0")
     facilities = Facilities(("runc",), HERE, has_cdi=True, cdi=names, has_gpus=True)
     assert access(nvidia, catalogue, "cuda", facilities)[0].cdi == names[:2]
+    # An engine that says what it has, and has none of the kind, is asked in another way.
+    others = replace(facilities, cdi=("acme.com/gpu=0",))
+    assert access(nvidia, catalogue, "cuda", others) == (DeviceAccess(gpus=True), "")
     assert access(nvidia, catalogue, "cuda", OLD_DOCKER) == (DeviceAccess(gpus=True), "")
 
 

@@ -84,7 +84,8 @@ def _cdi(seen: Sequence[MachineFacts], facilities: Facilities) -> tuple[str, ...
     for kind in dict.fromkeys(kind for facts in seen for kind in facts.cdi):
         offered = [name for name in facilities.cdi if name.partition("=")[0] == kind]
         every = f"{kind}=all"
-        names += [every] if every in offered or not offered else offered
+        # Older daemons do not say what they have.
+        names += [every] if every in offered or not facilities.cdi else offered
     return tuple(names)
 
 

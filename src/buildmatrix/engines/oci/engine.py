@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
@@ -28,7 +29,7 @@ from buildmatrix.engines.model import (
     RunResult,
     Surroundings,
 )
-from buildmatrix.engines.oci import sandbox
+from buildmatrix.engines.oci import cdi, sandbox
 from buildmatrix.engines.oci.bases import Bases
 from buildmatrix.engines.oci.identity import identity
 from buildmatrix.engines.oci.images import Images
@@ -102,8 +103,9 @@ class OciEngine:
         )
 
     def facilities(self) -> Facilities:
-        """The folder of its images; see `Engine.facilities`."""
-        return Facilities((), self._images.layout.folder)
+        """The folder of its images, and described devices; see `Engine.facilities`."""
+        offered = cdi.offered(cdi.FOLDERS)
+        return Facilities((), self._images.layout.folder, has_cdi=bool(offered), cdi=offered)
 
     def present(self, references: Sequence[str]) -> Mapping[str, str]:
         """Reference → digest of the manifest; of images that are whole."""
@@ -285,8 +287,20 @@ class OciEngine:
             with self._images.tree(image) as tree:
                 user = identity(settings.user, tree)
                 unpack(tree, root, user, with_owners=confined.has_owners)
+            refused, edits = "", cdi.Edits()
+            try:
+                edits = cdi.edits(devices.cdi, cdi.FOLDERS)
+                for inside, here in edits.mounts.items():
+                    cdi.add_mount_point(root, inside, here)
+            except cdi.NoSuchDevice as error:
+                refused = str(error)
+            # Descriptions name no groups of nodes, and an image's account is in none of the host's.
+            groups = dict.fromkeys((*devices.groups, *edits.groups, *cdi.groups(edits)))
 
             def run(command: Sequence[str], timeout_s: float) -> RunResult:
+                if refused:
+                    # As Docker says it: nothing was started.
+                    return RunResult(127, refused, timed_out=False)
                 with scratch("sandbox", folder) as own:
                     job = sandbox.Confined(
                         root,
@@ -295,10 +309,13 @@ class OciEngine:
                         {
                             **configuration.config.environment,
                             **devices.environment,
+                            **edits.environment,
                             "HOME": "/tmp",  # noqa: S108 - inside
                         },
                         settings.working_dir or "/",
-                        devices=devices,
+                        {inside: Path(here) for inside, here in edits.mounts.items()},
+                        replace(devices, groups=tuple(groups)),
+                        edits.nodes,
                     )
                     return sandbox.run(confined, job, own, timeout_s, self._cancelled.is_set)
 

@@ -58,6 +58,13 @@ class Confined:
     folders: Mapping[str, Path] = field(default_factory=dict)
     #: Nodes of this machine that it may open, and the groups that it is in for them.
     devices: DeviceAccess = NO_DEVICES
+    #: Nodes of this machine that have other names inside: path inside → path here.
+    renamed: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def nodes(self) -> Mapping[str, str]:
+        """All nodes that it may open: path inside → path here."""
+        return {**{node: node for node in self.devices.nodes}, **self.renamed}
 
 
 class Sandbox(ABC):
@@ -103,9 +110,9 @@ class Bubblewrap(Sandbox):
             line += ["--ro-bind", os.fspath(here), inside]
         line += ["--proc", "/proc", "--dev", "/dev", "--perms", "1777"]
         line += ["--tmpfs", "/dev/shm"]  # noqa: S108
-        for node in confined.devices.nodes:
+        for inside, node in confined.nodes.items():
             # Groups need no words: a user namespace leaves the account those that it has.
-            line += ["--dev-bind", node, node]
+            line += ["--dev-bind", node, inside]
         line += ["--remount-ro", "/dev", "--perms", "1777", "--tmpfs", "/tmp"]  # noqa: S108
         for name, value in confined.environment.items():
             line += ["--setenv", name, value]
@@ -170,7 +177,7 @@ class Runtime(Sandbox):
             "maskedPaths": ["/proc/kcore", "/proc/keys", "/proc/timer_list"],
             "readonlyPaths": ["/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus"],
         }
-        nodes = [_node(path) for path in confined.devices.nodes]
+        nodes = [_node(inside, here) for inside, here in confined.nodes.items()]
         if nodes:
             allowed = [{"allow": True, "access": "rw", **_number(node)} for node in nodes]
             linux |= {"devices": nodes, "resources": {"devices": allowed}}
@@ -232,10 +239,10 @@ mkdir "$root/dev/shm"
 mount -t tmpfs -o nosuid,nodev,mode=1777 tmpfs "$root/dev/shm"
 ln -s /proc/self/fd "$root/dev/fd"
 while [ "$1" != -- ]; do
-    mkdir -p "$root${1%/*}"
-    : >"$root$1"
-    mount --bind "$1" "$root$1"
-    shift
+    mkdir -p "$root${2%/*}"
+    : >"$root$2"
+    mount --bind "$1" "$root$2"
+    shift 2
 done
 shift
 mount -o remount,ro,nosuid "$root/dev"
@@ -279,9 +286,10 @@ except OSError as error:
             ]
         )
         shown = [part for inside, here in confined.folders.items() for part in (str(here), inside)]
+        nodes = [part for inside, here in confined.nodes.items() for part in (here, inside)]
         return [
             self._program, "--mount", "--pid", "--net", "--ipc", "--uts", "--fork", "--kill-child",
-            "--", "/bin/sh", "-c", self._MOUNTS, "sh", root, *confined.devices.nodes, "--",
+            "--", "/bin/sh", "-c", self._MOUNTS, "sh", root, *nodes, "--",
             *shown, "--",
             sys.executable, "-I", "-S", "-c", self._CHANGE, change,
         ]  # fmt: skip
@@ -291,13 +299,13 @@ except OSError as error:
         return "an image that runs as root is not confined by it" if account.uid == 0 else None
 
 
-def _node(path: str) -> dict[str, object]:
+def _node(inside: str, here: str) -> dict[str, object]:
     """A device of this machine, as the OCI runtime specification describes it (config-linux.md)."""
-    status = Path(path).stat()
+    status = Path(here).stat()
     if not stat.S_ISCHR(status.st_mode):
-        raise OSError(errno.ENODEV, os.strerror(errno.ENODEV), path)
+        raise OSError(errno.ENODEV, os.strerror(errno.ENODEV), here)
     return {
-        "path": path,
+        "path": inside,
         "type": "c",
         "major": os.major(status.st_rdev),
         "minor": os.minor(status.st_rdev),
@@ -380,8 +388,8 @@ def run(
     Raises `Interrupted` soon after `cancelled` says so.
     """
     try:
-        for path in confined.devices.nodes:
-            _node(path)
+        for inside, here in confined.nodes.items():
+            _node(inside, here)
         line = sandbox.line(confined, own)
     except OSError as error:
         # As Docker says it: nothing was started.
