@@ -57,7 +57,7 @@ def test_a_source_is_judged_with_the_node_classes_of_a_target(
     assert code == 0
     (target,) = json.loads((project / "report.json").read_text())["targets"]
     assert target["id"] == "cuda12.8-py311-default"
-    assert target["nodes"] == [{"node": "old", "state": "ok", "reasons": []}]
+    assert target["nodes"] == [{"node": "old", "state": "ok", "reasons": [], "devices": []}]
 
 
 @pytest.mark.parametrize(
