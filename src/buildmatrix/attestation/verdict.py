@@ -26,10 +26,10 @@ from buildmatrix.rules.model import (
     Fingerprint,
     Gate,
     GateState,
-    Rung,
     Severity,
 )
 from buildmatrix.rules.registry import RULES
+from buildmatrix.rules.rungs import Rung
 from buildmatrix.spec.model import Policy, Spec, Target
 from buildmatrix.store.cache import code
 

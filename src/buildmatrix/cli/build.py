@@ -26,12 +26,12 @@ from buildmatrix.cli.saving import check_save, save_images
 from buildmatrix.cli.sharding import Sharding, load_shard, shard_options
 from buildmatrix.cli.surroundings import engine_options
 from buildmatrix.cli.workspace import workspace
-from buildmatrix.engines.model import Surroundings
 from buildmatrix.errors import UsageError
-from buildmatrix.rules.model import RUNGS, Rung
+from buildmatrix.rules.rungs import RUNGS, Rung
 
 if TYPE_CHECKING:
     from buildmatrix.attestation.attach import Signer
+    from buildmatrix.engines.model import Surroundings
     from buildmatrix.reports.run.model import FailOn
 
 

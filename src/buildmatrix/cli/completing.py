@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from importlib import resources
 from pathlib import Path
 
 import click
@@ -64,6 +62,8 @@ def _target_names(ctx: click.Context) -> dict[str, str]:
 
 def _tables(ctx: click.Context, name: str) -> Iterable[str]:
     """Names of the tables below `name` in the specification."""
+    import tomllib
+
     with _specification(ctx).open("rb") as file:
         return tuple(tomllib.load(file).get(name, {}))
 
@@ -96,6 +96,8 @@ def node_classes(ctx: click.Context) -> Mapping[str, str]:
 @_quiet
 def backends(ctx: click.Context) -> Mapping[str, str]:
     """Backends of the built-in catalogue, and those that the specification names."""
+    from importlib import resources
+
     names: dict[str, str] = {}
     for entry in (resources.files("buildmatrix.catalogue") / "data").iterdir():
         if entry.name.count(".") == 1:

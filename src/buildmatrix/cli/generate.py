@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,7 +12,9 @@ from buildmatrix.cli.bases import report_bases
 from buildmatrix.cli.console import complain, say
 from buildmatrix.cli.options import CommandSettings, load_targets, option, selection_options
 from buildmatrix.errors import UsageError
-from buildmatrix.locks.model import Lock
+
+if TYPE_CHECKING:
+    from buildmatrix.locks.model import Lock
 
 
 @click.command("generate", short_help="Write Dockerfiles and docker-bake.json.")

@@ -22,7 +22,7 @@ from buildmatrix.cli.surroundings import engine_option
 from buildmatrix.cli.workspace import workspace
 from buildmatrix.engines.choice import OCI
 from buildmatrix.reports.formats import PREFLIGHT, names
-from buildmatrix.rules.model import RUNGS, Rung
+from buildmatrix.rules.rungs import RUNGS, Rung
 
 FORMATS = names(PREFLIGHT)
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from buildmatrix.cli.options import option, stacked
 from buildmatrix.engines.choice import AUTO, NAMES, engine_for_mirror, is_saved
-from buildmatrix.engines.model import Surroundings
 from buildmatrix.errors import UsageError
+
+if TYPE_CHECKING:
+    from buildmatrix.engines.model import Surroundings
 
 engine_option = option(
     "--engine",
@@ -89,6 +91,8 @@ def surroundings(
     engine: str = AUTO,
 ) -> Surroundings:
     """What the options say, checked."""
+    from buildmatrix.engines.model import Surroundings
+
     engine = engine_for_mirror(engine, mirror)
     is_prefix = mirror.endswith("/") and not any(map(str.isspace, mirror))
     if mirror and not (is_prefix or is_saved(mirror)):

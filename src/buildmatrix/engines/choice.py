@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from buildmatrix.engines.model import Engine
 from buildmatrix.errors import ComponentError, UsageError
+
+if TYPE_CHECKING:
+    from buildmatrix.engines.model import Engine
 
 #: What `--engine` takes.
 DOCKER, OCI, AUTO = "docker", "oci", "auto"

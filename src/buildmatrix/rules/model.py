@@ -11,6 +11,7 @@ from msgspec import Meta
 from buildmatrix.catalogue.architectures import SUPPORTS, Support
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.rules.composition import Composition
+from buildmatrix.rules.rungs import Rung
 from buildmatrix.vulnerabilities.model import Advisory
 
 Key = TypeVar("Key")
@@ -19,10 +20,6 @@ Depth = Literal["listing", "heads", "whole"]
 VerdictName = Literal["ok", "optional", "bloat", "broken"]
 Gate = Literal["lock", "build", "scan", "smoke"]
 GateState = Literal["passed", "failed", "undecided", "not-run"]
-#: The ladder of `preflight`: each rung asks more of an image and its machine than the one before.
-Rung = Literal[
-    "static", "import", "device", "compute", "collective", "batch", "memory", "cold-start"
-]
 
 #: `field(default=..., metadata=IN_MEMORY)`: no report has the field in its JSON form.
 IN_MEMORY: Mapping[str, str] = {"json": "never"}
@@ -40,8 +37,6 @@ UNFIT: tuple[VerdictName, ...] = ("bloat", "broken")
 FIX_KINDS = ("replace", "remove", "index", "pin", "waive", "base", "rebuild", "upgrade")
 #: Gates in the order in which a target meets them.
 GATES: tuple[Gate, ...] = ("lock", "build", "scan", "smoke")
-#: Rungs in the order in which they are climbed.
-RUNGS: tuple[Rung, ...] = get_args(Rung)
 
 
 @dataclass(frozen=True, slots=True)

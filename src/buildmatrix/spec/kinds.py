@@ -15,7 +15,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
-from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 from packaging.specifiers import InvalidSpecifier
 
 from buildmatrix.parsing import parse_specifiers
@@ -133,6 +132,8 @@ def is_ranged(text: str) -> bool:
 def _license(text: str) -> str | None:
     if "*" in text:
         return None
+    from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
+
     try:
         canonical = canonicalize_license_expression(text)
     except InvalidLicenseExpression:

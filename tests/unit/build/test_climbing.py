@@ -17,7 +17,8 @@ from buildmatrix.judge import Judge
 from buildmatrix.reports.run import html, markdown
 from buildmatrix.reports.run.model import Report, assemble
 from buildmatrix.reports.run.rungs import ladders
-from buildmatrix.rules.model import RUNGS, ClimbedRung, TargetResult
+from buildmatrix.rules.model import ClimbedRung, TargetResult
+from buildmatrix.rules.rungs import RUNGS
 from buildmatrix.spec.bare import bare_spec
 from buildmatrix.spec.model import NodeClass, Position
 

@@ -167,3 +167,39 @@ printf '%s\\n' "${COMPREPLY[@]}"
     registered, *offered = done.stdout.split("\n")
     assert registered.startswith("complete ") and registered.endswith(" buildmatrix")
     assert offered == ["cuda12.8-py311-default", ""]
+
+
+#: What a press of Tab does not wait for: data of reports and findings, engines, license lists.
+HEAVY = {
+    "buildmatrix.rules.model",
+    "buildmatrix.inventory.model",
+    "buildmatrix.engines.model",
+    "buildmatrix.locks.model",
+    "msgspec",
+    "packaging.licenses",
+    "importlib.resources",
+    "rich",
+    "jinja2",
+}
+
+
+@pytest.mark.parametrize("command", ["build --select cuda", "generate --select cuda", "smoke cuda"])
+def test_targets_are_completed_without_what_only_work_needs(project: Path, command: str) -> None:
+    line = f"buildmatrix {command}"
+    code = (
+        "import atexit, sys\n"
+        "atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
+        "from buildmatrix.cli import main\n"
+        "main()"
+    )
+    variables = {
+        "_BUILDMATRIX_COMPLETE": "bash_complete",
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(len(line.split(" ")) - 1),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **variables}, cwd=project,
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout == "plain,cuda12.8-py311-default\n"
+    assert HEAVY & set(done.stderr.split()) == set()

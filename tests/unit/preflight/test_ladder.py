@@ -24,7 +24,7 @@ from buildmatrix.engines.model import (
 from buildmatrix.progress import Silent
 from buildmatrix.reports.preflight.model import Check, PreflightTarget
 from buildmatrix.reports.preflight.table import render
-from buildmatrix.rules.model import Rung
+from buildmatrix.rules.rungs import Rung
 from buildmatrix.spec.bare import bare_spec, bare_target
 
 

@@ -19,7 +19,7 @@ from buildmatrix.reports.preflight.model import (
     Value,
 )
 from buildmatrix.reports.run.model import ReportTool
-from buildmatrix.rules.model import Rung
+from buildmatrix.rules.rungs import Rung
 
 
 def target(

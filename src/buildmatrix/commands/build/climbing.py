@@ -23,7 +23,8 @@ from buildmatrix.judge import Judge
 from buildmatrix.locks.platform import PLATFORMS
 from buildmatrix.progress import Progress
 from buildmatrix.reports.preflight.model import RungOutcome
-from buildmatrix.rules.model import RUNGS, ClimbedRung, GateState, Rung
+from buildmatrix.rules.model import ClimbedRung, GateState
+from buildmatrix.rules.rungs import RUNGS, Rung
 from buildmatrix.spec.model import Spec, Target
 from buildmatrix.state import journal
 from buildmatrix.state.folder import TargetFiles

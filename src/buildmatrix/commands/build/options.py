@@ -10,7 +10,7 @@ from buildmatrix.attestation.attach import Signer
 from buildmatrix.engines.model import Surroundings
 from buildmatrix.index.reading import Reader
 from buildmatrix.reports.run.model import FailOn
-from buildmatrix.rules.model import Rung
+from buildmatrix.rules.rungs import Rung
 from buildmatrix.vulnerabilities.advisories import AdvisoryOptions
 
 

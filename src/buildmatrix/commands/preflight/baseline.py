@@ -23,7 +23,7 @@ from buildmatrix.reports.preflight.model import (
     RungState,
     Value,
 )
-from buildmatrix.rules.model import Rung
+from buildmatrix.rules.rungs import Rung
 
 #: How many times worse than the baseline still passes.
 TOLERANCE = 1.2

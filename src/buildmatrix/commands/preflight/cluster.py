@@ -22,7 +22,7 @@ from buildmatrix.files import write_changed
 from buildmatrix.judge import Judge
 from buildmatrix.progress import Silent
 from buildmatrix.reports.run.saved import read
-from buildmatrix.rules.model import RUNGS, Rung
+from buildmatrix.rules.rungs import RUNGS, Rung
 from buildmatrix.spec.bare import bare_spec, bare_target
 from buildmatrix.spec.model import NodeClass, Spec, Target
 from buildmatrix.spec.points import select

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from buildmatrix.engines.model import Run, RunResult
-from buildmatrix.rules.model import Rung
+from buildmatrix.rules.rungs import Rung
 
 #: Stands in a plan for the mark that a run makes for itself.
 MARK = "@@mark@@"

@@ -48,7 +48,7 @@ from buildmatrix.reports.preflight.model import (
     state_of,
 )
 from buildmatrix.reports.run.model import ReportTool
-from buildmatrix.rules.model import RUNGS, Rung
+from buildmatrix.rules.rungs import RUNGS, Rung
 from buildmatrix.spec.model import NodeClass
 
 _CODES: dict[RungState, int] = {

@@ -16,7 +16,7 @@ from buildmatrix.reports.preflight.model import (
 )
 from buildmatrix.reports.preflight.strips import Strip, strips
 from buildmatrix.reports.preflight.summary import counts, name, totals, why, worst
-from buildmatrix.rules.model import RUNGS, Rung
+from buildmatrix.rules.rungs import RUNGS, Rung
 
 _STATES: Mapping[RungState, str] = {
     "passed": "passed",

@@ -16,7 +16,7 @@ from buildmatrix.reports.preflight.model import (
     RungState,
 )
 from buildmatrix.reports.preflight.summary import name, totals, why
-from buildmatrix.rules.model import RUNGS
+from buildmatrix.rules.rungs import RUNGS
 
 _STATES: dict[RungState, str] = {
     "passed": "ok",

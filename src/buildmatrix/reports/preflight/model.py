@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from buildmatrix.reports.run.model import ReportTool
-from buildmatrix.rules.model import Rung
+from buildmatrix.rules.rungs import Rung
 
 #: `not-run`: nobody tried, and `why` says why. `undecided`: it was tried, and nobody knows.
 RungState: TypeAlias = Literal["passed", "failed", "undecided", "not-run"]

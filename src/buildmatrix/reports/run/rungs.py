@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from buildmatrix.phrases import listing
 from buildmatrix.reports.run.groups import SharedText, by_text
 from buildmatrix.reports.run.model import Report
-from buildmatrix.rules.model import RUNGS, ClimbedRung
+from buildmatrix.rules.model import ClimbedRung
+from buildmatrix.rules.rungs import RUNGS
 
 
 def ladders(report: Report) -> tuple[SharedText, ...]:
