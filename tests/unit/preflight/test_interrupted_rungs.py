@@ -17,7 +17,7 @@ import pytest
 
 from buildmatrix.engines.oci.identity import Identity
 from buildmatrix.engines.oci.sandbox import OUTPUT, of_this_machine, run, usable
-from buildmatrix.rules.model import RUNGS
+from buildmatrix.rules.rungs import RUNGS
 
 #: Seconds until a test that waits for ever fails, and in which a rung has to end.
 PATIENCE, PROMPT = 60, 3
