@@ -110,11 +110,14 @@ class Syntax:
     #: Whether the text as a whole is no place to look for addresses: a page has scripts, and a
     #: matrix is all on one line. Secrets are taken out of what it is made from.
     opaque: bool = False
+    #: Whether it is no text: nobody reads it but a program that knows where its texts end.
+    binary: bool = False
 
 
 LINES, STYLED = Syntax(visible), Syntax(visible, styled=True)
 JSON, JSON_LINE = Syntax(in_json), Syntax(in_json, opaque=True)
 MARKUP, PAGE = Syntax(in_markup), Syntax(in_markup, opaque=True)
+BINARY = Syntax(visible, opaque=True, binary=True)
 
 
 def guarded(text: str, escape: Escape = visible, *, styled: bool = False) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from buildmatrix.errors import EXIT_OK, UsageError
+from buildmatrix.errors import EXIT_OK, ComponentError, UsageError
 from buildmatrix.reports.formats import Destination, Format, by_name, names
 from buildmatrix.reports.repository import time_of_writing
 from buildmatrix.text import safe
@@ -44,14 +44,30 @@ class CommandResult(Generic[Document]):
         `every` lists everything, however long. Text of strangers in it is made safe for terminals
         and CI logs. Raises `UsageError` for a format that the document does not have, and
         `NoDocumentError`, which is one, where the format has nothing to write (`openvex` without
-        known vulnerabilities).
+        known vulnerabilities). A format that is no text, such as `parquet`, is had from `data`.
         """
-        if format not in names(self.formats):
-            raise UsageError(
-                f"there is no format {format!r}; take {', '.join(names(self.formats))}"
-            )
-        form = by_name(self.formats, format)
+        form = self._format(format)
+        if form.syntax.binary:
+            raise UsageError(f"the format {format} is no text; take `data`")
         to = Destination(
             width=width, every=every, exit_code=self.exit_code, time=time_of_writing()
         ).below(self.root)
         return safe(form.render(self.document, to), form.syntax)
+
+    def data(self, format: str = "json") -> bytes:
+        """The document as the bytes of a file, in any of its formats.
+
+        Raises what `render` raises, and `ComponentError` where a package is missing that the format
+        needs.
+        """
+        form = self._format(format)
+        if form.lacks:
+            raise ComponentError(form.lacks)
+        if not form.syntax.binary:
+            return self.render(format).encode()
+        return form.data(self.document, Destination())
+
+    def _format(self, name: str) -> Format:
+        if name not in names(self.formats):
+            raise UsageError(f"there is no format {name!r}; take {', '.join(names(self.formats))}")
+        return by_name(self.formats, name)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from pathlib import Path
 
@@ -51,15 +52,45 @@ def write(text: str, output: Path | None, syntax: Syntax) -> None:
     Folders that are missing are made below the current one only. Raises `UsageError` for a path
     that cannot be a file, and `UndecidedError` for one that takes nothing.
     """
-    from buildmatrix.trees.base import reason
-
     if output is None or str(output) == "-":
         say(text, syntax)
         return
+    with _writable(output):
+        output.write_text(safe(text, syntax), encoding="utf-8")
+
+
+def write_data(data: bytes, output: Path | None) -> None:
+    """Output that is no text: to a file, or to standard output where no terminal shows it.
+
+    Raises what `write` raises, and `UsageError` for a terminal.
+    """
+    from buildmatrix.trees.base import reason
+
+    if output is not None and str(output) != "-":
+        with _writable(output):
+            output.write_bytes(data)
+        return
+    if sys.stdout.isatty():
+        raise UsageError("this format is for programs, and a terminal cannot show it; name a file")
+    try:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise UndecidedError(f"standard output cannot be written: {reason(error)}") from error
+
+
+@contextmanager
+def _writable(output: Path) -> Iterator[None]:
+    """A block that writes a file: its folder is there, and what goes wrong is said."""
+    from buildmatrix.trees.base import reason
+
     try:
         if not output.is_absolute():
             output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(safe(text, syntax), encoding="utf-8")
+        yield
     except (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError) as error:
         raise UsageError(
             f"{output} cannot be written: {reason(error)}; name a file in a folder that exists"

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from buildmatrix.cli.console import complain, write
+from buildmatrix.cli.console import complain, write, write_data
 from buildmatrix.cli.options import formats_option, option, stacked
-from buildmatrix.errors import NoDocumentError, UsageError
-from buildmatrix.reports.formats import RUN, Destination, Format, by_name, names
+from buildmatrix.errors import ComponentError, NoDocumentError, UsageError
+from buildmatrix.reports.formats import FLEET, RUN, Destination, Format, by_name, names
 from buildmatrix.reports.repository import job_of, time_of_writing
 
 if TYPE_CHECKING:
@@ -62,6 +62,9 @@ def check_formats(
                 f"--format {text}: write one of {', '.join(choices)}, with =PATH for a file"
             )
         pairs.append((name, Path(path) if path else None))
+    for format_ in FLEET:
+        if format_.name in dict(pairs) and format_.lacks:
+            raise ComponentError(format_.lacks)
     if any("job" in format_.needs for format_ in RUN if format_.name in dict(pairs)):
         job_of(Path())
     if sum(path is None for _, path in pairs) > 1:
@@ -94,6 +97,9 @@ def write_document(
     for name, path in places:
         place, format_ = path or output, by_name(formats, name)
         to = replace(_destination(place, every, root), exit_code=exit_code, time=time)
+        if format_.syntax.binary:
+            write_data(format_.data(document, to), place)
+            continue
         try:
             text = format_.render(document, to)
         except NoDocumentError as nothing:

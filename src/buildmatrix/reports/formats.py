@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path, PurePath
 from typing import Any, Literal, TypeAlias
 
-from buildmatrix.text import JSON, JSON_LINE, LINES, MARKUP, PAGE, STYLED, Syntax
+from buildmatrix.text import BINARY, JSON, JSON_LINE, LINES, MARKUP, PAGE, STYLED, Syntax
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,18 +80,38 @@ class Format:
     needs: tuple[Need, ...] = ()
     #: What makes of the document that which the renderer takes; empty for the document itself.
     preparer: str = ""
+    #: The package without which it cannot be written, and the extra of buildmatrix that has it.
+    package: str = ""
+    extra: str = ""
 
     def render(self, document: object, to: Destination) -> str:
-        """The document as text; a pure function of its arguments.
+        """The document as text; a pure function of its arguments. Not in a binary syntax.
 
         Raises `NoDocumentError` where the format has none for what there is to say.
         """
+        text: str = self._rendered(document, to)
+        return text
+
+    def data(self, document: object, to: Destination) -> bytes:
+        """The document in a binary syntax."""
+        data: bytes = self._rendered(document, to)
+        return data
+
+    def _rendered(self, document: object, to: Destination) -> Any:
         if self.preparer:
             document = _function(self.preparer)(document)
-        text: str = _function(self.renderer)(
-            document, **{name: getattr(to, name) for name in self.needs}
+        values = {name: getattr(to, name) for name in self.needs}
+        return _function(self.renderer)(document, **values)
+
+    @property
+    def lacks(self) -> str:
+        """What to install before it can be written; empty where all is there."""
+        if not self.package or find_spec(self.package) is not None:
+            return ""
+        return (
+            f"the format {self.name} needs the package {self.package}: "
+            f"pip install 'buildmatrix[{self.extra}]'"
         )
-        return text
 
 
 def _function(name: str) -> Callable[..., Any]:
@@ -197,6 +218,7 @@ FLEET = (
     Format("jsonl", "fleet.lines:render", JSON_LINE),
     Format("markdown", "fleet.markdown:render", MARKUP, ("every",)),
     Format("html", "fleet.html:render", PAGE),
+    Format("parquet", "fleet.parquet:render", BINARY, package="pyarrow", extra="parquet"),
 )
 #: Of a `reports.drawings.drawing.Drawing`.
 DRAWING = (

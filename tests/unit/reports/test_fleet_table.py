@@ -35,9 +35,9 @@ def test_a_short_table_stays_short_and_in_its_width_and_says_how_to_see_all() ->
         assert len(lines) <= 66
         assert abs(len(lines) - len(text_of(small, "table", width=width).splitlines())) < 6
         assert max(map(len, lines)) <= width
-    assert "--all lists all" in " ".join(lines)
+    assert "--format html=FILE is a page that finds" in " ".join(lines)
     every = text_of(small, "table", every=True)
-    assert "--all" not in every
+    assert "--format" not in every
     for result in small.results:
         if result.unusable_download or result.state == "undecided":
             assert result.title in every
