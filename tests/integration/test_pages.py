@@ -45,7 +45,7 @@ def open_page(browser: Browser, tmp_path_factory) -> Open:
 
 
 def test_every_kind_of_page_is_opened_in_here() -> None:
-    with_page = {id(table) for table in (*formats.ALL, formats.FLEET) if "html" in names(table)}
+    with_page = {id(table) for table in formats.ALL if "html" in names(table)}
     assert with_page
     assert {id(case.formats) for case in PAGES.values()} == with_page
 

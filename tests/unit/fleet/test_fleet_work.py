@@ -84,6 +84,7 @@ def test_an_image_is_judged_and_then_known(server: ImageRegistry) -> None:
     assert [layer.digest for layer in result.layers] == [digest_of(layer) for layer in layers]
     assert [layer.unusable > 6_000_000 for layer in result.layers] == [False, True]
     assert result.unusable == sum(layer.unusable for layer in result.layers)
+    assert finding.size == result.unusable
     assert result.download == sum(map(len, layers))
     assert 0 < result.unusable_download < len(layers[1])
     assert {share.vendor for share in result.vendors} >= {"nvidia"}

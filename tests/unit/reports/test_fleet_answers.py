@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from buildmatrix.reports.fleet.answer import FleetAnswer, exit_code
+from buildmatrix.reports.fleet.answer import FleetAnswer
 from buildmatrix.reports.fleet.assembly import assemble
 from buildmatrix.reports.fleet.drift import drift_between
 from buildmatrix.reports.fleet.model import (
@@ -18,6 +18,7 @@ from buildmatrix.reports.fleet.model import (
     FleetResult,
 )
 from buildmatrix.reports.fleet.sections import share
+from buildmatrix.reports.fleet.verdict import exit_code
 from buildmatrix.rules.composition import VendorBytes
 
 
@@ -251,7 +252,7 @@ def test_what_was_not_looked_at_is_no_success() -> None:
     assert (told.state, exit_code(told.report)) == ("undecided", 3)
     assert "not everything was looked at" in told.headline
     assert exit_code(report(image(1))) == 0
-    assert exit_code(report(image(1), image(2, state="failed"), missing=["x"])) == 1
+    assert exit_code(report(image(1), image(2, findings=(FINDING,)), missing=["x"])) == 1
 
 
 # Drift

@@ -28,6 +28,7 @@ from buildmatrix.locks.committed import is_lock
 from buildmatrix.progress import Silent
 from buildmatrix.reports.fleet.model import FleetFinding, FleetResult, FleetState
 from buildmatrix.reports.run.model import Report, leaves_open, unread
+from buildmatrix.rules.composition import Composition
 from buildmatrix.rules.model import Finding, TargetResult
 from buildmatrix.scratch import scratch
 from buildmatrix.sources.resolution.resolved import Resolved, resolve_sources
@@ -129,13 +130,13 @@ def _results(
             download=totals.download if totals else 0,
             unusable_download=totals.foreign_download if totals else 0,
             vendors=vendor_bytes(composition) if composition else (),
-            findings=tuple(dict.fromkeys(_finding(item, top) for item in findings)),
+            findings=tuple(dict.fromkeys(_finding(item, composition, top) for item in findings)),
         )
 
 
-def _finding(finding: Finding, top: str) -> FleetFinding:
+def _finding(finding: Finding, composition: Composition | None, top: str) -> FleetFinding:
     """A finding, with places as they are in the repository."""
-    held = shortened(finding)
+    held = shortened(finding, composition)
     return replace(
         held,
         path=_inside(held.path, top) if held.path else held.path,

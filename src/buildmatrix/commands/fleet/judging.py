@@ -211,7 +211,7 @@ def _judged(
         installed=installed,
         unusable=sum(item.wasted for item in composition.distributions),
         vendors=vendor_bytes(composition),
-        findings=tuple(dict.fromkeys(map(shortened, judgement.findings))),
+        findings=tuple(dict.fromkeys(shortened(item, composition) for item in judgement.findings)),
         fits=(*map(_fit, fits), *(_other(node, backend) for node in others)),
         layers=tuple(_layer(layer.size, layer.wasted) for layer in composition.layers),
     )
@@ -278,7 +278,7 @@ def vendor_bytes(composition: Composition) -> tuple[VendorBytes, ...]:
     )
 
 
-def shortened(finding: Finding) -> FleetFinding:
+def shortened(finding: Finding, composition: Composition | None) -> FleetFinding:
     """A finding without what differs from image to image."""
     return FleetFinding(
         rule=finding.rule,
@@ -289,8 +289,15 @@ def shortened(finding: Finding) -> FleetFinding:
         path=finding.path,
         message=finding.message,
         fix=finding.fix.text if finding.fix is not None else None,
+        size=_unusable(finding, composition),
         waived=finding.waived,
     )
+
+
+def _unusable(finding: Finding, composition: Composition | None) -> int:
+    """Bytes of no use of the distributions that a finding is about."""
+    parts = composition.distributions if composition is not None else ()
+    return sum(max(0, part.wasted) for part in parts if part.name in finding.distributions)
 
 
 def _fit(fit: NodeFit) -> FleetFit:

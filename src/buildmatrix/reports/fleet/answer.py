@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from buildmatrix.errors import EXIT_FINDINGS, EXIT_OK, UndecidedError
 from buildmatrix.phrases import count
 from buildmatrix.reports.fleet import offenders
 from buildmatrix.reports.fleet.causes import FleetCause, causes
@@ -126,16 +125,3 @@ class FleetAnswer:
         if first is None:
             return ""
         return f"{count(len(first.results), self.noun)} with {first.title}: {first.fix}"
-
-
-def exit_code(report: FleetReport, *, strict: bool = False) -> int:
-    """The exit code of the contract.
-
-    1 where an image failed, 3 where one is undecided or something was not looked at (with `strict`
-    1), else 0.
-    """
-    if any(result.state == "failed" for result in report.results):
-        return EXIT_FINDINGS
-    if report.missing or any(result.state == "undecided" for result in report.results):
-        return EXIT_FINDINGS if strict else UndecidedError.exit_code
-    return EXIT_OK
