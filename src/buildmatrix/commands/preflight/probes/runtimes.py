@@ -13,16 +13,18 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from buildmatrix.commands.preflight.probes.frameworks import (
+from buildmatrix.commands.preflight.probes.arrays import (
     Cupy,
-    Device,
-    Framework,
     Jax,
     Numpy,
     Paddle,
-    Product,
     TensorFlow,
     Torch,
+)
+from buildmatrix.commands.preflight.probes.frameworks import (
+    Device,
+    Framework,
+    Product,
     first_line,
     numpy_matrices,
 )
