@@ -113,6 +113,8 @@ def test_frameworks_compute_on_the_cpu(here: Run) -> None:
     assert {check.state for check in computed.values()} <= {"passed", "not-run"}
     for name in ("numpy cpu", "onnxruntime CPUExecutionProvider", "openvino CPU"):
         assert computed[f"{name} float32"].state == "passed"
+        copied = computed[f"{name} memory"].values
+        assert float(str(copied["gbps"])) > 0 and int(str(copied["bytes"])) >= 16 << 20
 
 
 @pytest.mark.parametrize("backend", ["cuda", "opencl"])

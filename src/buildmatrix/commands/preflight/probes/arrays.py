@@ -237,6 +237,18 @@ class TensorFlow(Framework):
             lambda c: c.device.rpartition("/device:")[2],
         )
 
+    def copy(self, device: Device, count: int) -> Callable[[], Any] | None:
+        tensorflow = self.api
+        with tensorflow.device(device.id):
+            # What only hands an array on copies nothing.
+            source = tensorflow.ones(count // 4, "float32")
+
+        def run() -> Any:
+            with tensorflow.device(device.id):
+                tensorflow.negative(source)[0].numpy()
+
+        return run
+
     def fill(self, device: Device, count: int) -> Any:
         with self.api.device(device.id):
             filled = self.api.ones(count, "uint8")
@@ -355,6 +367,16 @@ class Paddle(Framework):
             return place
 
         return Product(run, lambda c, i, j: float(c[i, j].item()), where)
+
+    def copy(self, device: Device, count: int) -> Callable[[], Any] | None:
+        self.api.set_device(device.id)
+        source, target = self.fill(device, count), self.fill(device, count)
+
+        def run() -> Any:
+            self.api.assign(source, target)
+            target[0].item()
+
+        return run
 
     def fill(self, device: Device, count: int) -> Any:
         self.api.set_device(device.id)

@@ -146,9 +146,11 @@ def ask(name: str, asked: dict[str, Any], emit: Emit) -> None:
     devices = chosen(framework.devices(), asked["wanted"])
     emit(devices=[device.id for device in devices], reason=framework.reason)
     for device in devices:
-        for type in framework.types(device):
+        types = framework.types(device)
+        for type in types:
             product(framework, device, type, emit)
-        bandwidth(framework, device, emit)
+        if types:
+            bandwidth(framework, device, emit)
         framework.release(device)
 
 

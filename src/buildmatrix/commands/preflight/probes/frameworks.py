@@ -91,7 +91,7 @@ class Framework:
         raise NotImplementedError
 
     def copy(self, device: Device, count: int) -> Callable[[], Any] | None:
-        """Copies `count` bytes of the device; None where it has no way to do that."""
+        """Reads `count` bytes of the device and writes as many; None where it has no way to."""
         return None
 
     def fill(self, device: Device, count: int) -> Any:

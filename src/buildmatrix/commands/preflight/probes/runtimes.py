@@ -77,9 +77,37 @@ class OnnxRuntime(Framework):
             lambda c: str(session.get_providers()[0]),
         )
 
+    def copy(self, device: Device, count: int) -> Callable[[], Any] | None:
+        if not device.is_host:
+            # Which memory is the device's, only providers say, each in words of its own.
+            return None
+        numpy = importlib.import_module("numpy")
+        options = self.api.SessionOptions()
+        options.log_severity_level = 4
+        model = operator_model("Neg", ["a"], self.TYPES["float32"], [count // 4])
+        session = self.api.InferenceSession(model, options, providers=[device.id])
+        binding = session.io_binding()
+        source, target = (make(count // 4, "float32") for make in (numpy.ones, numpy.zeros))
+        # Written once, into memory that is there already.
+        values = [self.api.OrtValue.ortvalue_from_numpy(side) for side in (source, target)]
+        binding.bind_ortvalue_input("a", values[0])
+        binding.bind_ortvalue_output("c", values[1])
+        # What is bound is not kept by what it is bound to.
+        return lambda: (session.run_with_iobinding(binding), values)
+
 
 def matmul_model(type: int, result: int, size: int, operator: str) -> bytes:
-    """A model of one product `c = a b`, as onnx.proto writes it (ModelProto, IR version 8)."""
+    """A model of one product `c = a b`."""
+    return operator_model(operator, ["a", "b"], (type, result), [size, size])
+
+
+def operator_model(
+    operator: str, inputs: Sequence[str], types: tuple[int, int], shape: Sequence[int]
+) -> bytes:
+    """A model of one operator with the output `c`, as onnx.proto has it (ModelProto, IR version 8).
+
+    `types` are those of the inputs and of the output, all of one `shape`.
+    """
 
     def number(field: int, value: int) -> bytes:
         return varint(field << 3) + varint(value)
@@ -88,13 +116,13 @@ def matmul_model(type: int, result: int, size: int, operator: str) -> bytes:
         return varint(field << 3 | 2) + varint(len(value)) + value
 
     def tensor(name: str, element: int) -> bytes:
-        shape = part(1, number(1, size)) * 2
-        return part(1, name.encode()) + part(2, part(1, number(1, element) + part(2, shape)))
+        sides = b"".join(part(1, number(1, size)) for size in shape)
+        return part(1, name.encode()) + part(2, part(1, number(1, element) + part(2, sides)))
 
-    node = part(1, b"a") + part(1, b"b") + part(2, b"c") + part(4, operator.encode())
-    graph = part(1, node) + part(2, b"product")
-    graph += part(11, tensor("a", type)) + part(11, tensor("b", type))
-    graph += part(12, tensor("c", result))
+    node = b"".join(part(1, name.encode()) for name in inputs)
+    graph = part(1, node + part(2, b"c") + part(4, operator.encode())) + part(2, b"product")
+    graph += b"".join(part(11, tensor(name, types[0])) for name in inputs)
+    graph += part(12, tensor("c", types[1]))
     return number(1, 8) + part(7, graph) + part(8, number(2, 13))
 
 
@@ -149,6 +177,22 @@ class OpenVino(Framework):
             lambda c, i, j: float(c[i, j]),
             where,
         )
+
+    def copy(self, device: Device, count: int) -> Callable[[], Any] | None:
+        if not device.is_host:
+            # Memory of a device has an interface of its own for each kind of device.
+            return None
+        numpy = importlib.import_module("numpy")
+        operators = importlib.import_module("openvino.opset8")
+        a = operators.parameter([count // 4], self.api.Type.f32, "a")
+        model = self.api.Model([operators.negative(a)], [a], "copy")
+        hints = {"INFERENCE_PRECISION_HINT": self.HINTS["float32"]}
+        request = self.core.compile_model(model, device.id, hints).create_infer_request()
+        source, target = (make(count // 4, "float32") for make in (numpy.ones, numpy.zeros))
+        request.set_input_tensor(self.api.Tensor(source, shared_memory=True))
+        request.set_output_tensor(self.api.Tensor(target, shared_memory=True))
+        # What is shared is not kept by what it is shared with.
+        return lambda: (request.infer(), source, target)
 
 
 class OpenCl(Framework):
