@@ -216,15 +216,15 @@ class ImageGates:
     def _climb(self, work: BuildWork, record: BuildRecord, way: Ascent) -> BuildRecord:
         """Climb the ladder where the journal does not know how far; the record, with that."""
         target, reference = work.target, record.tags[0]
-        why_not = way.why or self.engine.cannot_run(reference)
-        if way.level is None or why_not:
-            work.rungs = left(target, why_not or "")
-            return record
         digest = way.digest(record.config or record.digest)
-        if record.climbed == digest:
+        if way.level is not None and record.climbed == digest:
             work.rungs = placed(target, record.rungs)
             if any(rung.state == "passed" for rung in record.rungs):
                 work.gates["smoke"] = "passed"
+            return record
+        why_not = way.why or self.engine.cannot_run(reference)
+        if way.level is None or why_not:
+            work.rungs = left(target, why_not or "")
             return record
         climbed = climb(
             target,

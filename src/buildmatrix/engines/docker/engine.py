@@ -132,16 +132,18 @@ class DockerEngine:
         """Reference → digest of the local images among `references`."""
         if not references:
             return {}
+        keys = {name: _familiar(name) for name in references}
+        repositories = dict.fromkeys(key.rpartition(":")[0] for key in keys.values())
+        # One question for each image would take the daemon seconds for hundreds.
         answer = self._ask(
-            "image", "inspect", "--format", '{"id":{{json .Id}},"tags":{{json .RepoTags}}}',
-            *references,
+            "image", "ls", "--no-trunc", "--format", "{{.ID}} {{.Repository}}:{{.Tag}}",
+            *(f"--filter=reference={repository}" for repository in repositories),
         )  # fmt: skip
-        problems = [line for line in answer.stderr.splitlines() if "No such image" not in line]
-        if answer.returncode != 0 and problems:
+        if answer.returncode != 0:
             raise _unusable(answer.stderr)
-        images = [json.loads(line) for line in answer.stdout.splitlines() if line]
-        digests = {tag: image["id"] for image in images for tag in image["tags"] or ()}
-        return {name: digests[key] for name in references if (key := _familiar(name)) in digests}
+        lines = (line.partition(" ") for line in answer.stdout.splitlines())
+        digests = {key: digest for digest, _, key in lines}
+        return {name: digests[key] for name, key in keys.items() if key in digests}
 
     def image(self, reference: str) -> ImageFacts | None:
         """The facts of a local image, or None."""

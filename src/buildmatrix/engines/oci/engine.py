@@ -109,7 +109,11 @@ class OciEngine:
 
     def present(self, references: Sequence[str]) -> Mapping[str, str]:
         """Reference → digest of the manifest; of images that are whole."""
-        images = {name: self._images.find(name) for name in references}
+        named = self._images.by_name()
+        images = {
+            name: self._images.find(name) if name.startswith("sha256:") else named.get(name)
+            for name in references
+        }
         return {
             name: image.digest
             for name, image in images.items()

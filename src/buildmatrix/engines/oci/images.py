@@ -7,7 +7,7 @@ move; other processes that write are kept out by the lock of the state folder.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -34,6 +34,11 @@ class Images:
             if reference.startswith("sha256:") and self.manifest(entry).config.digest == reference:
                 return entry
         return None
+
+    def by_name(self) -> Mapping[str, Descriptor]:
+        """All images that have names."""
+        named = {entry.annotations.get(REF_NAME): entry for entry in reversed(self.layout.images())}
+        return {name: entry for name, entry in named.items() if name is not None}
 
     def get(self, reference: str) -> Descriptor:
         """The same. Raises `UndecidedError` where there is none."""
