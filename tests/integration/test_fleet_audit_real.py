@@ -9,6 +9,7 @@ from datetime import date
 from pathlib import Path
 
 import pytest
+from conftest import Buildmatrix
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.commands.fleet.audit_work import audit_file
@@ -47,7 +48,9 @@ def repository(folder: Path, files: Mapping[str, str]) -> None:
         subprocess.run(["git", *arguments], cwd=folder, env=os.environ, check=True)
 
 
-def test_repositories_are_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_repositories_are_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, buildmatrix: Buildmatrix
+):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("BUILDMATRIX_CACHE", str(tmp_path / "cache"))
     both = {
@@ -86,6 +89,13 @@ def test_repositories_are_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert (base.rule, base.path) == ("BM607", "buildmatrix.toml")
     # The wheel was read for the first of them, and is known for all others.
     assert sum(answer.bytes_read > 0 for answer in done) == 2
-    again = [audit_file(settings, task) for task in held.tasks]
-    assert [answer.bytes_read for answer in again] == [0, 0, 0]
-    assert [answer.results for answer in again] == [answer.results for answer in done]
+    # The same by workers of their own, as users run it.
+    run = buildmatrix(tmp_path, "fleet", "audit", "clones", "--workers", "1", "--format", "json")
+    assert run.code == 1, run.err
+    report = run.report()
+    assert {
+        (item["repository"], *item["names"]): (item["backend"], item["state"])
+        for item in report["results"]
+    } == {key: (item.backend, item.state) for key, item in results.items()}
+    assert report["missing"] == []
+    assert (report["work"]["subjects"], report["work"]["bytes_read"]) == (5, 0)

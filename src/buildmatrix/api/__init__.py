@@ -6,6 +6,7 @@
 from buildmatrix.api.auditing import audit
 from buildmatrix.api.comparing import diff, drift
 from buildmatrix.api.explaining import why
+from buildmatrix.api.fleet_auditing import fleet_audit
 from buildmatrix.api.fleet_scanning import fleet_scan
 from buildmatrix.api.result import CommandResult
 from buildmatrix.api.scanning import scan
@@ -19,6 +20,7 @@ __all__ = [
     "audit",
     "diff",
     "drift",
+    "fleet_audit",
     "fleet_scan",
     "scan",
     "why",

@@ -67,7 +67,7 @@ def fleet_scan(
     A run that was interrupted, or lost its scheduler, gives what it has, with the exit code for
     that. Raises a `BuildmatrixError` where there is no answer at all.
     """
-    _need_dask()
+    need_dask()
     from buildmatrix.catalogue.load import load as load_catalogue
     from buildmatrix.commands.fleet import work
     from buildmatrix.commands.fleet.expectation import pattern_of
@@ -79,7 +79,6 @@ def fleet_scan(
     from buildmatrix.reports.fleet.assembly import assemble
     from buildmatrix.reports.fleet.verdict import exit_code
     from buildmatrix.sources.registry import this_platform
-    from buildmatrix.store.shared import open_place
 
     workspace = workspace or Workspace()
     spec = workspace.declared()()
@@ -87,13 +86,10 @@ def fleet_scan(
     catalogue = load_catalogue(data_files)
     platform = platform or this_platform()
     patterns = tuple(map(pattern_of, backend_of))
-    earlier = _read(since) if since is not None else None
-    if store:
-        # What is wrong with its address is said at once, and workers have other folders.
-        open_place(store)
-        store = store if "://" in store or "::" in store else str(Path(store).absolute())
+    earlier = earlier_report(since) if since is not None else None
+    store = checked_store(store)
     for name in filter(None, (backend, *(item.backend for item in patterns))):
-        _check_name(name, catalogue.backends, "backend", "backends")
+        check_name(name, catalogue.backends, "backend", "backends")
     with ExitStack() as stack:
         progress = stack.enter_context(workspace.progress())
         lister = Lister(
@@ -112,7 +108,7 @@ def fleet_scan(
         listing = lister.find([os.fspath(source) for source in sources])
         classes = [item.name for item in listing.node_classes]
         for name in would_run_on:
-            _check_name(name, classes, "node class", "node classes")
+            check_name(name, classes, "node class", "node classes")
         journal = stack.enter_context(Journal(lines)) if lines is not None else None
         outcome = scan(
             listing.subjects,
@@ -151,14 +147,15 @@ def fleet_scan(
     return CommandResult(report, most_severe(codes), FLEET, Path())
 
 
-def _need_dask() -> None:
+def need_dask() -> None:
+    """Raise `ComponentError` where there is no Dask."""
     if find_spec("distributed") is None:
         raise ComponentError(
             "fleet needs Dask distributed, which is not installed: pip install 'buildmatrix[fleet]'"
         )
 
 
-def _read(path: Path) -> FleetReport:
+def earlier_report(path: Path) -> FleetReport:
     """An earlier report. Raises `UsageError`."""
     from buildmatrix.reports.fleet.document import parse
     from buildmatrix.trees.base import reason
@@ -173,7 +170,19 @@ def _read(path: Path) -> FleetReport:
         ) from error
 
 
-def _check_name(name: str, names: Collection[str], noun: str, plural: str) -> None:
+def checked_store(store: str) -> str:
+    """The address of a store as workers are told it. Raises `UsageError` for what is none."""
+    from buildmatrix.store.shared import open_place
+
+    if store:
+        # What is wrong with its address is said at once, and workers have other folders.
+        open_place(store)
+        store = store if "://" in store or "::" in store else str(Path(store).absolute())
+    return store
+
+
+def check_name(name: str, names: Collection[str], noun: str, plural: str) -> None:
+    """Raise `UsageError` for what is none of `names`."""
     from buildmatrix.spec.hints import did_you_mean
 
     if name not in names:

@@ -49,7 +49,7 @@ COMMANDS = {
     "build": "Run the whole pipeline: lock, build, scan, smoke, push.",
     "promote": "Set the tags of images that were staged, when every report is green.",
     "scan": "Read what lies in an image or a folder, and judge it.",
-    "fleet": "Judge many images at once: of registries, lists and clusters.",
+    "fleet": "Judge many images at once, or the locks of many repositories.",
     "why": "Show every chain from a requirement to a library.",
     "inspect": "Show what one binary, wheel, image or tree holds.",
     "explore": "Look through an image, a tree, a lock or a wheel, on the screen.",

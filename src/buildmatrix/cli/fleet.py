@@ -75,7 +75,7 @@ _report_options = stacked(
 )
 
 
-@click.group("fleet", short_help="Judge many images at once.")
+@click.group("fleet", short_help="Judge many images at once, or the locks of many repositories.")
 def command() -> None:
     """Judge everything that an organization has, each layer once, on one machine or many."""
 
@@ -172,6 +172,71 @@ def scan(
         owner_labels=owner_labels,
         platform=platform,
         tables=tables,
+        workers=workers or 0,
+        scheduler=scheduler,
+        store=store,
+        lines=lines,
+        since=since,
+        fail_on=fail_on,
+        strict=strict,
+        workspace=workspace(settings),
+    )
+    return write_result(result, pairs, output)
+
+
+@command.command("audit", short_help="Judge the locks and requirements of repositories.")
+@click.argument(
+    "sources", nargs=-1, required=True, metavar="REPOSITORIES...", shell_complete=completing.files
+)
+@option("--backend", metavar="NAME", help="The backend to judge for where nothing else says it.")
+@option(
+    "--backend-of",
+    multiple=True,
+    metavar="GLOB=NAME",
+    help="The backend of files whose path fits: '*/rocm/*=rocm'.",
+)
+@option(
+    "--platform",
+    metavar="OS/ARCH",
+    help="What is installed on.  [default: linux/amd64]",
+)
+@_cluster_options
+@_report_options
+@click.pass_obj
+def audit(
+    settings: CommandSettings,
+    /,
+    sources: tuple[str, ...],
+    backend: str | None,
+    backend_of: tuple[str, ...],
+    platform: str | None,
+    workers: int | None,
+    scheduler: str,
+    store: str,
+    since: Path | None,
+    lines: Path | None,
+    formats: tuple[str, ...],
+    output: Path | None,
+    fail_on: FailOn,
+    strict: bool,
+) -> int:
+    """Judge what repositories would install, each at its default branch, before it is installed.
+
+    REPOSITORIES are clones or bare repositories on this machine, folders of them, or a file with
+    their paths. Nothing is fetched, checked out or run. Equal files are judged once.
+    """
+    from buildmatrix.api.fleet_auditing import fleet_audit
+
+    pairs = check_formats(formats, output, FORMATS)
+    if workers and scheduler:
+        raise UsageError("--workers are of this machine, and --scheduler has its own; drop one")
+    if lines == _STDOUT:
+        pairs = _without_stdout(pairs, formats, output)
+    result = fleet_audit(
+        *sources,
+        backend=backend,
+        backend_of=backend_of,
+        platform=platform,
         workers=workers or 0,
         scheduler=scheduler,
         store=store,

@@ -45,7 +45,7 @@ def audit_file(settings: WorkerSettings, task: AuditTask) -> AuditDone:
     """The results of a file for all who hold it, one for each target or backend."""
     context = context_of(settings)
     started = time.monotonic()
-    bytes_read, again, folder = 0, False, ""
+    folder = ""
     try:
         if task.error:
             raise UndecidedError(task.error)
@@ -60,15 +60,32 @@ def audit_file(settings: WorkerSettings, task: AuditTask) -> AuditDone:
             raise UndecidedError("it has no target")
     except Exception as error:
         failure = failure_of(error)
-        again = failure.again
-        results = (_undecided(task, settings, _inside(failure.text, folder)),)
+        return replace(
+            undecided(task, settings, _inside(failure.text, folder), again=failure.again),
+            seconds=round(time.monotonic() - started, 3),
+            notes=context.notes(),
+        )
     return AuditDone(
         results=tuple(_held(result, holder) for result in results for holder in task.holders),
         bytes_read=bytes_read,
         seconds=round(time.monotonic() - started, 3),
-        again=again,
         notes=context.notes(),
     )
+
+
+def undecided(
+    task: AuditTask, settings: WorkerSettings, why: str, *, again: bool = False
+) -> AuditDone:
+    """What is handed back of a file that could not be judged."""
+    result = FleetResult(
+        kind="lock",
+        repository="",
+        platform=settings.platform,
+        backend=task.backend,
+        state="undecided",
+        error=why,
+    )
+    return AuditDone(results=tuple(_held(result, holder) for holder in task.holders), again=again)
 
 
 def _audited(context: WorkerContext, task: AuditTask, top: Path) -> tuple[Report, Spec | None]:
@@ -158,17 +175,6 @@ def _state(target: TargetResult, is_open: bool) -> FleetState:
     if gate == "failed":
         return "failed"
     return "undecided" if is_open else "passed"
-
-
-def _undecided(task: AuditTask, settings: WorkerSettings, why: str) -> FleetResult:
-    return FleetResult(
-        kind="lock",
-        repository="",
-        platform=settings.platform,
-        backend=task.backend,
-        state="undecided",
-        error=why,
-    )
 
 
 def _held(result: FleetResult, holder: Holder) -> FleetResult:

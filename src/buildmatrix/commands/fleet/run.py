@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from buildmatrix.commands.fleet.cluster import (
     Cluster,
@@ -49,7 +49,7 @@ _FEWEST_TASKS = 16
 _SUBJECTS_PER_TASK = 4
 #: What is handed out first: what ends an image, then what one waits for.
 _RESOLVE, _READ, _JUDGE = 0, 1, 2
-_KILLED = (
+KILLED = (
     "{} ended its worker each time that it was tried, the last time alone: it takes more memory "
     "than a worker has, or brings down what reads it"
 )
@@ -100,10 +100,30 @@ def scan(
         write,
         Waiting(waiting or WaitingOptions(), progress.note),
     )
-    return asyncio.run(_scan(run, settings, options))
+    return asyncio.run(to_end(run, settings, options))
 
 
-async def _scan(run: _Run, settings: WorkerSettings, options: ClusterOptions) -> Outcome:
+class Run(Protocol):
+    """Something that a cluster works on until it is through, or ends early."""
+
+    progress: Progress
+    results: list[FleetResult]
+    #: Sentences, each once, in the order in which they came.
+    missing: dict[str, None]
+    notes: dict[str, None]
+
+    async def all(self, cluster: Cluster) -> None:
+        """Judge everything."""
+
+    def left(self) -> str:
+        """How much is not through."""
+
+    def cost(self, cluster: Cluster | None, seconds: float) -> FleetWork:
+        """The bill."""
+
+
+async def to_end(run: Run, settings: WorkerSettings, options: ClusterOptions) -> Outcome:
+    """What comes of a run. Raises `ComponentError` where there is nothing to work with."""
     start = time.perf_counter()
     stopped: BuildmatrixError | None = None
     cluster: Cluster | None = None
@@ -136,7 +156,7 @@ async def _scan(run: _Run, settings: WorkerSettings, options: ClusterOptions) ->
 
 
 @contextlib.asynccontextmanager
-async def _watched(cluster: Cluster) -> AsyncIterator[asyncio.TaskGroup]:
+async def watched(cluster: Cluster) -> AsyncIterator[asyncio.TaskGroup]:
     """A group for tasks, which ends early where the cluster has no workers any more."""
     async with asyncio.TaskGroup() as group:
         watching = group.create_task(cluster.watch())
@@ -208,7 +228,7 @@ class _Run:
         """Judge everything: first side by side, then each suspect alone."""
         tasks = max(_FEWEST_TASKS, _TASKS_PER_THREAD * cluster.threads)
         self._count()
-        async with _watched(cluster) as group:
+        async with watched(cluster) as group:
             crew = _Crew(self, cluster, group, asyncio.Semaphore(tasks))
             queue = iter(self.subjects)
             number = min(len(self.subjects), tasks * _SUBJECTS_PER_TASK)
@@ -219,7 +239,7 @@ class _Run:
             f"{count(len(self.suspects), 'image')} lost the workers that worked on them; "
             "each is tried again, alone"
         )
-        async with _watched(cluster) as group:
+        async with watched(cluster) as group:
             alone = _Crew(self, cluster, group, asyncio.Semaphore(1), is_last=True)
             await alone.take(iter(self.suspects))
 
@@ -284,7 +304,7 @@ class _Crew:
                 if not self.is_last:
                     self.run.suspects.append(subject)
                     continue
-                results = (self._undecided(subject, _KILLED.format("judging it")),)
+                results = (self._undecided(subject, KILLED.format("judging it")),)
             self.run.finish(results)
 
     async def _judged(self, subject: Subject) -> tuple[FleetResult, ...]:
@@ -337,7 +357,7 @@ class _Crew:
         except WorkerKilledError:
             if not self.is_last:
                 return None
-            why = _KILLED.format("reading it")
+            why = KILLED.format("reading it")
             return LayerDone(digest=layer.digest, bytes_read=0, seconds=0.0, error=why)
         self.run.layers_read += done.error is None
         self.run.took(done.bytes_read, done.notes)
