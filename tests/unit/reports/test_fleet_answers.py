@@ -250,7 +250,11 @@ def test_what_is_undecided_is_grouped_by_reason_and_nothing_of_it_is_clean() -> 
 def test_what_was_not_looked_at_is_no_success() -> None:
     told = answer(image(1), missing=["the registry has no catalog"])
     assert (told.state, exit_code(told.report)) == ("undecided", 3)
-    assert "not everything was looked at" in told.headline
+    assert told.headline == "Undecided: not everything was looked at"
+    assert answer(missing=["x"]).headline == told.headline
+    lost = image(2, state="undecided")
+    assert answer(image(1), lost).headline == "Undecided: 1 of 2 images"
+    assert answer(image(1)).headline == "Passed"
     assert exit_code(report(image(1))) == 0
     assert exit_code(report(image(1), image(2, findings=(FINDING,)), missing=["x"])) == 1
 

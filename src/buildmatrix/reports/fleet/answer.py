@@ -106,17 +106,19 @@ class FleetAnswer:
     def headline(self) -> str:
         """What it comes to, in one line."""
         every = count(len(self.images), self.noun)
-        if not self.images and not self.report.missing:
+        missing = "not everything was looked at" if self.report.missing else ""
+        if self.failed:
+            unknown = f"{self.undecided_images} undecided" if self.undecided_images else ""
+            return ", ".join(filter(None, (f"{self.failed} of {every} failed", unknown, missing)))
+        if self.state == "undecided":
+            parts = (
+                f"{self.undecided_images} of {every}" if self.undecided_images else "",
+                missing,
+            )
+            return f"Undecided: {', '.join(filter(None, parts))}"
+        if not self.images:
             return "Nothing is in this fleet"
-        parts = [f"{self.failed} of {every} failed" if self.failed else ""]
-        if self.undecided_images:
-            parts.append(f"{self.undecided_images} undecided")
-        if self.report.missing:
-            parts.append("not everything was looked at")
-        said = ", ".join(filter(None, parts))
-        if not said:
-            return f"Passed: all of {every}" if len(self.images) > 1 else "Passed"
-        return said if self.failed else f"Undecided of {every}: {said}"
+        return f"Passed: all of {every}" if len(self.images) > 1 else "Passed"
 
     @property
     def advice(self) -> str:
