@@ -12,7 +12,8 @@ _MARKUP = str.maketrans({char: f"\\{char}" for char in "\\`*_[]<>|#&~$"})
 _CALLS = re.compile(r"((?<!\w)@(?=\w)|#(?=\d)|(?<=\w):(?=//)|(?<!\w)www(?=\.))")
 
 #: Code in a sentence. Nothing in it would be obeyed either, but some look for that in the source.
-_CODE = re.compile(r"`([^`<&@|\\]{1,200})`")
+_QUOTED = re.compile(r"`([^`]*)`")
+_CODE = re.compile(r"[^<&@|\\]{1,200}")
 
 
 def fold(title: str) -> Iterator[str]:
@@ -42,10 +43,12 @@ def chain(links: Iterable[str]) -> str:
 
 
 def _parts(text: str) -> Iterator[tuple[str, bool]]:
-    *pieces, last = _CODE.split(text)
-    for place, piece in enumerate(pieces):
-        yield piece, place % 2 == 1
-    yield last, False
+    for place, piece in enumerate(_QUOTED.split(text)):
+        is_quoted = place % 2 == 1
+        if is_quoted and not _CODE.fullmatch(piece):
+            yield f"`{piece}`", False
+        else:
+            yield piece, is_quoted
 
 
 def plain(text: str) -> str:

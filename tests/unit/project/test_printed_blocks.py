@@ -116,7 +116,7 @@ def test_a_block_shows_what_is_printed(
 
 
 def test_there_are_many_and_each_folder_has_some() -> None:
-    assert len(BLOCKS) >= 8
+    assert len(BLOCKS) >= 9
     folders = {path.name for path in FOLDERS.iterdir() if path.is_dir()}
     assert {block.folder for block in BLOCKS} == folders
 

@@ -276,6 +276,10 @@ def test_backticks_are_code_and_hold_no_markup() -> None:
         assert not re.search(r"(?<!\\)[<`|]", outside)
         assert "@all" not in text  # a comment breaks it up
     assert rich("`x` <b>") == "`x` \\<b\\>"
+    # What is no code by its signs does not make code of what follows it.
+    assert rich("write `a@sha256:...`; it is under `bases`") == (
+        "write \\`a@sha256:...\\`; it is under `bases`"
+    )
 
 
 # The same counts everywhere
