@@ -72,6 +72,7 @@ _report_options = stacked(
         help="The least severe finding that gives exit code 1.",
     ),
     option("--strict", is_flag=True, help="What is undecided fails."),
+    option("--all", "every", is_flag=True, help="List everything, however long."),
 )
 
 
@@ -147,6 +148,7 @@ def scan(
     output: Path | None,
     fail_on: FailOn,
     strict: bool,
+    every: bool,
 ) -> int:
     """Judge every image of a fleet for the backend of its node class, its label or its name.
 
@@ -181,7 +183,7 @@ def scan(
         strict=strict,
         workspace=workspace(settings),
     )
-    return write_result(result, pairs, output)
+    return write_result(result, pairs, output, every=every)
 
 
 @command.command("audit", short_help="Judge the locks and requirements of repositories.")
@@ -219,6 +221,7 @@ def audit(
     output: Path | None,
     fail_on: FailOn,
     strict: bool,
+    every: bool,
 ) -> int:
     """Judge what repositories would install, each at its default branch, before it is installed.
 
@@ -246,7 +249,7 @@ def audit(
         strict=strict,
         workspace=workspace(settings),
     )
-    return write_result(result, pairs, output)
+    return write_result(result, pairs, output, every=every)
 
 
 def _without_stdout(

@@ -181,6 +181,9 @@ class Cluster:
         except KilledWorker as error:
             raise WorkerKilledError from error
         except Exception as error:
+            if future.status != "error":
+                # It is no answer of a worker: the connection broke while one was on its way.
+                raise lost from error
             raise WorkError(f"internal error, {defect(error)}; please report it") from error
         if answered.unfit:
             raise ComponentError(answered.unfit)
@@ -212,6 +215,8 @@ async def connected(
     is no scheduler or no worker that is fit.
     """
     run = f"buildmatrix-{uuid.uuid4().hex[:12]}"
+    # What it would print of connections that are lost is said in a sentence.
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
     if options.scheduler:
         with dask.config.set({"distributed.comm.timeouts.connect": _CONNECT}):
             async with _scheduler_at(options.scheduler) as client:
@@ -260,7 +265,9 @@ async def _local(workers: int) -> AsyncIterator[Client]:
         # Whoever can speak to a scheduler can run code: others of this machine cannot.
         security=Security.temporary(),
         protocol="tls://",
-        dashboard_address="127.0.0.1:0" if find_spec("bokeh") else None,
+        # There is a server without a dashboard, too, and it is for nobody else.
+        dashboard_address="127.0.0.1:0",
+        scheduler_kwargs={"dashboard": find_spec("bokeh") is not None},
         worker_dashboard_address=None,
         memory_limit=_memory(number),
         silence_logs=logging.CRITICAL,

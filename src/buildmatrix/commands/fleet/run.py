@@ -232,7 +232,10 @@ class _Run:
             crew = _Crew(self, cluster, group, asyncio.Semaphore(tasks))
             queue = iter(self.subjects)
             number = min(len(self.subjects), tasks * _SUBJECTS_PER_TASK)
-            await asyncio.gather(*(crew.take(queue) for _ in range(number)))
+            # Tasks of the group: where one of them ends the run, so do all others.
+            takers = [group.create_task(crew.take(queue)) for _ in range(number)]
+            if takers:
+                await asyncio.wait(takers)
         if not self.suspects:
             return
         self.progress.note(

@@ -1,0 +1,239 @@
+"""What a run over a fleet does when something dies under it: nothing is lost or counted twice.
+
+Dask is real, with processes that are killed after a number of results that a seed chooses. What
+workers do is a stand-in (`fleet_steps`), which writes down everything that it is asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import date
+from pathlib import Path
+
+import dask
+import pytest
+from fleet_steps import STEPS, events, subject
+
+from buildmatrix.commands.fleet.journal import Journal
+from buildmatrix.commands.fleet.model import ClusterOptions, WorkerSettings
+from buildmatrix.commands.fleet.run import Outcome, scan
+from buildmatrix.commands.fleet.waiting import WaitingOptions
+from buildmatrix.errors import ComponentError
+from buildmatrix.progress import Silent
+from buildmatrix.reports.fleet.assembly import assemble
+from buildmatrix.reports.fleet.lines import read
+from buildmatrix.reports.fleet.model import FleetResult
+
+TIMES = 20
+#: Images that share layers: each has a layer of its own and one of seven.
+FLEET = [f"image-{number % 7}-{100 + number}" for number in range(40)]
+SOON = WaitingOptions(longest=5.0, first_pause=0.01, last_pause=0.05)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _processes_that_start_soon() -> Iterator[None]:
+    """Workers are forked from one process that has imported everything."""
+    from distributed.utils import get_mp_context
+
+    with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
+        get_mp_context().set_forkserver_preload(
+            ["distributed", "buildmatrix.commands.fleet.cluster", "fleet_steps"]
+        )
+        yield
+
+
+def run(
+    folder: Path,
+    names: list[str],
+    *,
+    scheduler: str = "",
+    workers: int = 2,
+    write: Callable[[FleetResult], None] = lambda _: None,
+) -> Outcome:
+    folder.mkdir(exist_ok=True)
+    return scan(
+        [subject(name) for name in names],
+        WorkerSettings(store=str(folder), platform="linux/amd64", today=date(2026, 1, 1)),
+        STEPS,
+        ClusterOptions(workers=0 if scheduler else workers, scheduler=scheduler),
+        progress=Silent(),
+        write=write,
+        waiting=SOON,
+    )
+
+
+def reported(results: Iterable[FleetResult]) -> tuple[FleetResult, ...]:
+    return assemble("fleet", results, "2026-01-01").results
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[FleetResult, ...]:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    results = reported(run(folder, FLEET).results)
+    assert len(results) == len(FLEET)
+    reads = Counter(event for event in events(folder) if event.startswith("read"))
+    assert len(reads) == 47
+    assert set(reads.values()) == {1}, "each layer is read once"
+    return results
+
+
+class Killer:
+    """Kills something after the results of these numbers."""
+
+    def __init__(self, numbers: set[int], kill: Callable[[], None]) -> None:
+        self.numbers, self.kill, self.seen = numbers, kill, 0
+
+    def __call__(self, _: FleetResult) -> None:
+        self.seen += 1
+        if self.seen in self.numbers:
+            self.kill()
+
+
+def a_worker(seed: random.Random) -> Callable[[], None]:
+    def kill() -> None:
+        workers = [
+            child for child in multiprocessing.active_children() if "Dask Worker" in child.name
+        ]
+        if workers:
+            os.kill(seed.choice(workers).pid or 0, signal.SIGKILL)
+
+    return kill
+
+
+def test_workers_that_are_killed_cost_no_result(
+    tmp_path: Path, undisturbed: tuple[FleetResult, ...]
+) -> None:
+    killed = 0
+    for number in range(4):
+        seed = random.Random(number)
+        times = set(seed.sample(range(1, len(FLEET)), TIMES // 4))
+        outcome = run(tmp_path / str(number), FLEET, write=Killer(times, a_worker(seed)))
+        assert outcome.stopped is None
+        assert outcome.missing == ()
+        assert len(outcome.results) == len(FLEET), "nothing is counted twice"
+        assert reported(outcome.results) == undisturbed
+        killed += len(times)
+    assert killed == TIMES
+
+
+def test_what_kills_its_worker_each_time_is_undecided_and_all_others_are_judged(
+    tmp_path: Path,
+) -> None:
+    outcome = run(tmp_path / "store", [*FLEET[:8], "killer-3", "chart-1", "image-13"])
+    undecided = {item.repository: item.error or "" for item in outcome.results if item.error}
+    assert set(undecided) == {"registry.test/killer-3", "registry.test/image-13"}
+    assert "reading it ended its worker each time" in undecided["registry.test/killer-3"]
+    assert undecided["registry.test/image-13"] == "layer 13 is torn"
+    assert len(outcome.results) == 10
+    assert outcome.notes == ("registry.test/chart-1:1 is left out: a chart",)
+
+
+def _serve(address: multiprocessing.Queue[str]) -> None:
+    """A scheduler with two workers, all in this process."""
+    from distributed import Scheduler, Worker
+
+    async def serve() -> None:
+        async with (
+            Scheduler(port=0, host="127.0.0.1", dashboard=False) as scheduler,
+            Worker(scheduler.address, nthreads=1, dashboard=False),
+            Worker(scheduler.address, nthreads=1, dashboard=False),
+        ):
+            address.put(scheduler.address)
+            await scheduler.finished()
+
+    asyncio.run(serve())
+
+
+@contextmanager
+def a_scheduler() -> Iterator[tuple[str, Callable[[], None]]]:
+    """Its address, and what kills it."""
+    from distributed.utils import get_mp_context
+
+    context = get_mp_context()
+    queue = context.Queue()
+    process = context.Process(target=_serve, args=(queue,))
+    process.start()
+    try:
+        yield queue.get(timeout=60), process.kill
+    finally:
+        process.kill()
+        process.join()
+
+
+def test_a_scheduler_that_is_killed_ends_the_run_and_the_next_one_goes_on(
+    tmp_path: Path, undisturbed: tuple[FleetResult, ...]
+) -> None:
+    for number in range(TIMES):
+        folder, lines = tmp_path / f"store{number}", tmp_path / f"lines{number}"
+        after = random.Random(number).randrange(1, len(FLEET))
+        with a_scheduler() as (address, kill), Journal(lines) as journal:
+            killer = Killer({after}, kill)
+
+            def write(result: FleetResult, journal: Journal = journal, killer=killer) -> None:
+                journal.write(result)
+                killer(result)
+
+            outcome = run(folder, FLEET, scheduler=address, write=write)
+        assert isinstance(outcome.stopped, ComponentError)
+        assert outcome.stopped.exit_code == 5
+        assert f"the Dask scheduler at {address} is gone" in outcome.stopped.message
+        done = len(outcome.results)
+        assert after <= done < len(FLEET)
+        assert outcome.missing == (
+            f"{len(FLEET) - done} of 40 images not judged: the run ended before",
+        )
+        with lines.open("rb") as file:
+            assert tuple(read(file)) == outcome.results
+        with a_scheduler() as (address, _):
+            again = run(folder, FLEET, scheduler=address)
+        assert again.stopped is None
+        assert reported(again.results) == undisturbed
+        reads = Counter(event for event in events(folder) if event.startswith("read"))
+        # What was under way when the scheduler died may have been written down twice.
+        assert sum(reads.values()) - len(reads) <= 4
+        assert set(reported(outcome.results)) <= set(undisturbed)
+
+
+def test_a_run_that_is_killed_leaves_whole_lines(
+    tmp_path: Path, undisturbed: tuple[FleetResult, ...]
+) -> None:
+    with a_scheduler() as (address, _):
+        for number in range(3):
+            lines = tmp_path / f"lines{number}"
+            after = random.Random(number).randrange(1, len(FLEET))
+            program = textwrap.dedent(f"""
+                import os, signal, sys
+                from pathlib import Path
+                from test_fleet_faults import FLEET, Journal, run
+                journal, seen = Journal(Path({str(lines)!r})), 0
+                def write(result):
+                    global seen
+                    journal.write(result)
+                    seen += 1
+                    if seen == {after}:
+                        os.kill(os.getpid(), signal.SIGKILL)
+                run(Path({str(tmp_path / f"store{number}")!r}), FLEET, scheduler={address!r},
+                    write=write)
+            """)
+            environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+            process = subprocess.run(
+                [sys.executable, "-c", program],
+                cwd=Path(__file__).parent,
+                env=environment,
+                timeout=120,
+            )
+            assert process.returncode == -signal.SIGKILL
+            with lines.open("rb") as file:
+                results = tuple(read(file))
+            assert len(results) == after
+            assert set(reported(results)) <= set(undisturbed)
