@@ -175,7 +175,8 @@ def test_a_scheduler_that_is_killed_ends_the_run_and_the_next_one_goes_on(
 ) -> None:
     for number in range(TIMES):
         folder, lines = tmp_path / f"store{number}", tmp_path / f"lines{number}"
-        after = random.Random(number).randrange(1, len(FLEET))
+        # Answers may be here already when it dies, but never half of all.
+        after = random.Random(number).randrange(1, len(FLEET) // 2)
         with a_scheduler() as (address, kill), Journal(lines) as journal:
             killer = Killer({after}, kill)
 
