@@ -146,7 +146,9 @@ def open_place(url: str) -> Place:
         return FolderPlace(Path(url).absolute())
     label = printable(shown(url))
     parts = urlsplit(url)
-    if parts.password or (parts.username and parts.scheme not in ("abfs", "abfss", "ssh", "sftp")):
+    if parts.password or (
+        parts.username and parts.scheme not in ("abfs", "abfss", "az", "ssh", "sftp")
+    ):
         raise UsageError(
             f"the store {label} has credentials in its address, where everybody sees them; leave "
             "them to the environment or the files that its driver reads"
