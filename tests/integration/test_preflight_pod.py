@@ -88,6 +88,7 @@ def test_a_pod_runs_the_rungs_as_a_container_here_does(pod: list[str], tmp_path:
     assert {check.subject: check.state for check in device.checks}["cpu"] == "passed"
 
 
+@pytest.mark.alone
 def test_a_pod_that_is_told_to_end_says_so_at_once(pod: list[str], tmp_path: Path) -> None:
     name = pod[pod.index("--name") + 1]
     with subprocess.Popen(pod, stdout=subprocess.PIPE, text=True) as process:
@@ -98,5 +99,6 @@ def test_a_pod_that_is_told_to_end_says_so_at_once(pod: list[str], tmp_path: Pat
         subprocess.run(["docker", "kill", "--signal=TERM", name], check=True, capture_output=True)
         rest = process.stdout.read()
     assert time.monotonic() - began < 10
-    outcome = outcomes_of(first + rest, tmp_path)["import"]
-    assert outcome.state == "undecided" and "SIGTERM" in outcome.why
+    # `import`, or a later rung where the machine is busy and the signal comes late.
+    ended = [item for item in outcomes_of(first + rest, tmp_path).values() if "SIGTERM" in item.why]
+    assert "undecided" in {outcome.state for outcome in ended}
