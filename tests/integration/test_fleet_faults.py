@@ -195,6 +195,9 @@ def test_a_scheduler_that_is_killed_ends_the_run_and_the_next_one_goes_on(
         )
         with lines.open("rb") as file:
             assert tuple(read(file)) == outcome.results
+        assert set(reported(outcome.results)) <= set(undisturbed)
+        if number % 4:
+            continue  # Processes are what this costs; five runs that go on show that they do.
         with a_scheduler() as (address, _):
             again = run(folder, FLEET, scheduler=address)
         assert again.stopped is None
@@ -202,7 +205,6 @@ def test_a_scheduler_that_is_killed_ends_the_run_and_the_next_one_goes_on(
         reads = Counter(event for event in events(folder) if event.startswith("read"))
         # What was under way when the scheduler died may have been written down twice.
         assert sum(reads.values()) - len(reads) <= 4
-        assert set(reported(outcome.results)) <= set(undisturbed)
 
 
 def test_a_run_that_is_killed_leaves_whole_lines(
