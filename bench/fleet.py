@@ -1,0 +1,238 @@
+"""What `fleet scan` costs, as a curve over the number of images and of workers.
+
+    python bench/fleet.py measure FOLDER RESULTS --images 10 100 1000 --workers 1 2 4
+    python bench/fleet.py plot RESULTS docs/pictures/fleet.svg
+    python bench/fleet.py table RESULTS
+
+FOLDER is the storage of a registry that `bench/fleet_registry.py` filled; Debian's registry serves
+it on loopback (the test stack unpacks it). Images are drawn from all of the fleet, a smaller number
+being the beginning of a larger one. Each point is a first run, with an empty store, and a second
+run; RESULTS gets a line of JSON for each. Seconds are those of the clock; memory is the peak of the
+largest worker and of the process that hands out the work, read every 0.2 s. Beside them stands what
+one process takes for the same work without Dask (`--plain`), in the same minutes: the ratio is the
+result, since machines are noisy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+ROOT = Path(__file__).resolve().parents[1]
+SECONDS = 0.2
+
+
+def references(folder: Path, host: str) -> list[str]:
+    """All images of the fleet, in an order that depends on nothing but their names."""
+    home = folder / "docker/registry/v2/repositories"
+    tags = sorted(home.glob("*/*/_manifests/tags/*"))
+    every = [f"{host}/{tag.parents[2].relative_to(home)}:{tag.name}" for tag in tags]
+    random.Random(0).shuffle(every)
+    return every
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """Debian's registry over a storage, on a free port."""
+    sys.path.insert(0, str(ROOT))
+    from scripts.stack.layout import Layout
+
+    program = Layout.of_environment().cache / "registry-prefix/usr/bin/docker-registry"
+    if not program.exists():
+        raise SystemExit("there is no docker-registry; run `python3 -m scripts.stack up`")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    settings = {
+        "version": "0.1",
+        "log": {"level": "error"},
+        "storage": {"filesystem": {"rootdirectory": str(folder.absolute())}},
+        "http": {"addr": f"127.0.0.1:{port}"},
+    }
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(settings, file)
+        file.flush()
+        process = subprocess.Popen([program, "serve", file.name], stderr=subprocess.DEVNULL)
+        try:
+            for _ in range(100):
+                try:
+                    urllib.request.urlopen(f"http://127.0.0.1:{port}/v2/").close()
+                    break
+                except OSError:
+                    time.sleep(0.1)
+            yield f"localhost:{port}"
+        finally:
+            process.terminate()
+            process.wait()
+
+
+class Memory:
+    """The peak of a process and of the largest of its descendants, in bytes."""
+
+    def __init__(self, pid: int) -> None:
+        self._process = psutil.Process(pid)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+        self.own = self.worker = 0
+        self._thread.start()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(SECONDS):
+            try:
+                self.own = max(self.own, self._process.memory_info().rss)
+                for child in self._process.children(recursive=True):
+                    self.worker = max(self.worker, child.memory_info().rss)
+            except psutil.Error:
+                continue
+
+    def stop(self) -> None:
+        """No more is read."""
+        self._ended.set()
+        self._thread.join()
+
+
+def run(chosen: Sequence[str], workers: int, store: Path) -> dict[str, Any]:
+    """One run of the command; 0 workers for one process without Dask."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "images.txt").write_text("\n".join(chosen) + "\n")
+        output = folder / "report.json"
+        command = [sys.executable, "-m", "buildmatrix", "fleet", "scan", "file:images.txt"]
+        command += ["--store", str(store), "--workers", str(workers), "--quiet"]
+        command += ["--format", "json", "--output", str(output)]
+        environment = {**os.environ, "BUILDMATRIX_CACHE": str(folder / "cache")}
+        started = time.monotonic()
+        process = subprocess.Popen(command, cwd=folder, env=environment)
+        memory = Memory(process.pid)
+        code = process.wait()
+        seconds = time.monotonic() - started
+        memory.stop()
+        if code not in (0, 1, 3):
+            raise SystemExit(f"fleet scan ended with {code}")
+        report = json.loads(output.read_bytes())
+        return {
+            "images": len(chosen),
+            "workers": workers,
+            "code": code,
+            "seconds": round(seconds, 2),
+            "memory": memory.own,
+            "memory_worker": memory.worker,
+            "report_bytes": output.stat().st_size,
+            **report["work"],
+        }
+
+
+def measure(arguments: argparse.Namespace) -> None:
+    """All points; RESULTS is appended to."""
+    with served(arguments.folder) as host:
+        every = references(arguments.folder, host)
+        for count in arguments.images:
+            for workers in arguments.workers:
+                store = Path(tempfile.mkdtemp(prefix="fleet-store-"))
+                try:
+                    for number in ("first", "second"):
+                        point = run(every[:count], workers, store)
+                        # `seconds` of the report are those of the run, without the interpreter.
+                        with arguments.results.open("a") as file:
+                            file.write(json.dumps({"run": number, **point}) + "\n")
+                        print(number, point, flush=True)
+                finally:
+                    shutil.rmtree(store)
+
+
+def points(results: Path) -> list[dict[str, Any]]:
+    """What was measured; of equal points the last one."""
+    held = {}
+    for line in results.read_text().splitlines():
+        point = json.loads(line)
+        held[point["run"], point["images"], point["workers"]] = point
+    return [held[key] for key in sorted(held)]
+
+
+def table(arguments: argparse.Namespace) -> None:
+    """The points in Markdown."""
+    print("| run | images | workers | seconds | layers read | MB read | largest worker MB |")
+    print("|---|---|---|---|---|---|---|")
+    for point in points(arguments.results):
+        print(
+            f"| {point['run']} | {point['images']:,} | {point['workers']} "
+            f"| {point['seconds']:.1f} | {point['layers_read']:,} "
+            f"| {point['bytes_read'] / 1e6:,.0f} | {point['memory_worker'] / 1e6:.0f} |"
+        )
+
+
+def plot(arguments: argparse.Namespace) -> None:
+    """Time, bytes and memory against images, one line for each number of workers."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    from matplotlib import pyplot
+
+    matplotlib.rcParams["svg.hashsalt"] = "fleet"
+    every = points(arguments.results)
+    shown = (
+        ("seconds", 1.0, "seconds"),
+        ("bytes_read", 1e6, "MB over the network"),
+        ("memory_worker", 1e6, "MB of the largest worker"),
+    )
+    figure, panels = pyplot.subplots(1, len(shown), figsize=(12, 3.6), layout="constrained")
+    for panel, (key, unit, label) in zip(panels, shown, strict=True):
+        for run_name, style in (("first", "-"), ("second", "--")):
+            for workers in sorted({point["workers"] for point in every}):
+                line = [
+                    (point["images"], point[key] / unit)
+                    for point in every
+                    if (point["run"], point["workers"]) == (run_name, workers)
+                ]
+                if line:
+                    name = f"{run_name} run, {workers} workers"
+                    panel.plot(*zip(*line, strict=True), style, marker="o", label=name)
+        panel.set(xscale="log", xlabel="images", ylabel=label)
+        if key != "memory_worker":
+            panel.set(yscale="log")
+        else:
+            panel.set(ylim=(0, None))
+        panel.grid(alpha=0.3)
+    panels[0].legend(fontsize=7)
+    figure.savefig(arguments.picture, metadata={"Date": None})
+
+
+def main() -> None:
+    """See the head of this file."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    commands = parser.add_subparsers(required=True)
+    one = commands.add_parser("measure")
+    one.add_argument("folder", type=Path)
+    one.add_argument("results", type=Path)
+    one.add_argument("--images", type=int, nargs="+", default=[10, 100, 1000, 10_000])
+    one.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
+    one.set_defaults(do=measure)
+    two = commands.add_parser("plot")
+    two.add_argument("results", type=Path)
+    two.add_argument("picture", type=Path)
+    two.set_defaults(do=plot)
+    three = commands.add_parser("table")
+    three.add_argument("results", type=Path)
+    three.set_defaults(do=table)
+    arguments = parser.parse_args()
+    arguments.do(arguments)
+
+
+if __name__ == "__main__":
+    main()
