@@ -187,6 +187,14 @@ def test_one_fix_is_one_cause_over_images_versions_and_distributions() -> None:
     assert told.advice.startswith("3 images with nvidia-nccl-cu12 and 1 more: write")
 
 
+def test_what_one_fix_cures_is_one_cause_whatever_the_rules() -> None:
+    code = replace(FINDING, rule="BM401", size=300, message="nvidia-nccl-cu12 has device code")
+    other = replace(FINDING, rule="BM401", vendor="amd")
+    amd, nvidia = answer(image(1, findings=(FINDING, code)), image(2, findings=(other,))).causes
+    assert (nvidia.rules, len(nvidia.results), nvidia.size) == (("BM101", "BM401"), 1, 400)
+    assert (amd.rules, amd.first.vendor) == (("BM401",), "amd")
+
+
 def test_errors_come_first_and_what_is_accepted_or_a_note_is_nothing_to_do() -> None:
     note = replace(FINDING, severity="note", fix="a")
     warning = replace(FINDING, severity="warning", size=10**9, fix="b")

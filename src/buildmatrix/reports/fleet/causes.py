@@ -9,16 +9,19 @@ from typing import TypeAlias
 from buildmatrix.reports.fleet.model import FleetFinding, FleetResult, finding_order
 from buildmatrix.rules.model import SEVERITY_RANK
 
+#: Rule, vendor, fix, and what it is about.
 Key: TypeAlias = tuple[str, str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class FleetCause:
-    """Open findings of one rule, about one vendor, with one fix."""
+    """Open findings about one vendor that one fix cures, or of one rule without a fix."""
 
     key: Key
     #: The one that weighs most.
     first: FleetFinding
+    #: Codes of all of them; what is wrong in one place may break several rules.
+    rules: tuple[str, ...]
     #: What findings are about: distributions, else paths; those of most images first.
     about: tuple[str, ...]
     results: tuple[FleetResult, ...]
@@ -47,9 +50,12 @@ class FleetCause:
 
 
 def cause_key(finding: FleetFinding) -> Key:
-    """Findings of one key are one cause: with one fix, or about the same."""
-    about = "" if finding.fix else finding.distribution or finding.path or finding.message
-    return (finding.rule, finding.vendor or "", finding.fix or "", about)
+    """Findings of one key are one cause: cured by one fix, or of one rule about the same."""
+    vendor = finding.vendor or ""
+    if finding.fix:
+        return ("", vendor, finding.fix, "")
+    about = finding.distribution or finding.path or finding.message
+    return (finding.rule, vendor, "", about)
 
 
 def counts(finding: FleetFinding) -> bool:
@@ -89,6 +95,7 @@ def _cause(key: Key, group: _Gathered) -> FleetCause:
     return FleetCause(
         key,
         min(group.findings, key=finding_order),
+        tuple(sorted({finding.rule for finding in group.findings})),
         tuple(sorted(group.about, key=lambda name: (-group.about[name], name))),
         tuple(group.results.values()),
         group.size,

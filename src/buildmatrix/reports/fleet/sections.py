@@ -177,7 +177,7 @@ def _causes(answer: FleetAnswer) -> Section:
         return Row(
             (
                 first.severity,
-                first.rule,
+                ", ".join(cause.rules),
                 str(len(cause.results)),
                 size(cause.size) if cause.size else "",
                 str(len(cause.owners)),
