@@ -12,7 +12,7 @@ import itertools
 import signal
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
@@ -49,6 +49,8 @@ _FEWEST_TASKS = 16
 _SUBJECTS_PER_TASK = 4
 #: What is handed out first: what ends an image, then what one waits for.
 _RESOLVE, _READ, _JUDGE = 0, 1, 2
+#: Of what is no image.
+_MOST_NAMED = 10
 KILLED = (
     "{} ended its worker each time that it was tried, the last time alone: it takes more memory "
     "than a worker has, or brings down what reads it"
@@ -155,6 +157,14 @@ async def to_end(run: Run, settings: WorkerSettings, options: ClusterOptions) ->
     )
 
 
+def _left_out(reasons: Mapping[str, str]) -> Iterator[str]:
+    """What is no image, by name while that can be read: a registry may be full of signatures."""
+    for reference in sorted(reasons)[:_MOST_NAMED]:
+        yield f"{reference} is left out: {reasons[reference]}"
+    if len(reasons) > _MOST_NAMED:
+        yield f"{count(len(reasons) - _MOST_NAMED, 'more reference')} left out: no images"
+
+
 @contextlib.asynccontextmanager
 async def watched(cluster: Cluster) -> AsyncIterator[asyncio.TaskGroup]:
     """A group for tasks, which ends early where the cluster has no workers any more."""
@@ -212,6 +222,8 @@ class _Run:
     #: Sentences, each once, in the order in which they came.
     missing: dict[str, None] = field(default_factory=dict)
     notes: dict[str, None] = field(default_factory=dict)
+    #: References of what is no image → why.
+    left_out: dict[str, str] = field(default_factory=dict)
     #: Subjects that are through, and those of them whose results were in the store.
     done: int = 0
     stored: int = 0
@@ -226,6 +238,12 @@ class _Run:
 
     async def all(self, cluster: Cluster) -> None:
         """Judge everything: first side by side, then each suspect alone."""
+        try:
+            await self._all(cluster)
+        finally:
+            self.notes |= dict.fromkeys(_left_out(self.left_out))
+
+    async def _all(self, cluster: Cluster) -> None:
         tasks = max(_FEWEST_TASKS, _TASKS_PER_THREAD * cluster.threads)
         self._count()
         async with watched(cluster) as group:
@@ -316,7 +334,7 @@ class _Crew:
         task = await self._ask(host, self.run.steps.resolve, subject, key, _RESOLVE)
         self.run.took(0, task.notes)
         if task.left_out:
-            self.run.notes[f"{subject.reference} is left out: {task.left_out}"] = None
+            self.run.left_out[subject.reference] = task.left_out
             return ()
         if task.results:
             self.run.stored += task.is_stored
