@@ -111,7 +111,8 @@ class _Part:
         evidence: Iterable[Evidence],
     ) -> None:
         items = list(evidence)
-        declared = [item for item in items if item.kind == "declared"]
+        # A system package that is declared is one of many that belong to no distribution.
+        declared = [item for item in items if item.kind == "declared" and owner]
         self._size = size
         #: Vendor of all of it, where its name says so.
         self._whole = declared[0].vendor if declared else ""

@@ -9,7 +9,7 @@ from rulecases import SITE, elf, file, image, lock, pin, sass, target
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
-from buildmatrix.inventory.model import Inventory, Layer, Stats
+from buildmatrix.inventory.model import Inventory, Layer, Stats, SystemPackage
 from buildmatrix.rules.composition import Composition, VendorBytes
 from buildmatrix.rules.engine import judge_image
 from buildmatrix.spec.model import Policy
@@ -101,3 +101,21 @@ def test_what_belongs_to_no_distribution_is_wasted_where_it_is_foreign() -> None
     (part,) = composition("cpu", inventory).distributions
     assert (part.name, part.size, part.wasted) == ("", 50 * MEGA, 7 * MEGA)
     assert [(item.path, item.vendor) for item in part.files][:1] == [(driver.path, "nvidia")]
+
+
+def test_a_system_package_of_a_vendor_does_not_make_all_of_the_system_the_vendors() -> None:
+    driver = file("usr/local/cuda/lib64/libcudart.so.12", elf("libcudart.so.12"), size=7 * MEGA)
+    python = file("usr/bin/python3.11", elf("python3"), size=8 * MEGA)
+    inventory = replace(
+        image(driver, python, stats=Stats(bytes_total=50 * MEGA)),
+        system_packages=(SystemPackage("cuda-cudart-12-8", "12.8.90-1"),),
+        layers=(Layer("sha256:0", "ADD base", 50 * MEGA),),
+        origins={driver.path: 0, python.path: 0},
+    )
+    made = composition("cpu", inventory)
+    (part,), (layer,) = made.distributions, made.layers
+    assert part.wasted == layer.wasted == 7 * MEGA
+    assert {item.path: (item.vendor, item.wasted) for item in part.files} == {
+        python.path: ("", 0),
+        driver.path: ("nvidia", 7 * MEGA),
+    }
