@@ -8,8 +8,8 @@ FOLDER is the storage of a registry that `bench/fleet_registry.py` filled; Debia
 it on loopback (the test stack unpacks it). Images are drawn from all of the fleet, a smaller number
 being the beginning of a larger one. Each point is a first run, with an empty store, and a second
 run; RESULTS gets a line of JSON for each. Seconds are those of the clock; memory is the peak of the
-largest worker and of the process that hands out the work, read every 0.2 s. Beside them stands what
-one process takes for the same work without Dask (`--plain`), in the same minutes: the ratio is the
+largest worker and of the process that hands out the work, read every 0.2 s. 0 workers stand for
+the peer: one process that does the same work without Dask, in the same minutes. The ratio is the
 result, since machines are noisy.
 """
 
@@ -68,7 +68,9 @@ def served(folder: Path) -> Iterator[str]:
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(settings, file)
         file.flush()
-        process = subprocess.Popen([program, "serve", file.name], stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            [program, "serve", file.name], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         try:
             for _ in range(100):
                 try:
@@ -107,6 +109,32 @@ class Memory:
         self._thread.join()
 
 
+def plain(arguments: argparse.Namespace) -> None:
+    """The same work, one image after the other in this process; the bill as JSON."""
+    from datetime import date
+
+    from buildmatrix.commands.fleet.model import Subject, WorkerSettings
+    from buildmatrix.commands.fleet.work import judge_image, read_layer, resolve
+
+    settings = WorkerSettings(
+        store=str(arguments.store), platform="linux/amd64", today=date.today()
+    )
+    started = time.monotonic()
+    layers = transferred = stored = 0
+    for reference in arguments.references.read_text().split():
+        task = resolve(settings, Subject(reference=reference, places=("bench",)))
+        for layer in task.unread:
+            transferred += read_layer(settings, layer).bytes_read
+            layers += 1
+        if task.results:
+            stored += 1
+        else:
+            transferred += judge_image(settings, task).bytes_read
+    seconds = round(time.monotonic() - started, 2)
+    work = {"stored": stored, "layers_read": layers, "bytes_read": transferred}
+    print(json.dumps({"work": {**work, "seconds": seconds, "busy": seconds}}))
+
+
 def run(chosen: Sequence[str], workers: int, store: Path) -> dict[str, Any]:
     """One run of the command; 0 workers for one process without Dask."""
     with tempfile.TemporaryDirectory() as name:
@@ -116,25 +144,32 @@ def run(chosen: Sequence[str], workers: int, store: Path) -> dict[str, Any]:
         command = [sys.executable, "-m", "buildmatrix", "fleet", "scan", "file:images.txt"]
         command += ["--store", str(store), "--workers", str(workers), "--quiet"]
         command += ["--format", "json", "--output", str(output)]
+        if not workers:
+            command = [sys.executable, __file__, "plain", "images.txt", str(store)]
         environment = {**os.environ, "BUILDMATRIX_CACHE": str(folder / "cache")}
         started = time.monotonic()
-        process = subprocess.Popen(command, cwd=folder, env=environment)
+        with (folder / "out").open("wb") as out:
+            process = subprocess.Popen(command, cwd=folder, env=environment, stdout=out)
         memory = Memory(process.pid)
         code = process.wait()
         seconds = time.monotonic() - started
         memory.stop()
         if code not in (0, 1, 3):
             raise SystemExit(f"fleet scan ended with {code}")
+        if not workers:
+            output = folder / "out"
         report = json.loads(output.read_bytes())
         return {
             "images": len(chosen),
             "workers": workers,
             "code": code,
-            "seconds": round(seconds, 2),
             "memory": memory.own,
-            "memory_worker": memory.worker,
+            "memory_worker": memory.worker or memory.own,
             "report_bytes": output.stat().st_size,
             **report["work"],
+            # Those of the run without the interpreter, and of the whole command.
+            "work_seconds": report["work"]["seconds"],
+            "seconds": round(seconds, 2),
         }
 
 
@@ -148,7 +183,6 @@ def measure(arguments: argparse.Namespace) -> None:
                 try:
                     for number in ("first", "second"):
                         point = run(every[:count], workers, store)
-                        # `seconds` of the report are those of the run, without the interpreter.
                         with arguments.results.open("a") as file:
                             file.write(json.dumps({"run": number, **point}) + "\n")
                         print(number, point, flush=True)
@@ -201,7 +235,7 @@ def plot(arguments: argparse.Namespace) -> None:
                     if (point["run"], point["workers"]) == (run_name, workers)
                 ]
                 if line:
-                    name = f"{run_name} run, {workers} workers"
+                    name = f"{run_name} run, {workers or 'without'} workers"
                     panel.plot(*zip(*line, strict=True), style, marker="o", label=name)
         panel.set(xscale="log", xlabel="images", ylabel=label)
         if key != "memory_worker":
@@ -221,7 +255,7 @@ def main() -> None:
     one.add_argument("folder", type=Path)
     one.add_argument("results", type=Path)
     one.add_argument("--images", type=int, nargs="+", default=[10, 100, 1000, 10_000])
-    one.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
+    one.add_argument("--workers", type=int, nargs="+", default=[0, 1, 2, 4])
     one.set_defaults(do=measure)
     two = commands.add_parser("plot")
     two.add_argument("results", type=Path)
@@ -230,6 +264,10 @@ def main() -> None:
     three = commands.add_parser("table")
     three.add_argument("results", type=Path)
     three.set_defaults(do=table)
+    four = commands.add_parser("plain")
+    four.add_argument("references", type=Path)
+    four.add_argument("store", type=Path)
+    four.set_defaults(do=plain)
     arguments = parser.parse_args()
     arguments.do(arguments)
 
