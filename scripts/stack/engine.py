@@ -189,7 +189,7 @@ def _start(layout: Layout) -> None:
         "data-root": str(layout.data_root),
         "exec-root": str(layout.run / "exec"),
         "pidfile": str(layout.run / "dockerd.pid"),
-        "builder": {"gc": {"enabled": True, "defaultKeepStorage": "8GB"}},
+        "builder": {"gc": {"enabled": True, "defaultKeepStorage": "12GB"}},
     }
     path = layout.run / "dockerd.json"
     replace(path, json.dumps(config, indent=1) + "\n")
