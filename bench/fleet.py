@@ -213,6 +213,8 @@ def table(arguments: argparse.Namespace) -> None:
 
 def plot(arguments: argparse.Namespace) -> None:
     """Time, bytes and memory against images, one line for each number of workers."""
+    # `bench/html.py` stands in this folder, and is not Python's own module.
+    sys.path.remove(str(Path(__file__).resolve().parent))
     import matplotlib
 
     matplotlib.use("svg")
