@@ -1,7 +1,8 @@
-"""Writing a file that a user keeps: only where it changes, and never a part of it."""
+"""Files that a user names: written only where they change, never in part; read within a bound."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from buildmatrix.errors import UndecidedError
@@ -32,3 +33,14 @@ def write_changed(path: Path, data: bytes) -> None:
         write_atomically(path, data)
     except OSError as error:
         raise UndecidedError(f"{path} cannot be written: {reason(error)}.") from error
+
+
+def read_at_most(name: str, most: int) -> bytes:
+    """A file, `-` for standard input, of which at most one byte more than `most` is read.
+
+    Raises OSError, and ValueError for what is no path.
+    """
+    if name == "-":
+        return sys.stdin.buffer.read(most + 1)
+    with Path(name).open("rb") as file:
+        return file.read(most + 1)

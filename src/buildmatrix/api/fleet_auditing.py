@@ -9,11 +9,15 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from buildmatrix.api.fleet_scanning import check_name, checked_store, earlier_report, need_dask
+from buildmatrix.api.fleets import (
+    answered,
+    check_backends,
+    checked_store,
+    earlier_report,
+    need_dask,
+)
 from buildmatrix.api.result import CommandResult
 from buildmatrix.api.workspace import Workspace
-from buildmatrix.errors import most_severe
-from buildmatrix.reports.formats import FLEET
 
 if TYPE_CHECKING:
     from buildmatrix.reports.fleet.model import FleetReport
@@ -61,11 +65,10 @@ def fleet_audit(
     from buildmatrix.commands.fleet.audit_work import audit_file
     from buildmatrix.commands.fleet.expectation import pattern_of
     from buildmatrix.commands.fleet.journal import Journal
+    from buildmatrix.commands.fleet.listing import Listing
     from buildmatrix.commands.fleet.model import ClusterOptions, WorkerSettings
     from buildmatrix.commands.fleet.repositories import find
     from buildmatrix.commands.fleet.repository_files import plan
-    from buildmatrix.reports.fleet.assembly import assemble
-    from buildmatrix.reports.fleet.verdict import exit_code
     from buildmatrix.sources.resolution.points import check_platform
     from buildmatrix.spec.bare import PLATFORM
 
@@ -75,8 +78,7 @@ def fleet_audit(
     patterns = tuple(map(pattern_of, backend_of))
     check_platform(platform)
     earlier = earlier_report(since) if since is not None else None
-    for name in filter(None, (backend, *(item.backend for item in patterns))):
-        check_name(name, catalogue.backends, "backend", "backends")
+    check_backends(backend, patterns, catalogue.backends)
     settings = WorkerSettings(
         store=checked_store(store),
         platform=platform or PLATFORM,
@@ -98,18 +100,17 @@ def fleet_audit(
             progress=progress,
             write=journal.write if journal is not None else lambda _: None,
         )
-    troubles = (journal.trouble,) if journal is not None and journal.trouble else ()
-    report = assemble(
-        ", ".join(os.fspath(source) for source in sources),
-        outcome.results,
-        str(catalogue.date),
-        missing=(*named.missing, *planned.missing, *outcome.missing, *troubles),
-        notes=(*named.notes, *planned.notes, *outcome.notes),
-        work=outcome.work,
-        since=earlier,
+    listing = Listing(
+        missing=(*named.missing, *planned.missing), notes=(*named.notes, *planned.notes)
     )
-    codes = [exit_code(report, fail_on, strict)]
-    if outcome.stopped is not None:
-        workspace.log("warning", f"buildmatrix: {outcome.stopped.message}")
-        codes.append(outcome.stopped.exit_code)
-    return CommandResult(report, most_severe(codes), FLEET, Path())
+    return answered(
+        sources,
+        listing,
+        outcome,
+        journal,
+        catalogue.date,
+        earlier,
+        workspace,
+        fail_on=fail_on,
+        strict=strict,
+    )

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from datetime import date
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from buildmatrix.api.fleets import (
+    answered,
+    check_backends,
+    check_name,
+    checked_store,
+    earlier_report,
+    need_dask,
+)
 from buildmatrix.api.result import CommandResult
 from buildmatrix.api.workspace import Workspace
-from buildmatrix.errors import ComponentError, UsageError, most_severe
-from buildmatrix.reports.formats import FLEET
 
 if TYPE_CHECKING:
     from buildmatrix.reports.fleet.model import FleetReport
@@ -76,8 +81,6 @@ def fleet_scan(
     from buildmatrix.commands.fleet.model import ClusterOptions, WorkerSettings
     from buildmatrix.commands.fleet.run import Steps, scan
     from buildmatrix.commands.fleet.subjects import Lister
-    from buildmatrix.reports.fleet.assembly import assemble
-    from buildmatrix.reports.fleet.verdict import exit_code
     from buildmatrix.sources.registry import this_platform
 
     workspace = workspace or Workspace()
@@ -88,8 +91,7 @@ def fleet_scan(
     patterns = tuple(map(pattern_of, backend_of))
     earlier = earlier_report(since) if since is not None else None
     store = checked_store(store)
-    for name in filter(None, (backend, *(item.backend for item in patterns))):
-        check_name(name, catalogue.backends, "backend", "backends")
+    check_backends(backend, patterns, catalogue.backends)
     with ExitStack() as stack:
         progress = stack.enter_context(workspace.progress())
         lister = Lister(
@@ -129,61 +131,15 @@ def fleet_scan(
             progress=progress,
             write=journal.write if journal is not None else lambda _: None,
         )
-    troubles = (journal.trouble,) if journal is not None and journal.trouble else ()
-    report = assemble(
-        ", ".join(os.fspath(source) for source in sources),
-        outcome.results,
-        str(catalogue.date),
+    return answered(
+        sources,
+        listing,
+        outcome,
+        journal,
+        catalogue.date,
+        earlier,
+        workspace,
         would_run_on=would_run_on,
-        missing=(*listing.missing, *outcome.missing, *troubles),
-        notes=(*listing.notes, *outcome.notes),
-        work=outcome.work,
-        since=earlier,
+        fail_on=fail_on,
+        strict=strict,
     )
-    codes = [exit_code(report, fail_on, strict)]
-    if outcome.stopped is not None:
-        workspace.log("warning", f"buildmatrix: {outcome.stopped.message}")
-        codes.append(outcome.stopped.exit_code)
-    return CommandResult(report, most_severe(codes), FLEET, Path())
-
-
-def need_dask() -> None:
-    """Raise `ComponentError` where there is no Dask."""
-    if find_spec("distributed") is None:
-        raise ComponentError(
-            "fleet needs Dask distributed, which is not installed: pip install 'buildmatrix[fleet]'"
-        )
-
-
-def earlier_report(path: Path) -> FleetReport:
-    """An earlier report. Raises `UsageError`."""
-    from buildmatrix.reports.fleet.document import parse
-    from buildmatrix.trees.base import reason
-
-    try:
-        return parse(path.read_bytes())
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {reason(error)}") from error
-    except ValueError as error:
-        raise UsageError(
-            f"{path} is no report of a fleet ({error}); write one with --format json=FILE"
-        ) from error
-
-
-def checked_store(store: str) -> str:
-    """The address of a store as workers are told it. Raises `UsageError` for what is none."""
-    from buildmatrix.store.shared import open_place
-
-    if store:
-        # What is wrong with its address is said at once, and workers have other folders.
-        open_place(store)
-        store = store if "://" in store or "::" in store else str(Path(store).absolute())
-    return store
-
-
-def check_name(name: str, names: Collection[str], noun: str, plural: str) -> None:
-    """Raise `UsageError` for what is none of `names`."""
-    from buildmatrix.spec.hints import did_you_mean
-
-    if name not in names:
-        raise UsageError(f"there is no {noun} {name!r}; {did_you_mean(name, names, plural)}")

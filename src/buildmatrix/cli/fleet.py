@@ -11,12 +11,11 @@ from buildmatrix.cli import completing
 from buildmatrix.cli.image_options import platform_option, tables_option
 from buildmatrix.cli.options import (
     CommandSettings,
-    formats_option,
     option,
     stacked,
     with_global_options,
 )
-from buildmatrix.cli.output import check_formats, write_result
+from buildmatrix.cli.output import check_formats, result_options, write_result
 from buildmatrix.cli.workspace import workspace
 from buildmatrix.errors import UsageError
 from buildmatrix.reports.formats import FLEET, names
@@ -60,18 +59,7 @@ _report_options = stacked(
         type=click.Path(path_type=Path),
         help="File for each result as it comes, as JSON Lines; - is stdout.",
     ),
-    formats_option(FORMATS),
-    option(
-        "-o", "--output", type=click.Path(path_type=Path), help="File for the report; - is stdout."
-    ),
-    option(
-        "--fail-on",
-        type=click.Choice(["error", "warning", "note", "never"]),
-        default="error",
-        show_default=True,
-        help="The least severe finding that gives exit code 1.",
-    ),
-    option("--strict", is_flag=True, help="What is undecided fails."),
+    result_options(FORMATS),
     option("--all", "every", is_flag=True, help="List everything, however long."),
 )
 
@@ -158,11 +146,7 @@ def scan(
     """
     from buildmatrix.api.fleet_scanning import fleet_scan
 
-    pairs = check_formats(formats, output, FORMATS)
-    if workers and scheduler:
-        raise UsageError("--workers are of this machine, and --scheduler has its own; drop one")
-    if lines == _STDOUT:
-        pairs = _without_stdout(pairs, formats, output)
+    pairs = _checked(formats, output, lines, workers, scheduler)
     result = fleet_scan(
         *sources,
         newest=newest or 0,
@@ -230,11 +214,7 @@ def audit(
     """
     from buildmatrix.api.fleet_auditing import fleet_audit
 
-    pairs = check_formats(formats, output, FORMATS)
-    if workers and scheduler:
-        raise UsageError("--workers are of this machine, and --scheduler has its own; drop one")
-    if lines == _STDOUT:
-        pairs = _without_stdout(pairs, formats, output)
+    pairs = _checked(formats, output, lines, workers, scheduler)
     result = fleet_audit(
         *sources,
         backend=backend,
@@ -250,6 +230,20 @@ def audit(
         workspace=workspace(settings),
     )
     return write_result(result, pairs, output, every=every)
+
+
+def _checked(
+    formats: tuple[str, ...],
+    output: Path | None,
+    lines: Path | None,
+    workers: int | None,
+    scheduler: str,
+) -> tuple[tuple[str, Path | None], ...]:
+    """Formats with their files. Raises `UsageError`, also for options that exclude each other."""
+    pairs = check_formats(formats, output, FORMATS)
+    if workers and scheduler:
+        raise UsageError("--workers are of this machine, and --scheduler has its own; drop one")
+    return _without_stdout(pairs, formats, output) if lines == _STDOUT else pairs
 
 
 def _without_stdout(

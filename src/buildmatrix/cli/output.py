@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from buildmatrix.cli.console import complain, write, write_data
-from buildmatrix.cli.options import formats_option, option, stacked
+from buildmatrix.cli.options import Command, formats_option, option, stacked
 from buildmatrix.errors import ComponentError, NoDocumentError, UsageError
 from buildmatrix.reports.formats import FLEET, RUN, Destination, Format, by_name, names
 from buildmatrix.reports.repository import job_of, time_of_writing
@@ -24,19 +24,30 @@ if TYPE_CHECKING:
 
 FORMATS = names(RUN)
 
+
+def result_options(formats: Sequence[str]) -> Callable[[Command], Command]:
+    """Where a report goes and in which formats, and what makes it fail."""
+    return stacked(
+        formats_option(formats),
+        option(
+            "-o",
+            "--output",
+            type=click.Path(path_type=Path),
+            help="File for the report; - is stdout.",
+        ),
+        option(
+            "--fail-on",
+            type=click.Choice(["error", "warning", "note", "never"]),
+            default="error",
+            show_default=True,
+            help="The least severe finding that gives exit code 1.",
+        ),
+        option("--strict", is_flag=True, help="What is undecided fails."),
+    )
+
+
 report_options = stacked(
-    formats_option(FORMATS),
-    option(
-        "-o", "--output", type=click.Path(path_type=Path), help="File for the report; - is stdout."
-    ),
-    option(
-        "--fail-on",
-        type=click.Choice(["error", "warning", "note", "never"]),
-        default="error",
-        show_default=True,
-        help="The least severe finding that gives exit code 1.",
-    ),
-    option("--strict", is_flag=True, help="What is undecided fails."),
+    result_options(FORMATS),
     option("--waivers", type=click.Path(path_type=Path), help="More [[waive]] tables, in a file."),
     option(
         "--baseline",

@@ -16,7 +16,7 @@ from buildmatrix.progress import Progress
 from buildmatrix.reports.fleet.model import FleetResult, FleetWork
 from buildmatrix.text import printable
 
-#: Tasks of one worker that are handed out: one that it does, and one that waits for it.
+#: Tasks that each worker has been given: the current task, and the next.
 _TASKS_PER_THREAD = 2
 _PRIORITY = 0
 
@@ -51,6 +51,12 @@ class _AuditRun:
     #: What has to be done again: it killed its worker, or may do better later.
     again: list[AuditTask] = field(default_factory=list)
     retries: int = 0
+    #: Files of all tasks.
+    files: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Count what there is to do."""
+        self.files = sum(len(task.holders) for task in self.tasks)
 
     async def all(self, cluster: Cluster) -> None:
         """Judge everything side by side, and once more, one by one, what came to nothing."""
@@ -89,12 +95,12 @@ class _AuditRun:
 
     def left(self) -> str:
         """See `run.Run`."""
-        return f"{self._all - self.done} of {count(self._all, 'file')} not judged"
+        return f"{self.files - self.done} of {count(self.files, 'file')} not judged"
 
     def cost(self, cluster: Cluster | None, seconds: float) -> FleetWork:
         """See `run.Run`."""
         return FleetWork(
-            subjects=self._all,
+            subjects=self.files,
             bytes_read=self.bytes_read,
             retries=self.retries,
             workers=cluster.workers if cluster else 0,
@@ -102,9 +108,5 @@ class _AuditRun:
             busy=cluster.busy if cluster else 0.0,
         )
 
-    @property
-    def _all(self) -> int:
-        return sum(len(task.holders) for task in self.tasks)
-
     def _count(self) -> None:
-        self.progress.part("fleet", self.done, self._all, "files")
+        self.progress.part("fleet", self.done, self.files, "files")

@@ -7,13 +7,12 @@ lines, and so run on several node classes.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 from buildmatrix.commands.fleet.listing import Listing, SubjectSettings, reference_in_fleet
 from buildmatrix.commands.fleet.model import Subject
 from buildmatrix.errors import Problem, SpecError, UndecidedError, UsageError
+from buildmatrix.files import read_at_most
 from buildmatrix.text import printable
 
 #: Bytes of a file: half a million long references.
@@ -38,11 +37,7 @@ def read(name: str, settings: SubjectSettings) -> Listing:
 def text_of(name: str, title: str) -> str:
     """A list as text; `-` is standard input. Raises `UsageError`, which calls it `title`."""
     try:
-        if name == "-":
-            data = sys.stdin.buffer.read(LARGEST + 1)
-        else:
-            with Path(name).open("rb") as file:
-                data = file.read(LARGEST + 1)
+        data = read_at_most(name, LARGEST)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(f"{title} cannot be read: {reason}") from error

@@ -6,9 +6,7 @@ A file is what `kubectl get nodes -o json` writes (a List, or a single Node), or
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
 
@@ -16,6 +14,7 @@ from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.commands.node_classes.kubernetes import KubernetesNode, Reader, decode
 from buildmatrix.commands.node_classes.model import Machine, Node, Seen
 from buildmatrix.errors import UsageError
+from buildmatrix.files import read_at_most
 from buildmatrix.reports.doctor.model import Diagnosis
 from buildmatrix.reports.json_form import parse
 from buildmatrix.spec.kinds import quoted
@@ -66,11 +65,7 @@ def read(names: Sequence[str], catalogue: Catalogue) -> Seen:
 
 def _bytes(name: str) -> bytes:
     try:
-        if name == "-":
-            data = sys.stdin.buffer.read(LARGEST + 1)
-        else:
-            with Path(name).open("rb") as file:
-                data = file.read(LARGEST + 1)
+        data = read_at_most(name, LARGEST)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(f"{name} cannot be read: {reason}; {_WANTED}") from error
