@@ -202,9 +202,9 @@ def base_of(archive: Path | None) -> list[Part]:
         return [("etc/os-release", release), ("opt/venv/pyvenv.cfg", b"home = /usr/bin\n")]
     with tarfile.open(archive) as opened:
         return [
-            (member.name.removeprefix("./"), opened.extractfile(member).read())  # type: ignore[union-attr]
+            (member.name.removeprefix("./"), file.read())
             for member in opened
-            if member.isfile()
+            if (file := opened.extractfile(member)) is not None and member.isfile()
         ]
 
 

@@ -27,7 +27,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditTask:
-    """One file that says what is installed, for one backend, with all that it reads.
+    """A file that says what is installed, for one backend, with all that it reads.
 
     It holds bytes and no path of a machine: a worker needs neither git nor the repository.
     """
