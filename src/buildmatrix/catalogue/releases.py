@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from buildmatrix.catalogue.load import Catalogue
+from buildmatrix.catalogue.model import BackendEntry
 from buildmatrix.catalogue.runtimes import built_for, toolkit_line
 
 _RELEASE = re.compile(r"(\d{1,9})\.(\d{1,9})")
@@ -71,6 +72,19 @@ def gap(family: str, version: str, backend: str, runtime: str, catalogue: Catalo
     )
     nearest = NearestRelease(best, max(fitting[best], key=_minor)) if best is not None else None
     return Gap(release, builds.get(release, ()), nearest)
+
+
+def routes_of(family: str, version: str, entry: BackendEntry) -> tuple[str, ...]:
+    """Where builds of the release that `version` belongs to are served, the newest last."""
+    match = _RELEASE.match(version)
+    return next(
+        (
+            release.routes
+            for release in entry.releases
+            if match is not None and (release.family, release.version) == (family, match[0])
+        ),
+        (),
+    )
 
 
 def _fits(route: str, runtime: str) -> bool:

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import Replacement
-from buildmatrix.catalogue.releases import Gap, gap
+from buildmatrix.catalogue.releases import Gap, gap, routes_of
 from buildmatrix.catalogue.runtimes import built_for, toolkit_line
+from buildmatrix.locks.model import Package
 from buildmatrix.rules.model import Fix, SpecChange
 from buildmatrix.rules.subject import Subject
 
@@ -40,16 +41,16 @@ def fix(subject: Subject, name: str, version: str | None, rule: str) -> Fix:
 
 def index_fix(subject: Subject, name: str) -> Fix:
     """Take the torch family from the index that has builds for this backend."""
-    package = subject.packages.get(name)
-    if package is not None:
+    head = _family_head(subject, name)
+    if head is not None:
         target = subject.target
-        missing = gap(name, package.version, target.backend, target.runtime, subject.catalogue)
+        missing = gap(head.name, head.version, target.backend, target.runtime, subject.catalogue)
         if missing is not None:
-            return release_fix(subject, name, missing)
+            return release_fix(subject, head.name, missing)
     route = _route(subject) or _plain_route(subject)
     if route is None:
-        newest = _newest_route(subject)
-        such = f", such as uv's {quoted(newest)}" if newest is not None else ""
+        served = _newest_route(subject, head)
+        such = f", such as uv's {quoted(served)}" if served is not None else ""
         return Fix(
             "index", f"take {name} from an index that has builds for {subject.backend}{such}"
         )
@@ -261,11 +262,27 @@ def _plain_route(subject: Subject) -> str | None:
     return next((entry.indexes[0].name for entry in plain if entry.indexes), None)
 
 
-def _newest_route(subject: Subject) -> str | None:
-    """Where the newest release with a build for this backend is served."""
+def _family_head(subject: Subject, name: str) -> Package | None:
+    """The locked distribution by whose release the catalogue knows the builds of `name`.
+
+    That is `torch` for torchaudio: its own releases are numbered otherwise, and each goes with one
+    of torch.
+    """
+    backends = subject.catalogue.backends.values()
+    families = {route.family for backend in backends for route in backend.indexes}
+    heads = (subject.packages.get(family) for family in (*sorted(families), name))
+    return next((package for package in heads if package is not None), None)
+
+
+def _newest_route(subject: Subject, head: Package | None) -> str | None:
+    """Where the release of the lock is served for this backend; the newest release else."""
     entry = subject.catalogue.backends.get(subject.backend)
     if entry is None or not entry.releases:
         return None
+    if head is not None:
+        served = routes_of(head.name, head.version, entry)
+        if served:
+            return served[-1]
     newest = max(
         entry.releases, key=lambda release: [int(part) for part in release.version.split(".")]
     )

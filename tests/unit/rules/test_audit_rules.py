@@ -43,6 +43,20 @@ def test_no_fix_sends_to_an_index_that_lacks_the_release() -> None:
         assert "torch==2.10.*" in text
 
 
+def test_the_family_follows_the_release_of_its_torch_to_an_index_that_serves_it() -> None:
+    locked = pin("torch 2.8.0", "base.in:2"), pin("torchvision 0.23.0", "base.in:3")
+    fixes = {
+        finding.chain[-1]: finding.fix.text
+        for finding in of_lock(target("rocm"), *locked, pin("nvidia-nccl-cu12 2", "torch"))
+        if finding.rule == "BM104" and finding.fix is not None
+    }
+    assert fixes.keys() == {"torch 2.8.0", "torchvision 0.23.0"}
+    assert all('such as uv\'s "rocm6.4"' in text for text in fixes.values())
+    findings = of_lock(ROCM, *locked)
+    vision = [finding for finding in findings if finding.chain[-1].startswith("torchvision")]
+    assert "torch==2.10.*" in only(vision, "BM104").fix.text  # type: ignore[union-attr]
+
+
 def test_a_release_that_has_a_build_for_the_runtime_is_only_taken_from_the_wrong_place() -> None:
     assert codes(of_lock(ROCM, pin("torch 2.10.0+cu128"))) == ["BM102 torch"]
 
