@@ -26,7 +26,8 @@ from fleet_steps import STEPS, events, subject
 
 from buildmatrix.commands.fleet.journal import Journal
 from buildmatrix.commands.fleet.model import ClusterOptions, WorkerSettings
-from buildmatrix.commands.fleet.run import Outcome, scan
+from buildmatrix.commands.fleet.run import scan
+from buildmatrix.commands.fleet.running import Outcome
 from buildmatrix.commands.fleet.waiting import WaitingOptions
 from buildmatrix.errors import ComponentError
 from buildmatrix.progress import Silent

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from buildmatrix.commands.fleet.journal import Journal
     from buildmatrix.commands.fleet.listing import Listing
     from buildmatrix.commands.fleet.model import BackendPattern
-    from buildmatrix.commands.fleet.run import Outcome
+    from buildmatrix.commands.fleet.running import Outcome
     from buildmatrix.reports.fleet.model import FleetReport
     from buildmatrix.reports.run.model import FailOn
 

@@ -9,7 +9,7 @@ from datetime import date
 
 import pytest
 
-from buildmatrix.commands.fleet import audit_run, run
+from buildmatrix.commands.fleet import audit_run, running
 from buildmatrix.commands.fleet.audit_model import AuditDone, AuditTask, Holder
 from buildmatrix.commands.fleet.audit_run import audit
 from buildmatrix.commands.fleet.audit_work import undecided
@@ -64,12 +64,12 @@ def passed(done: AuditTask) -> AuditDone:
     )
 
 
-def ran(monkeypatch: pytest.MonkeyPatch, workers: Workers, *tasks: AuditTask) -> run.Outcome:
+def ran(monkeypatch: pytest.MonkeyPatch, workers: Workers, *tasks: AuditTask) -> running.Outcome:
     @asynccontextmanager
     async def connected(*_: object):
         yield workers
 
-    monkeypatch.setattr(run, "connected", connected)
+    monkeypatch.setattr(running, "connected", connected)
     return audit(tasks, SETTINGS, audit_run.AuditDone, ClusterOptions(), progress=Silent())
 
 
@@ -92,7 +92,7 @@ def test_what_killed_its_worker_or_may_pass_is_tried_again_alone(monkeypatch: py
     )
     outcome = ran(monkeypatch, workers, kills, passes, fails)
     assert {item.names[0]: (item.state, item.error) for item in outcome.results} == {
-        "kills.txt": ("undecided", run.KILLED.format("judging it")),
+        "kills.txt": ("undecided", running.KILLED.format("judging it")),
         "passes.txt": ("passed", None),
         "fails.txt": ("undecided", "internal error"),
     }

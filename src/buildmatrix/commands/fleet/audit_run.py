@@ -10,7 +10,7 @@ from buildmatrix.commands.fleet.audit_model import AuditDone, AuditTask
 from buildmatrix.commands.fleet.audit_work import undecided
 from buildmatrix.commands.fleet.cluster import Cluster, Work, WorkerKilledError, WorkError
 from buildmatrix.commands.fleet.model import ClusterOptions, WorkerSettings
-from buildmatrix.commands.fleet.run import KILLED, Outcome, to_end, watched
+from buildmatrix.commands.fleet.running import KILLED, Outcome, to_end, watched
 from buildmatrix.phrases import count
 from buildmatrix.progress import Progress
 from buildmatrix.reports.fleet.model import FleetResult, FleetWork

@@ -16,10 +16,11 @@ from buildmatrix.commands.audit.run import audit
 from buildmatrix.commands.audit.subject import judge_for
 from buildmatrix.commands.fleet.audit_model import AuditDone, AuditTask, Holder
 from buildmatrix.commands.fleet.context import WorkerContext, context_of
+from buildmatrix.commands.fleet.declaring import SPECIFICATION
 from buildmatrix.commands.fleet.failing import failure_of
 from buildmatrix.commands.fleet.judging import shortened, vendor_bytes
 from buildmatrix.commands.fleet.model import WorkerSettings
-from buildmatrix.commands.fleet.repository_files import SPECIFICATION, write_files
+from buildmatrix.commands.fleet.repository_files import write_files
 from buildmatrix.errors import UndecidedError
 from buildmatrix.index.client import Client
 from buildmatrix.index.wheels import WheelReader

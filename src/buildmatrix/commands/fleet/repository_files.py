@@ -1,33 +1,30 @@
 """The files of a repository that say what is installed, read out of git's objects.
 
-Of each repository the default branch counts: what `origin/HEAD` is, where the clone knows it, else
-`HEAD`. Nothing is checked out, and nothing that a repository's settings name is started.
+Of each repository the default branch counts (`default_branch`). Nothing is checked out, and nothing
+that a repository's settings name is started.
 """
 
 from __future__ import annotations
 
 import hashlib
 import posixpath
-import re
-import subprocess
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
 
-from buildmatrix import git
 from buildmatrix.catalogue.load import Catalogue, load
 from buildmatrix.catalogue.names import matches
 from buildmatrix.commands.diff.git_revision import Objects, TreeEntry, entries_of, file_at, is_input
 from buildmatrix.commands.fleet.audit_model import AuditTask, Holder
-from buildmatrix.commands.fleet.closure import MOST_BYTES, MOST_FILES, closure, included
+from buildmatrix.commands.fleet.closure import MOST_BYTES, MOST_FILES, closure
+from buildmatrix.commands.fleet.declaring import SPECIFICATION, asks, covered, declares, is_aside
+from buildmatrix.commands.fleet.default_branch import created, default_commit
 from buildmatrix.commands.fleet.expectation import backends_in
 from buildmatrix.commands.fleet.model import WorkerSettings
 from buildmatrix.commands.fleet.repositories import Repository
 from buildmatrix.errors import BuildmatrixError, ComponentError, UndecidedError
-from buildmatrix.locks.committed import is_lock
 from buildmatrix.phrases import count
 from buildmatrix.progress import Progress, Silent
 from buildmatrix.reports.fleet.model import BackendBy
@@ -36,28 +33,12 @@ from buildmatrix.spec.load import load_spec
 from buildmatrix.spec.model import Spec
 from buildmatrix.text import printable
 from buildmatrix.threads import Crew
-from buildmatrix.toml import TomlError, loads
 
 #: Repositories that are read at a time.
 _JOBS = 4
 #: Files of one repository that are judged, and bytes of one file.
 MOST_JUDGED = 200
 LARGEST = 32 << 20
-_SECONDS = 120
-SPECIFICATION = "buildmatrix.toml"
-_PYPROJECT = "pyproject.toml"
-_LOCKS_OF_PROJECTS = ("uv.lock", "poetry.lock", "pylock.toml")
-_REQUIREMENTS = re.compile(r"(?:.*[-_.])?requirements(?:[-_.].*)?\.(?:txt|in)")
-#: Folders of code that is another project's, or that is not installed where the project is.
-_ASIDE = frozenset(
-    {
-        *("vendor", "vendored", "_vendor", "third_party", "third-party", "thirdparty"),
-        *("node_modules", "site-packages", "test", "tests", "testing", "testdata", "fixtures"),
-    }
-)
-_COMMITTER = re.compile(
-    rb"^committer .*> (-?[0-9]{1,12}) ([+-])([0-9]{2})([0-9]{2})$", re.MULTILINE
-)
 NO_BACKEND = (
     "nothing says which backend it is for: no specification, no word of its name; name one with "
     "--backend, or by patterns with --backend-of 'GLOB=BACKEND'"
@@ -134,7 +115,7 @@ def _merged(tasks: Iterable[AuditTask]) -> tuple[AuditTask, ...]:
 def _read(settings: WorkerSettings, catalogue: Catalogue, repository: Repository) -> _Found:
     found = _Found()
     try:
-        commit = _default_commit(repository.git_dir)
+        commit = default_commit(repository.git_dir)
         if not commit:
             found.notes.append(f"{repository.name} has no commit yet")
             return found
@@ -144,7 +125,7 @@ def _read(settings: WorkerSettings, catalogue: Catalogue, repository: Repository
                 repository=repository.name,
                 path="",
                 commit=commit,
-                created=_created(git_dir, commit),
+                created=created(git_dir, commit),
                 place=repository.place,
                 owner=repository.owner,
             )
@@ -157,41 +138,6 @@ def _read(settings: WorkerSettings, catalogue: Catalogue, repository: Repository
             raise
         found.missing.append(f"{repository.name}: {printable(str(error)).rstrip('.')}")
     return found
-
-
-def _ask(git_dir: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-    try:
-        return git.ask(git_dir, *arguments, seconds=_SECONDS, git_dir=git_dir)
-    except subprocess.TimeoutExpired as error:
-        raise UndecidedError(f"git did not answer within {_SECONDS} seconds") from error
-
-
-def _default_commit(git_dir: Path) -> str:
-    """The commit of the default branch; empty where there is none yet. Raises `UndecidedError`."""
-    for name in ("refs/remotes/origin/HEAD", "HEAD"):
-        done = _ask(git_dir, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
-        if done.returncode == 0:
-            return done.stdout.decode().strip()
-    # Nothing was said of why; what is asked now says it.
-    done = _ask(git_dir, "for-each-ref", "--count=1")
-    if done.returncode != 0 or done.stderr:
-        raise UndecidedError(f"git cannot read it: {git.complaint(done)}")
-    if done.stdout or _ask(git_dir, "rev-parse", "--verify", "--quiet", "HEAD").stdout:
-        raise UndecidedError("git finds no commit of its default branch")
-    return ""
-
-
-def _created(git_dir: Path, commit: str) -> str:
-    done = _ask(git_dir, "cat-file", "commit", commit)
-    match = _COMMITTER.search(done.stdout.partition(b"\n\n")[0])
-    if match is None:
-        return ""
-    offset = timedelta(hours=int(match[3]), minutes=int(match[4]))
-    try:
-        zone = timezone(-offset if match[2] == b"-" else offset)
-        return datetime.fromtimestamp(int(match[1]), UTC).astimezone(zone).isoformat()
-    except (ValueError, OverflowError, OSError):
-        return ""
 
 
 class _Reading:
@@ -218,18 +164,18 @@ class _Reading:
         name = self._holder.repository
         if ".gitmodules" in self._entries:
             self._found.notes.append(f"{name} has submodules, which were not looked into")
-        paths = [path for path in self._entries if is_input(path) and _declares(path)]
-        kept = [path for path in paths if _ASIDE.isdisjoint(path.split("/")[:-1])]
+        paths = [path for path in self._entries if is_input(path) and declares(path)]
+        kept = [path for path in paths if not is_aside(path)]
         self._found.aside += len(paths) - len(kept)
-        covered: set[str] = set()
+        elsewhere: set[str] = set()
         for path in kept:
             if posixpath.basename(path) == SPECIFICATION:
-                covered |= self._specification(path)
+                elsewhere |= self._specification(path)
         files = [path for path in kept if posixpath.basename(path) != SPECIFICATION]
-        covered |= set(self._covered(files))
-        rest = sorted(set(files) - covered, key=lambda path: (path.count("/"), path))
+        elsewhere |= set(covered(files, self._text))
+        rest = sorted(set(files) - elsewhere, key=lambda path: (path.count("/"), path))
         self._found.covered += len(files) - len(rest)
-        rest = [path for path in rest if self._asks(path)]
+        rest = [path for path in rest if asks(path, self._text)]
         if len(rest) > MOST_JUDGED:
             self._found.missing.append(
                 f"{name} has {len(rest)} files that say what is installed, and {MOST_JUDGED} of "
@@ -255,40 +201,6 @@ class _Reading:
             return (self._bytes(path) or b"").decode(errors="replace")
         except UndecidedError:
             return ""
-
-    def _asks(self, path: str) -> bool:
-        """Whether a project file asks for anything: many hold settings of tools alone."""
-        if posixpath.basename(path) != _PYPROJECT:
-            return True
-        try:
-            document = loads(self._text(path))
-        except TomlError:
-            return True  # It will be said what is wrong with it.
-        project, tool = document.get("project"), document.get("tool")
-        poetry = tool.get("poetry") if isinstance(tool, dict) else None
-        held = []
-        if isinstance(project, dict):
-            held += [project.get("dependencies"), project.get("optional-dependencies")]
-            held.append("dependencies" in (project.get("dynamic") or ()))
-        if isinstance(poetry, dict):
-            held.append(poetry.get("dependencies"))
-        return any(held)
-
-    def _covered(self, paths: Iterable[str]) -> Iterator[str]:
-        """Files of which another one holds what is installed."""
-        names = set(paths)
-        for path in names:
-            folder, name = posixpath.split(path)
-            if (
-                name == _PYPROJECT
-                and any(posixpath.join(folder, lock) in names for lock in _LOCKS_OF_PROJECTS)
-            ) or (name.endswith(".in") and path.removesuffix(".in") + ".txt" in names):
-                yield path
-            if name.endswith((".txt", ".in")):
-                try:
-                    yield from included(path, self._text(path))
-                except UndecidedError:
-                    continue  # It will be said of the file itself.
 
     def _add(self, path: str) -> None:
         backend, by = self._backend(path)
@@ -354,16 +266,6 @@ class _Reading:
             if name
         }
         return {posixpath.normpath(posixpath.join(folder, name)) for name in named}
-
-
-def _declares(path: str) -> bool:
-    """Whether a file says what is installed, by its name."""
-    folder, name = posixpath.split(path)
-    if name in (SPECIFICATION, _PYPROJECT) or is_lock(name):
-        return True
-    in_folder = posixpath.basename(folder) == "requirements" and name.endswith((".txt", ".in"))
-    # Constraints install nothing.
-    return (in_folder or bool(_REQUIREMENTS.fullmatch(name))) and "constraint" not in name
 
 
 def _task(holder: Holder, path: str, files: Mapping[str, bytes], backend: str) -> AuditTask:
