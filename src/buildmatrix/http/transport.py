@@ -103,7 +103,12 @@ class Transport:
                 content=content() if content else None,
                 extensions={"timeout": timeouts},
             ) as response:
-                yield response.status, _named(response.headers), self._body(response, end)
+                body = self._body(response, end)
+                if method == "HEAD":
+                    # It has none; but a connection is kept only where the end of it was read.
+                    for _ in body:
+                        pass
+                yield response.status, _named(response.headers), body
         except _FAILURES as error:
             raise unreached(error, address, proxy) from error
 

@@ -402,6 +402,14 @@ def test_a_tag_is_resolved_and_read(
     assert server.asked("GET", server.path_of("team/app", "1.0", "manifests")) == 2
 
 
+def test_asking_for_digests_takes_one_connection(
+    registry: Registry, server: RegistryServer, app: Reference
+) -> None:
+    digests = [server.tag("team/app", tag, IMAGE) for tag in ("1.0", "1.1", "1.2")]
+    assert [registry.digest(app.tagged(tag)) for tag in ("1.0", "1.1", "1.2")] == digests
+    assert server.connections == 1
+
+
 def test_no_tag_is_latest(registry: Registry, server: RegistryServer, app: Reference) -> None:
     digest = server.tag("team/app", "latest", IMAGE)
     assert registry.resolve(app).digest == digest
