@@ -118,6 +118,9 @@ class Cache:
         self.folder = folder
         self.shared = shared
         self._note: Callable[[str], None] | None = note
+        self._lock = threading.Lock()
+        #: Kind → bytes that may be written until old entries are looked for again.
+        self._room: dict[str, int] = {}
 
     def store(
         self, kind: str, version: str, *, limit: int, age: float, by_use: bool = False
@@ -136,6 +139,18 @@ class Cache:
             self.cannot(folder, "be used", "it is a link")
             folder = None
         return Store(self, folder, kind, version, limit, age, by_use)
+
+    def is_due(self, kind: str, size: int, limit: int) -> bool:
+        """Whether old entries of a kind are to be looked for, now that `size` bytes were written.
+
+        That costs a look at each entry, so it is due in the first place, and then after a part of
+        `limit` alone, however many stores of the kind there are in this process.
+        """
+        with self._lock:
+            room = self._room.get(kind, 0)
+            is_due = room <= size
+            self._room[kind] = limit // 16 if is_due else room - size
+        return is_due
 
     def cannot(self, place: Path, action: str, why: str) -> None:
         """Report, the first time, that the cache fails, and what `action` failed."""
@@ -169,9 +184,6 @@ class Store:
         self._largest = min(limit, LARGEST)
         self._age = age
         self._by_use = by_use
-        self._lock = threading.Lock()
-        #: Bytes that may be written until old entries are looked for again.
-        self._room = 0
 
     @property
     def keeps(self) -> bool:
@@ -251,10 +263,7 @@ class Store:
             with atomically(path, is_private=True) as file:
                 for part in parts:
                     file.write(part)
-            with self._lock:
-                is_due = self._room <= size
-                self._room = self._limit // 16 if is_due else self._room - size
-            if is_due:
+            if self._cache.is_due(self._kind, size, self._limit):
                 self._prune(path.parent)
         except OSError as error:
             self._cache.cannot(path.parent, "be written", reason(error))

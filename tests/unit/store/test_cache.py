@@ -207,6 +207,20 @@ def test_the_oldest_go_above_the_limit_and_of_all_versions(cache: Cache) -> None
     assert (old.get("a"), old.get("b"), new.get("c")) == (None, bytes(1900), bytes(1900))
 
 
+def test_old_entries_are_looked_for_once_however_many_stores_there_are(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[Path] = []
+    monkeypatch.setattr(Store, "_prune", lambda _, folder: looks.append(folder))
+    for number in range(50):
+        opened(cache).put(str(number), bytes(100))
+    opened(cache, "layers").put("0", bytes(100))
+    assert [folder.name for folder in looks] == ["facts", "layers"]
+    # A sixteenth of the limit was written.
+    opened(cache).put("large", bytes((1 << 20) // 16))
+    assert len(looks) == 3
+
+
 def test_what_is_used_stays_where_use_counts(cache: Cache) -> None:
     store = cache.store("facts", "1", limit=5000, age=DAY, by_use=True)
     for number, key in enumerate(["a", "b"]):

@@ -13,6 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from buildmatrix.catalogue.load import Catalogue, load_texts
+from buildmatrix.commands.fleet.answers import KeptResults
 from buildmatrix.commands.fleet.model import WorkerSettings
 from buildmatrix.commands.fleet.stacks import Stacks
 from buildmatrix.errors import BuildmatrixError
@@ -53,6 +54,7 @@ class WorkerContext:
         #: Manifests and configurations, from the store where it has them.
         self.documents = KeptDocuments(self)
         self.stacks = Stacks(self.cache)
+        self.results = KeptResults(self.cache)
 
     def _cache(self) -> Cache:
         shared = None

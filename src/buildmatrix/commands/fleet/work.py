@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
-from buildmatrix.commands.fleet.answers import KeptResults, of_subject
+from buildmatrix.commands.fleet.answers import of_subject
 from buildmatrix.commands.fleet.context import WorkerContext, context_of
 from buildmatrix.commands.fleet.failing import Failure, failure_of
 from buildmatrix.commands.fleet.judging import Question, judge, of_image, unjudged, unresolved
@@ -128,7 +128,7 @@ def judge_image(settings: WorkerSettings, task: ImageTask) -> ImageDone:
 
 def _stored(context: WorkerContext, subject: Subject, pinned: Reference) -> ImageTask | None:
     """The end of an image that an earlier run has judged."""
-    results = KeptResults(context.cache).load(_question(context, subject).key(pinned.digest, {}))
+    results = context.results.load(_question(context, subject).key(pinned.digest, {}))
     if not results:
         return None
     return ImageTask(
@@ -180,7 +180,7 @@ def _judged(
         results = tuple(of_image(item.result, image, question) for item in judged)
     if is_final:
         # A label is the image's, whose digest stands for it.
-        KeptResults(context.cache).save(question.key(image.reference.digest, {}), results)
+        context.results.save(question.key(image.reference.digest, {}), results)
     return results
 
 
