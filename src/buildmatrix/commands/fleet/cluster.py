@@ -199,7 +199,7 @@ class Cluster:
         since = time.monotonic()
         while True:
             await asyncio.sleep(_NO_WORKER / 100)
-            if self._client.scheduler_info()["workers"]:
+            if _has_workers(self._client):
                 since = time.monotonic()
             elif time.monotonic() - since > _NO_WORKER:
                 raise ComponentError(
@@ -311,7 +311,7 @@ def _memory(workers: int) -> int:
 
 
 async def _wait_for_worker(client: Client, where: str, note: Callable[[str], None]) -> None:
-    if not client.scheduler_info()["workers"]:
+    if not _has_workers(client):
         note(f"{where} has no worker yet; waiting")
     try:
         # Its type is that of clients that block.
@@ -319,6 +319,13 @@ async def _wait_for_worker(client: Client, where: str, note: Callable[[str], Non
         await wait(1, timeout=_FIRST_WORKER)
     except TimeoutError as error:
         raise ComponentError(f"{where} has no worker; start some with `dask worker`") from error
+
+
+def _has_workers(client: Client) -> bool:
+    """Whether there was a worker some seconds ago."""
+    info = client.scheduler_info()
+    # Newer versions of Dask keep the number alone up to date, and older ones the workers.
+    return bool(info.get("n_workers", len(info["workers"])))
 
 
 @asynccontextmanager

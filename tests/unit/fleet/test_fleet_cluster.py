@@ -1,0 +1,42 @@
+"""What a run learns from Dask about the workers that it has."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import date
+
+import dask
+import pytest
+from distributed import Scheduler, Worker
+
+from buildmatrix.commands.fleet import cluster
+from buildmatrix.commands.fleet.model import ClusterOptions, WorkerSettings
+from buildmatrix.errors import ComponentError
+
+
+def test_a_run_ends_when_it_has_had_no_worker_for_long_and_not_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cluster, "_NO_WORKER", 0.5)
+    notes: list[str] = []
+
+    async def run() -> None:
+        async with Scheduler(port=0, host="127.0.0.1", dashboard=False) as scheduler:
+            options = ClusterOptions(scheduler=scheduler.address)
+            settings = WorkerSettings(
+                store="", platform="linux/amd64", today=date(2026, 1, 1), backend="cpu"
+            )
+            async with (
+                Worker(scheduler.address, nthreads=1, dashboard=False) as worker,
+                cluster.connected(options, settings, notes.append) as connected,
+            ):
+                with pytest.raises(TimeoutError):
+                    # Dask's news of its workers comes many times in this time.
+                    await asyncio.wait_for(connected.watch(), 1.0)
+                await worker.close()
+                with pytest.raises(ComponentError, match=r"has had no worker for"):
+                    await asyncio.wait_for(connected.watch(), 30)
+
+    with dask.config.set({"distributed.client.scheduler-info-interval": "20 ms"}):
+        asyncio.run(run())
+    assert not [note for note in notes if "no worker yet" in note]
