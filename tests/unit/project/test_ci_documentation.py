@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from document_blocks import BLOCKS
 from groovy_parser.parser import parse_groovy_content
 from recipes import CI, ROOT, blocks, gitlab
 
@@ -35,6 +36,30 @@ def check(schema: str, documents: list[dict[Any, Any]], folder: Path) -> None:
 
 def test_github(tmp_path: Path) -> None:
     check("vendor.github-workflows", files("github.md"), tmp_path)
+
+
+def workflow(text: str) -> dict[str, Any]:
+    """A workflow with what a page shows of it: jobs, or the steps of one."""
+    part = yaml.safe_load(text)
+    if isinstance(part, dict) and "steps" not in part:
+        jobs = part.get("jobs", part)
+        # A part of the workflow above leaves out what stands there.
+        jobs = {name: {"runs-on": "ubuntu-latest", **job} for name, job in jobs.items()}
+        return {"on": "push", "jobs": {"plan": {"runs-on": "x", "steps": [{"run": "x"}]}, **jobs}}
+    steps = part["steps"] if isinstance(part, dict) else part
+    return {"on": "push", "jobs": {"job": {"runs-on": "ubuntu-latest", "steps": steps}}}
+
+
+def test_parts_of_workflows_of_github_on_all_pages(tmp_path: Path) -> None:
+    parts = [
+        block.text
+        for block in BLOCKS
+        if block.language == "yaml" and not block.marker
+        # Whole files are held above and below.
+        if not block.document.startswith("docs/ci/") or block.text.lstrip().startswith("- uses:")
+    ]
+    assert len(parts) >= 5
+    check("vendor.github-workflows", [workflow(part) for part in parts], tmp_path)
 
 
 def test_gitlab(tmp_path: Path) -> None:

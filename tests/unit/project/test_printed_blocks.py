@@ -1,19 +1,23 @@
-"""Blocks of documents that show output show what is printed now.
+"""Blocks of documents that show commands run now, and print what they show.
 
-A comment before a block says in which folder of `documents` it is, and what prints it where the
-block has no line `$ buildmatrix ...` itself:
+A comment before a block names a folder of `documents`, whose README says what one may have, and
+what prints the block where it has no line `$ ...` itself. A copy of the folder is where it runs:
 
     <!-- printed in cpu-report by: buildmatrix report report.json --format concise -->
+    <!-- played in inferno, exit codes 0, 1 -->
 
-`...` stands for whatever is left out, and JSON blocks may leave out keys and entries. Indents do
-not count.
+A block that is played shows commands alone. They run in a shell, one after the other; their exit
+codes are 0 unless the comment says others.
+
+In output `...` stands for whatever is left out, and JSON blocks may leave out keys and entries.
+Indents do not count. A comment that ends with `, where "2.32.3" "305.1 MB" vary` says which figures
+may be others of the same shape.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import shlex
 import shutil
 import sys
 from collections.abc import Iterator
@@ -22,63 +26,127 @@ from pathlib import Path
 from typing import Any
 
 import click
+import golden_inside
+import golden_world
 import pytest
+from document_blocks import BLOCKS, ROOT, DocumentBlock
+from document_shell import commands, play
+from golden_run import clean
+from index import IndexServer
 
 from buildmatrix import cli
 
-ROOT = Path(__file__).parents[3]
 FOLDERS = Path(__file__).parent / "documents"
-_MARKED = re.compile(
-    r"^<!-- printed in (?P<folder>[\w-]+)(?: by: (?P<command>.+?))? -->\n```(?P<kind>\w*)\n"
-    r"(?P<text>.*?)^```$",
-    re.MULTILINE | re.DOTALL,
-)
 
 
 @dataclass(frozen=True)
-class Block:
-    place: str
+class Printed:
+    """Output that a block shows, and the command that prints it."""
+
+    block: DocumentBlock
     folder: str
     command: str
-    kind: str
     text: str
+    varying: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> str:
+        return self.block.place
 
 
-def blocks(text: str, name: str) -> Iterator[Block]:
-    """The marked blocks of a document; one for each command of a console."""
-    for match in _MARKED.finditer(text):
-        place = f"{name}:{text[: match.start()].count(chr(10)) + 1}"
-        if match["command"]:
-            yield Block(place, match["folder"], match["command"], match["kind"], match["text"])
-            continue
-        for part in re.split(r"^\$ ", match["text"], flags=re.MULTILINE)[1:]:
-            command, _, output = part.partition("\n")
-            yield Block(place, match["folder"], command, "", output)
+def outputs(block: DocumentBlock) -> Iterator[Printed]:
+    """What a marked block shows; of a console, the output of each command."""
+    match = block.marked("printed in")
+    if match is None:
+        return
+    folder, varying = match["folder"], tuple(re.findall(r'"([^"]+)"', match["varying"] or ""))
+    if match["command"]:
+        yield Printed(block, folder, match["command"], block.text, varying)
+        return
+    for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
+        command, _, output = part.partition("\n")
+        yield Printed(block, folder, command, output, varying)
 
 
-BLOCKS = [
-    block
-    for path in sorted(ROOT.glob("docs/**/*.md"))
-    for block in blocks(path.read_text(encoding="utf-8"), str(path.relative_to(ROOT)))
-]
+PRINTED = [shown for block in BLOCKS for shown in outputs(block)]
+PLAYED = [block for block in BLOCKS if block.marked("played in")]
+FILES = [(block, match) for block in BLOCKS if (match := block.marked("file of"))]
 
 
-def printed(
-    command: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> str:
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1795388706")
-    monkeypatch.setattr(sys, "argv", shlex.split(command))
-    with pytest.raises(SystemExit):
-        cli.main()
-    return capfd.readouterr().out
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path, str]]:
+    """The inputs of the golden tests with their locks, a home folder, and the index of both."""
+    place = tmp_path_factory.mktemp("documents")
+    golden, home = place / "world", place / "home"
+    golden_world.write(golden)
+    (home / "bin").mkdir(parents=True)
+    (home / "bin/git").symlink_to(shutil.which("git") or "git")
+    (home / "bin/python3").symlink_to(sys.executable)
+    with (
+        IndexServer(golden / "wheels", pages="json", metadata=True) as index,
+        pytest.MonkeyPatch.context() as monkeypatch,
+    ):
+        clean(monkeypatch, home, index.url)
+        played = play("buildmatrix -q lock", golden, place / "shell")
+        assert played.codes == [0], played.err
+        yield golden, home, index.url
 
 
-def is_text_of(text: str, printed: str) -> bool:
+class Stage:
+    """Where the blocks of one folder run."""
+
+    def __init__(self, folder: Path, scratch: Path) -> None:
+        self.folder, self.scratch = folder, scratch
+
+    def play(self, script: str) -> tuple[str, str, list[int]]:
+        played = play(script, self.folder, self.scratch)
+        return played.out, played.err, played.codes
+
+
+@pytest.fixture
+def stage(
+    request: pytest.FixtureRequest,
+    world: tuple[Path, Path, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Stage:
+    """A copy of a folder of `documents`, after what it does before."""
+    golden, home, index = world
+    source = FOLDERS / request.param
+    folder = tmp_path / "here"
+    if (source / "golden").exists():
+        shutil.copytree(golden, folder, symlinks=True)
+    shutil.copytree(source, folder, dirs_exist_ok=True)
+    for block, match in FILES:
+        if match["folder"] == request.param:
+            (folder / match["path"]).parent.mkdir(parents=True, exist_ok=True)
+            (folder / match["path"]).write_text(block.text)
+    clean(monkeypatch, home, index)
+    for name, value in {
+        "BUILDMATRIX_CACHE": str(tmp_path / "cache"),
+        "BUILDMATRIX_NO_VULNERABILITIES": "1",
+        "SOURCE_DATE_EPOCH": "1795388706",
+        "COLUMNS": "100",
+    }.items():
+        monkeypatch.setenv(name, value)
+    golden_inside.replace_the_outside(folder, monkeypatch)
+    made = Stage(folder, tmp_path / "shell")
+    before = folder / "before.sh"
+    if before.exists():
+        out, err, codes = made.play(before.read_text())
+        assert not any(codes), out + err
+    return made
+
+
+def is_text_of(text: str, printed: str, varying: tuple[str, ...] = ()) -> bool:
     """Whether these lines are printed, one below the other."""
     lines = "\n".join(line.strip() for line in text.strip().splitlines())
     output = "\n".join(line.strip() for line in printed.splitlines())
-    return re.search(re.escape(lines).replace(r"\.\.\.", ".*?"), output, re.DOTALL) is not None
+    pattern = re.escape(lines).replace(r"\.\.\.", ".*?")
+    for figure in varying:
+        assert figure in text, f"{figure} is not in the block"
+        pattern = pattern.replace(re.escape(figure), re.sub(r"\d+", r"\\d+", re.escape(figure)))
+    return re.search(pattern, output, re.DOTALL) is not None
 
 
 def is_part_of(part: Any, whole: Any) -> bool:
@@ -97,30 +165,50 @@ def _is_shortened(part: Any, whole: Any) -> bool:
     return bool(part == whole)
 
 
-def is_shown(block: Block, output: str) -> bool:
-    if block.kind == "json":
-        return is_part_of(json.loads(block.text), json.loads(output))
-    return is_text_of(block.text, output)
+def is_shown(shown: Printed, output: str) -> bool:
+    if shown.block.language == "json":
+        return is_part_of(json.loads(shown.text), json.loads(output))
+    return is_text_of(shown.text, output, shown.varying)
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: f"{block.place}-{block.command}")
-def test_a_block_shows_what_is_printed(
-    block: Block,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    folder = shutil.copytree(FOLDERS / block.folder, tmp_path / "here")
-    output = printed(block.command, folder, monkeypatch, capfd)
-    assert is_shown(block, output), f"{block.command} prints:\n{output}"
+def named(shown: Printed | DocumentBlock) -> str:
+    return shown.place if isinstance(shown, DocumentBlock) else f"{shown.place}-{shown.command}"
+
+
+@pytest.mark.parametrize(
+    ("stage", "shown"),
+    [pytest.param(shown.folder, shown, id=named(shown)) for shown in PRINTED],
+    indirect=["stage"],
+)
+def test_a_block_shows_what_is_printed(stage: Stage, shown: Printed) -> None:
+    out, err, _ = stage.play(shown.command)
+    assert is_shown(shown, out), f"{shown.command} prints:\n{out}\n{err}"
+
+
+@pytest.mark.parametrize(
+    ("stage", "block"),
+    [pytest.param(block.marked("played in")["folder"], block, id=named(block)) for block in PLAYED],
+    indirect=["stage"],
+)
+def test_the_commands_of_a_block_run(stage: Stage, block: DocumentBlock) -> None:
+    match = block.marked("played in")
+    assert match is not None
+    out, err, codes = stage.play(commands(block.text))
+    expected = [int(code) for code in (match["codes"] or "").split(", ") if code] or [0] * len(
+        codes
+    )
+    assert codes and codes == expected, f"{codes}\n{out}\n{err}"
 
 
 def test_there_are_many_and_each_folder_has_some() -> None:
-    assert len(BLOCKS) >= 9
+    assert len(PRINTED) >= 9
     folders = {path.name for path in FOLDERS.iterdir() if path.is_dir()}
-    assert {block.folder for block in BLOCKS} == folders
+    assert {shown.folder for shown in PRINTED} | {
+        match["folder"] for block in PLAYED if (match := block.marked("played in"))
+    } == folders
 
 
+@pytest.mark.parametrize("stage", ["cpu-report"], indirect=True)
 @pytest.mark.parametrize(
     ("kind", "text"),
     [
@@ -130,12 +218,16 @@ def test_there_are_many_and_each_folder_has_some() -> None:
         ("json", '{"chain": ["requirements.in:4"]}'),
     ],
 )
-def test_what_is_stale_would_be_seen(
-    kind: str, text: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_stale_would_be_seen(stage: Stage, kind: str, text: str) -> None:
     command = f"buildmatrix report report.json --format {kind or 'table'}"
-    block = Block("", "cpu-report", command, kind, text)
-    assert not is_shown(block, printed(command, FOLDERS / "cpu-report", monkeypatch, capfd))
+    shown = Printed(DocumentBlock("", 0, kind, "", text), "cpu-report", command, text)
+    assert not is_shown(shown, stage.play(command)[0])
+
+
+def test_a_figure_that_varies_keeps_its_shape() -> None:
+    assert is_text_of("nccl 2.32.3 (305.1 MB)", "nccl 2.40.0 (12.7 MB)", ("2.32.3", "305.1 MB"))
+    assert not is_text_of("nccl 2.32.3 (305.1 MB)", "nccl 2.32.3 (12 kB)", ("2.32.3", "305.1 MB"))
+    assert not is_text_of("nccl 2.32.3", "nccl 2.32.4")
 
 
 def test_the_contract_lists_every_command() -> None:

@@ -1,0 +1,94 @@
+"""Every block of the README and the pages is held by something, or says why nothing can."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import PurePosixPath
+
+import pytest
+from document_blocks import BLOCKS, MECHANISMS, ROOT, DocumentBlock, blocks_of
+
+#: Pages all of whose blocks of a language are held without a word: pattern and language → test.
+WHOLE = {
+    ("docs/tutorials/*", "console"): "tests/integration/test_tutorials.py",
+    ("docs/*", "yaml"): "tests/unit/project/test_ci_documentation.py",
+    ("docs/ci/*", "yaml"): "tests/unit/project/test_ci_documentation.py",
+    ("docs/ci/*", "groovy"): "tests/unit/project/test_ci_documentation.py",
+    ("*", "toml"): "tests/unit/project/test_specifications_in_documents.py",
+    # Sphinx reads them, and its warnings are errors (`.ci/run`).
+    ("docs/*", "{toctree}"): "docs/conf.py",
+}
+#: Pages that are not gone through yet; this list only gets shorter.
+PENDING = {
+    "README.md",
+    *(
+        f"docs/{name}.md"
+        for name in (
+            "api", "architecture", "artifacts", "attestation", "audit", "ci", "contract", "diff",
+            "doctor", "engines", "explore", "fleet", "guide", "node-classes", "preflight",
+            "registries", "reports", "spec", "templates", "vulnerabilities", "why",
+        )
+    ),
+}  # fmt: skip
+#: What a block may need that neither a test nor its stand-in can be.
+NEEDS = (
+    "a cluster",
+    "a GPU",
+    "a public registry",
+    "the network",
+    "a job of GitHub",
+)
+
+
+def holders(block: DocumentBlock) -> list[str]:
+    """What holds a block: by its comment, else by its page and language."""
+    if block.marker:
+        return [kind for kind in MECHANISMS if block.marked(kind)]
+    return [
+        test
+        for (pattern, language), test in WHOLE.items()
+        if block.language == language and PurePosixPath(block.document).match(pattern)
+    ][:1]
+
+
+@pytest.mark.parametrize("document", sorted({block.document for block in BLOCKS}))
+def test_every_block_is_held(document: str) -> None:
+    loose = [block.place for block in BLOCKS if block.document == document and not holders(block)]
+    if document in PENDING:
+        assert loose, f"{document} is done: take it from PENDING"
+        return
+    assert not loose, "nothing runs, compares or parses " + ", ".join(loose)
+
+
+def test_the_tests_that_are_named_are_there_and_read_the_page() -> None:
+    for test in WHOLE.values():
+        assert (ROOT / test).is_file()
+    for block in BLOCKS:
+        if match := block.marked("checked by"):
+            text = (ROOT / match["test"]).read_text()
+            assert PurePosixPath(block.document).name in text, f"{block.place}: {match['test']}"
+
+
+def test_what_does_not_run_says_why() -> None:
+    for block in BLOCKS:
+        if match := block.marked("not run"):
+            assert match["reason"].startswith(NEEDS), block.place
+            assert len(match["reason"]) > 25, f"{block.place}: what for?"
+
+
+def test_few_blocks_run_nowhere() -> None:
+    kinds = Counter(kind for block in BLOCKS for kind in holders(block))
+    assert kinds["not run"] <= len(BLOCKS) / 20, kinds
+
+
+def test_no_fence_is_overlooked() -> None:
+    for path in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]:
+        fences = re.findall(r"^\s*(?:```|~~~)", path.read_text(), re.MULTILINE)
+        assert len(fences) == 2 * len(blocks_of(path)), path
+
+
+def test_a_block_without_a_word_would_be_seen() -> None:
+    assert holders(DocumentBlock("docs/a.md", 1, "", "", "$ buildmatrix scan x\n")) == []
+    assert holders(DocumentBlock("docs/a.md", 1, "json", "printed by hand", "{}\n")) == []
+    assert holders(DocumentBlock("docs/a.md", 1, "sh", "not run: hard", "x\n")) == []
