@@ -13,7 +13,7 @@ from buildmatrix.commands.fleet import audit_run, running
 from buildmatrix.commands.fleet.audit_model import AuditDone, AuditTask, Holder
 from buildmatrix.commands.fleet.audit_run import audit
 from buildmatrix.commands.fleet.audit_work import undecided
-from buildmatrix.commands.fleet.cluster import WorkerKilledError, WorkError
+from buildmatrix.commands.fleet.failing import WorkerKilledError, WorkError
 from buildmatrix.commands.fleet.model import ClusterOptions, WorkerSettings
 from buildmatrix.errors import ComponentError
 from buildmatrix.progress import Silent

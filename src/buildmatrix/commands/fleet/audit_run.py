@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 from buildmatrix.commands.fleet.audit_model import AuditDone, AuditTask
 from buildmatrix.commands.fleet.audit_work import undecided
-from buildmatrix.commands.fleet.cluster import Cluster, Work, WorkerKilledError, WorkError
-from buildmatrix.commands.fleet.model import ClusterOptions, WorkerSettings
+from buildmatrix.commands.fleet.cluster import Cluster
+from buildmatrix.commands.fleet.failing import WorkerKilledError, WorkError
+from buildmatrix.commands.fleet.model import ClusterOptions, Work, WorkerSettings
 from buildmatrix.commands.fleet.running import KILLED, Outcome, to_end, watched
 from buildmatrix.phrases import count
 from buildmatrix.progress import Progress

@@ -29,7 +29,8 @@ from distributed.diagnostics.plugin import WorkerPlugin
 from distributed.security import Security
 
 from buildmatrix import __version__
-from buildmatrix.commands.fleet.model import ClusterOptions, WorkerSettings
+from buildmatrix.commands.fleet.failing import WorkerKilledError, WorkError
+from buildmatrix.commands.fleet.model import ClusterOptions, Work, WorkerSettings
 from buildmatrix.errors import ComponentError
 from buildmatrix.inventory.model import SCHEMA
 from buildmatrix.text import shown
@@ -37,8 +38,6 @@ from buildmatrix.trees.base import defect
 
 Argument = TypeVar("Argument")
 Answer = TypeVar("Answer")
-#: What a worker does: one of the functions of `commands.fleet.work`.
-Work = Callable[[WorkerSettings, Argument], Answer]
 
 #: Bytes of a worker of a local cluster, at most: one that needs more is ended, and its task is
 #: given to another. What reading one layer needs is bounded far below.
@@ -71,14 +70,6 @@ _LOCAL = {
     # more (mallopt(3)): an eighth of the time of a first run, and it saves some MB.
     "distributed.nanny.pre-spawn-environ": {},
 }
-
-
-class WorkerKilledError(Exception):
-    """A task was handed back since its workers died, time and again."""
-
-
-class WorkError(Exception):
-    """What a worker did raised what nobody expected; its text is a sentence about that."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,14 @@ _DENIED = (401, 403)
 _LONGEST = 1000
 
 
+class WorkerKilledError(Exception):
+    """A task was handed back since its workers died, time and again."""
+
+
+class WorkError(Exception):
+    """What a worker did raised what nobody expected; its text is a sentence about that."""
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """Why something could not be done."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import date
+from typing import TypeVar
 
 from buildmatrix.reports.fleet.model import FleetResult
 from buildmatrix.spec.model import NodeClass
+
+Argument = TypeVar("Argument")
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +64,10 @@ class WorkerSettings:
     data_files: Mapping[str, str] = field(default_factory=dict)
     #: Whether tables of contents of layers are believed.
     tables: bool = False
+
+
+#: What a worker does: one of the functions of `commands.fleet.work`.
+Work = Callable[[WorkerSettings, Argument], Answer]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from buildmatrix.commands.fleet.cluster import Cluster, Work, WorkerKilledError, WorkError
+from buildmatrix.commands.fleet.cluster import Cluster
+from buildmatrix.commands.fleet.failing import WorkerKilledError, WorkError
 from buildmatrix.commands.fleet.model import (
     ClusterOptions,
     ImageDone,
@@ -21,6 +22,7 @@ from buildmatrix.commands.fleet.model import (
     LayerDone,
     LayerTask,
     Subject,
+    Work,
     WorkerSettings,
 )
 from buildmatrix.commands.fleet.running import KILLED, Outcome, to_end, watched
