@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
@@ -18,12 +19,17 @@ from buildmatrix.errors import Interrupted
 GRACE = 10.0
 
 
+#: `prctl(2)`: the signal that a process gets when the thread ends that started it.
+_PR_SET_PDEATHSIG = 1
+_prctl = getattr(ctypes.CDLL(None), "prctl", None)
+
+
 class Processes:
     """The programs that run now, each leading a process group of its own.
 
     A group of its own keeps the terminal's Ctrl-C away from them: they are ended by `cancel`, once
-    and in order. Should this process be killed outright, the pipe that it reads breaks, and a
-    program that writes into it ends by SIGPIPE.
+    and in order. Should this process be killed outright, Linux ends them by SIGTERM; elsewhere the
+    pipe that it reads breaks, and a program that writes into it ends by SIGPIPE.
     """
 
     def __init__(self) -> None:
@@ -58,6 +64,8 @@ class Processes:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
+                # One system call that was looked up before: no lock that another thread may hold.
+                preexec_fn=_end_with_parent,  # noqa: PLW1509
             )
             self._running.add(process)
         try:
@@ -81,6 +89,12 @@ class Processes:
             self._cancelled = True
             running = list(self._running)
         _end(running)
+
+
+def _end_with_parent() -> None:
+    """Have the kernel end a program, which this runs in, when the one that starts it ends."""
+    if _prctl is not None:
+        _prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
 
 
 def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:

@@ -108,15 +108,26 @@ def test_a_reader_that_fails_leaves_no_program_behind(
     assert not alive(int((tmp_path / "pid").read_text()))
 
 
-def test_a_program_that_reports_ends_when_we_are_killed_outright(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "program",
+    [
+        "while :; do echo tick >&2 || exit 1; sleep 0.05; done",
+        pytest.param(
+            "exec sleep 60",
+            marks=pytest.mark.skipif(sys.platform != "linux", reason="needs prctl(2)"),
+        ),
+    ],
+    ids=["reporting", "silent"],
+)
+def test_a_program_ends_when_we_are_killed_outright(tmp_path: Path, program: str) -> None:
     script = """
 import os, sys
 from pathlib import Path
 from buildmatrix.engines.process import Processes
-loop = "echo $$ >pid; while :; do echo tick >&2 || exit 1; sleep 0.05; done"
+loop = "echo $$ >pid; " + sys.argv[2]
 Processes().follow(["sh", "-c", loop], os.environ, Path(sys.argv[1]), lambda s: [None for _ in s])
 """
-    ours = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)])
+    ours = subprocess.Popen([sys.executable, "-c", script, str(tmp_path), program])
     pid = tmp_path / "pid"
     assert until(lambda: pid.is_file() and pid.read_text().endswith("\n"))
 
