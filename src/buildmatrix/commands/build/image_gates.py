@@ -44,6 +44,9 @@ class ImageGates:
         with self.builders.slot() as slot:
             if slot is not None:
                 self._pass_all(slot)
+                if self.options.fail_fast and slot.work.red:
+                    # Before the slot is free: the next target has it at once.
+                    self.builders.stop()
 
     def _pass_all(self, slot: Slot) -> None:
         """Take one target from build to smoke, and give its image its tags."""
