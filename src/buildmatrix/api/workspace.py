@@ -111,7 +111,7 @@ class Workspace:
         """Who builds: the engine of that name, or the one that this machine has."""
         from buildmatrix.engines import choice
 
-        return choice.builder(name or self.engine, buildx, self._own_engine, self._note)
+        return choice.builder(name or self.engine, buildx, self._own_engine, self.log)
 
     def keeper(self, name: str | None = None) -> Engine:
         """Whose images are read."""

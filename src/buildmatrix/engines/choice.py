@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from buildmatrix.errors import ComponentError, UsageError
 
@@ -19,11 +20,15 @@ _SAVED = ("oci:", "tar:")
 
 
 def builder(
-    name: str, buildx: str | None, own: Callable[[], Engine], note: Callable[[str], None]
+    name: str,
+    buildx: str | None,
+    own: Callable[[], Engine],
+    log: Callable[[Literal["warning", "info"], str], None],
 ) -> Engine:
-    """Who builds; `auto` is Docker where it answers, else our `own`, and `note` says so.
+    """Who builds; `auto` is Docker where it answers, else our `own`, and `log` says so.
 
-    `buildx` is the name of a builder that only Docker has, where one was given.
+    A warning where Docker is installed: its user expects the image there. `buildx` is the name of a
+    builder that only Docker has, where one was given.
     """
     if name == OCI:
         return own()
@@ -32,7 +37,10 @@ def builder(
         try:
             docker.check()
         except ComponentError as error:
-            note(f"engine {OCI}, without Docker: {error.message}")
+            log(
+                "warning" if shutil.which("docker") else "info",
+                f"engine {OCI}, without Docker: {error.message}",
+            )
             return own()
     return docker
 
