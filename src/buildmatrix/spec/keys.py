@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from buildmatrix.spec import kinds
-from buildmatrix.spec.keys_checks import NodeClassTable, SmokeTable, WaiverTable
+from buildmatrix.spec.keys_checks import CheckWaiverTable, NodeClassTable, SmokeTable, WaiverTable
 from buildmatrix.spec.keys_policy import PolicyTable
 from buildmatrix.spec.keys_settings import (
     GLOBS,
@@ -169,6 +169,9 @@ class SpecFile(Table):
     policy: PolicyTable = group(row(PolicyTable), "Thresholds and allowances.")
     waive: tuple[WaiverTable, ...] = group(
         many(row(WaiverTable)), "Findings that are accepted, until a day."
+    )
+    waive_check: tuple[CheckWaiverTable, ...] = group(
+        many(row(CheckWaiverTable)), "Checks of `preflight` that may fail, until a day."
     )
     catalogue: CatalogueTable = group(
         row(CatalogueTable), "What is known beside buildmatrix's own catalogue."

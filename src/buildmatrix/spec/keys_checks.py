@@ -84,6 +84,20 @@ class NodeClassTable(Table):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckWaiverTable(Table):
+    """`[[waive-check]]`: checks of `preflight` whose failure somebody accepted."""
+
+    rung: SourceText = key(text(kinds.RUNG), "The rung of the checks.")
+    check: SourceText = key(
+        text(kinds.CHECK_GLOB), "Pattern for what the checks are about: on `import`, the module."
+    )
+    select: tuple[SourceText, ...] = group(GLOBS, "Patterns for identifiers.", otherwise="all")
+    reason: SourceText = key(text(kinds.TEXT), "Why the failure is acceptable.")
+    owner: SourceText = key(text(kinds.OWNER), "Who answers for it.")
+    expires: date = key(day(), "The last day on which it holds.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WaiverTable(Table):
     """`[[waive]]`: a finding that somebody accepted."""
 

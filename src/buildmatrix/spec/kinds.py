@@ -386,6 +386,13 @@ TARGETS = Kind(
 PINNED = Kind("a way to pin images", "digest", choices=("digest", "tag", "none"))
 POLICY_SEVERITY = Kind("a severity", "warning", choices=("error", "warning", "note", "off"))
 ADVISORY = Kind("the name of an advisory", "CVE-2024-22195", r"[A-Za-z0-9][A-Za-z0-9._:-]*", 100)
+#: Those above `static`, whose findings have waivers of their own (`rules.rungs`).
+RUNG = Kind(
+    "a rung of `preflight`",
+    "import",
+    choices=("import", "device", "compute", "collective", "batch", "memory", "cold-start"),
+)
+CHECK_GLOB = Kind("a pattern for checks", "torchtext.*", limit=MAX_TEXT)
 RULE = Kind("the code of a rule", "BM401", r"BM[0-9]{3}")
 TEXT = Kind("a text", "why it is so", limit=MAX_TEXT)
 OWNER = Kind("a person or a team", "ml-platform", limit=MAX_TEXT)

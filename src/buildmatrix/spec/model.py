@@ -139,6 +139,19 @@ class Waiver:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckWaiver:
+    """Checks of one rung of `preflight` that may fail: somebody accepted it."""
+
+    rung: str
+    #: A glob for what the check is about: a module, `torch cuda:0 float16`.
+    check: str
+    reason: str
+    owner: str
+    expires: date
+    position: Position
+
+
+@dataclass(frozen=True, slots=True)
 class AcceptedAdvisory:
     """An advisory that somebody accepted, under any of its names."""
 
@@ -291,6 +304,8 @@ class Target:
     runner: str | None = None
     #: The machines that it runs on, in the order of the file.
     node_classes: tuple[NodeClass, ...] = ()
+    #: Checks of `preflight` that may fail.
+    check_waivers: tuple[CheckWaiver, ...] = ()
 
     @property
     def references(self) -> tuple[str, ...]:

@@ -12,11 +12,11 @@ from buildmatrix.spec import kinds
 from buildmatrix.spec.checks import check_clashes, check_values
 from buildmatrix.spec.document import Problems
 from buildmatrix.spec.keys import SpecFile
-from buildmatrix.spec.keys_checks import SmokeTable
+from buildmatrix.spec.keys_checks import CheckWaiverTable, SmokeTable
 from buildmatrix.spec.keys_settings import BackendTable, BaseTable, Command, TargetSettings
 from buildmatrix.spec.layers import all_settings, check_override, override, sound, specialize
 from buildmatrix.spec.matrix import Matrix, runtimes_of
-from buildmatrix.spec.model import Base, NodeClass, Smoke, SmokeLevel, Target, User
+from buildmatrix.spec.model import Base, CheckWaiver, NodeClass, Smoke, SmokeLevel, Target, User
 from buildmatrix.spec.paths import check_exists, tidy
 from buildmatrix.spec.placeholders import Filler
 from buildmatrix.spec.points import Point, check_when, choose, holds
@@ -48,6 +48,7 @@ def build_targets(context: TargetContext) -> tuple[Target, ...]:
     file, matrix, problems = context.file, context.matrix, context.problems
     overrides = _selections(((over, over.select) for over in file.override), matrix, problems)
     smokes = _selections(((smoke, smoke.select) for smoke in file.smoke), matrix, problems)
+    waivers = _selections(((waive, waive.select) for waive in file.waive_check), matrix, problems)
     aliases = _aliases(context)
     for over in file.override:
         check_override(over, problems)
@@ -68,6 +69,7 @@ def build_targets(context: TargetContext) -> tuple[Target, ...]:
                 point,
                 settings,
                 [smoke for smoke, ids in smokes if point.id in ids],
+                [waive for waive, ids in waivers if point.id in ids],
                 aliases.get(point.id, []),
             )
         )
@@ -113,6 +115,7 @@ def _target(
     point: Point,
     settings: TargetSettings,
     smokes: list[SmokeTable],
+    waivers: list[CheckWaiverTable],
     aliases: list[SourceText],
 ) -> Target:
     file, root, problems = context.file, context.root, context.problems
@@ -181,6 +184,7 @@ def _target(
         tags=texts((*templates, *aliases)),
         lock=tidy(filled(settings.lock, "locks/pylock.{id}.toml", kinds.LOCK_PATH)),
         smoke=tuple(_smoke(smoke) for smoke in smokes if smoke.name.sound and smoke.level.sound),
+        check_waivers=tuple(map(_check_waiver, waivers)),
         runner=optional(settings.runner),
         node_classes=tuple(
             node for node in context.node_classes if node.runs_target(point.id, point.backend)
@@ -256,6 +260,17 @@ def _user(settings: TargetSettings) -> User:
     name = table.name.value if table.name and table.name.sound else User().name
     groups = tuple(group.value for group in sound(table.groups))
     return User(name, table.uid or User().uid, groups)
+
+
+def _check_waiver(waive: CheckWaiverTable) -> CheckWaiver:
+    return CheckWaiver(
+        rung=waive.rung.value,
+        check=waive.check.value,
+        reason=waive.reason.value,
+        owner=waive.owner.value,
+        expires=waive.expires,
+        position=waive.at,
+    )
 
 
 def _smoke(smoke: SmokeTable) -> Smoke:

@@ -25,7 +25,7 @@ from buildmatrix.progress import Progress
 from buildmatrix.reports.preflight.model import RungOutcome
 from buildmatrix.rules.model import ClimbedRung, GateState
 from buildmatrix.rules.rungs import RUNGS, Rung
-from buildmatrix.spec.model import Spec, Target
+from buildmatrix.spec.model import CheckWaiver, Spec, Target
 from buildmatrix.state import journal
 from buildmatrix.state.folder import TargetFiles
 
@@ -43,10 +43,11 @@ class Ascent:
     #: Nodes of the backend's devices here, for which an answer holds.
     nodes: tuple[str, ...] = ()
 
-    def digest(self, config: str) -> str:
-        """What the journal knows the answer of an image by."""
+    def digest(self, config: str, waivers: Sequence[CheckWaiver] = ()) -> str:
+        """What the journal knows the answer of an image by; `waivers` hold on that day."""
+        accepted = [(waiver.rung, waiver.check) for waiver in waivers]
         climb = {"preflight": self.level, "nodes": self.nodes, "tool": __version__}
-        return journal.key({"image": config, **climb})
+        return journal.key({"image": config, "accepted": accepted, **climb})
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,8 @@ def _said(rung: RungOutcome) -> str:
     if more > 0:
         lines.append(f"\n  | and {more} more; `buildmatrix preflight` shows them")
     said = "failed" if rung.state == "failed" else "is undecided"
+    accept = ", `[[waive-check]]` accepts what may fail" if rung.state == "failed" else ""
     return (
-        f"the rung `{rung.rung}` {said} (`--preflight` chooses how far a build climbs)"
+        f"the rung `{rung.rung}` {said} (`--preflight` chooses how far a build climbs{accept})"
         + "".join(lines)
     )

@@ -15,6 +15,7 @@ from buildmatrix.commands.build.builders import Builders, Slot
 from buildmatrix.commands.build.climbing import Ascent, ascent, climb, left, placed
 from buildmatrix.commands.build.options import Options
 from buildmatrix.commands.build.work import BuildWork
+from buildmatrix.commands.preflight.accepted import in_force
 from buildmatrix.engines.model import BuildOutcome, Engine
 from buildmatrix.errors import BuildmatrixError, ComponentError, Interrupted
 from buildmatrix.inventory.model import Inventory
@@ -218,8 +219,8 @@ class ImageGates:
 
     def _climb(self, work: BuildWork, record: BuildRecord, way: Ascent) -> BuildRecord:
         """Climb the ladder where the journal does not know how far; the record, with that."""
-        target, reference = work.target, record.tags[0]
-        digest = way.digest(record.config or record.digest)
+        target, reference, today = work.target, record.tags[0], self.options.today
+        digest = way.digest(record.config or record.digest, in_force(target.check_waivers, today))
         if way.level is not None and record.climbed == digest:
             work.rungs = placed(target, record.rungs)
             if any(rung.state == "passed" for rung in record.rungs):
@@ -237,7 +238,7 @@ class ImageGates:
             way.level,
             self.engine,
             self.progress,
-            self.options.today,
+            today,
         )
         work.rungs = climbed.rungs
         if climbed.state != "not-run":

@@ -127,6 +127,7 @@ def _planned(
         lambda *_: RunResult(0, "", timed_out=False),
         node,
         Silent(),
+        today,
         repeat,
         in_pod=True,
     )

@@ -8,6 +8,7 @@ from datetime import date
 from pathlib import Path
 
 from buildmatrix import __version__
+from buildmatrix.commands.preflight.accepted import said, with_accepted
 from buildmatrix.commands.preflight.baseline import Expectations, compared, expectations
 from buildmatrix.commands.preflight.logs import PodLog
 from buildmatrix.commands.preflight.plan import CLUSTER_RUNGS, Replay, Unanswered
@@ -79,7 +80,7 @@ def _joined(
         (item for item in subject.node_classes if item.name == first.about.node_class), None
     )
     judge = Judge(subject.spec, "error", today, ())
-    climb = Climb(subject, judge, _never, node, Silent(), expected=expected, in_pod=True)
+    climb = Climb(subject, judge, _never, node, Silent(), today, expected=expected, in_pod=True)
     outcomes = [outcome for log in logs for outcome in _climbed(climb, log)]
     outcomes.sort(key=lambda outcome: RUNGS.index(outcome.rung))
     return PreflightTarget(
@@ -160,9 +161,11 @@ def _replayed(climb: Climb, log: PodLog, rung: Rung) -> RungOutcome:
                 f"log of {log.about.pod}", "undecided", f"{log.missing} of its lines are missing"
             ),
         )
+    found = with_accepted(rung, found, climb.subject.target.check_waivers, climb.today)
     state = state_of(found)
     # What is left of a rung is said, and what is not complete has not passed.
     state = "not-run" if state == "passed" and why else state
+    why = "; ".join(filter(None, (why, said(found))))
     return RungOutcome(rung, state, found, why, where=log.where, nodes=log.about.nodes)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from buildmatrix import __version__, store
 from buildmatrix.commands.doctor.machine import MachineFiles
+from buildmatrix.commands.preflight.accepted import said, with_accepted
 from buildmatrix.commands.preflight.baseline import Expectations, compared, expectations
 from buildmatrix.commands.preflight.batch import run_batch
 from buildmatrix.commands.preflight.cold_start import (
@@ -68,6 +69,8 @@ class Climb:
     run: Run
     node_class: NodeClass | None
     progress: Progress
+    #: The day that acceptances are held against.
+    today: date
     #: How often what is timed is run.
     repeat: int = 5
     expected: Expectations = field(default_factory=Expectations)
@@ -141,7 +144,7 @@ def _climbed(
     judge = Judge(subject.spec, "error", today, ())
     with ExitStack() as stack:
         run = stack.enter_context(subject.engine.runner(subject.reference))
-        climb, without = Climb(subject, judge, run, node, progress, repeat, expected), ""
+        climb, without = Climb(subject, judge, run, node, progress, today, repeat, expected), ""
         for rung in wanted:
             stopped = next((o for o in outcomes if o.state in ("failed", "undecided")), None)
             if stopped is not None:
@@ -160,9 +163,11 @@ def _climbed(
                     climb = replace(climb, devices=seen_devices(checks))
                 if expected.baseline is not None:
                     checks += compared(rung, checks, expected.baseline)
+                checks = with_accepted(rung, checks, subject.target.check_waivers, climb.today)
                 state = state_of(checks)
                 # What is left of a rung is said, and what is not complete has not passed.
                 state = "not-run" if state == "passed" and why else state
+                why = "; ".join(filter(None, (why, said(checks))))
                 if without and state != "passed" and rung not in _WITHOUT_DEVICES:
                     why = "; ".join(filter(None, (why, without)))
                 left = elsewhere if state == "not-run" else ()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from buildmatrix.phrases import count
 from buildmatrix.reports.page import document
 from buildmatrix.reports.preflight.model import (
+    CheckState,
     Preflight,
     PreflightTarget,
     RungOutcome,
@@ -24,6 +25,7 @@ _STATES: Mapping[RungState, str] = {
     "undecided": "undecided",
     "not-run": "not run",
 }
+_CHECK_STATES: Mapping[CheckState, str] = {**dict(_STATES.items()), "accepted": "accepted"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ def render(preflight: Preflight) -> str:
         rungs=rungs,
         cells={id(target): [_cell(target, rung) for rung in rungs] for target in preflight.targets},
         identity=id,
-        states=_STATES,
+        states=_CHECK_STATES,
         timed=_timed(preflight),
         name=name,
         why=why,

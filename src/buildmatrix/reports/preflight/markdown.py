@@ -10,19 +10,20 @@ from collections.abc import Iterator
 from buildmatrix.reports.markdown import end, fold, plain, rich
 from buildmatrix.reports.preflight.model import (
     Check,
+    CheckState,
     Preflight,
     PreflightTarget,
     RungOutcome,
-    RungState,
 )
 from buildmatrix.reports.preflight.summary import name, totals, why
 from buildmatrix.rules.rungs import RUNGS
 
-_STATES: dict[RungState, str] = {
+_STATES: dict[CheckState, str] = {
     "passed": "ok",
     "failed": "**failed**",
     "undecided": "**undecided**",
     "not-run": "not run",
+    "accepted": "accepted",
 }
 #: Checks of one rung that are listed before the rest is folded, and reasons of one image.
 _SHOWN = 20

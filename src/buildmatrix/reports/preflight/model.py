@@ -10,6 +10,8 @@ from buildmatrix.rules.rungs import Rung
 
 #: `not-run`: nobody tried, and `why` says why. `undecided`: it was tried, and nobody knows.
 RungState: TypeAlias = Literal["passed", "failed", "undecided", "not-run"]
+#: `accepted`: it failed, and a `[[waive-check]]` says that it may.
+CheckState: TypeAlias = Literal["passed", "failed", "undecided", "not-run", "accepted"]
 #: What a check measured or read: names in snake case, with their unit (`seconds`, `bytes`, `gbps`).
 Value: TypeAlias = str | float | int | bool | list[str | float] | dict[str, float] | None
 
@@ -20,7 +22,7 @@ class Check:
 
     #: What was looked at: `torch`, `torch cuda:0 float32`, `smoke warmup`.
     subject: str
-    state: RungState
+    state: CheckState
     #: One sentence: what failed and what to do, or what was seen.
     message: str = ""
     seconds: float | None = None
@@ -69,10 +71,13 @@ class Preflight:
 
 
 def state_of(checks: tuple[Check, ...]) -> RungState:
-    """A rung fails with one of its checks, and passes only where each that ran has passed."""
+    """A rung fails with one of its checks, and passes only where each that ran has passed.
+
+    A failure that was accepted counts like a finding that was: it stops nothing.
+    """
     states = {check.state for check in checks}
     if "failed" in states:
         return "failed"
     if "undecided" in states:
         return "undecided"
-    return "passed" if "passed" in states else "not-run"
+    return "passed" if states & {"passed", "accepted"} else "not-run"

@@ -6,21 +6,22 @@ from collections.abc import Iterator
 
 from buildmatrix.phrases import count
 from buildmatrix.reports.preflight.model import (
+    CheckState,
     Preflight,
     PreflightTarget,
     RungOutcome,
-    RungState,
     Value,
 )
 from buildmatrix.reports.preflight.summary import name, totals
 from buildmatrix.reports.terminal import Painter, Style, wrapped
 from buildmatrix.text import printable
 
-_STATES: dict[RungState, tuple[str, Style]] = {
+_STATES: dict[CheckState, tuple[str, Style]] = {
     "passed": ("passed", "green"),
     "failed": ("FAILED", "red"),
     "undecided": ("open", "yellow"),
     "not-run": ("-", "dim"),
+    "accepted": ("accepted", "dim"),
 }
 #: Checks of a rung that are listed where all have passed.
 _SHOWN = 3
