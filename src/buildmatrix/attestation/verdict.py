@@ -169,7 +169,8 @@ def verdict(
         smoke_not_run=result.smoke_not_run,
         rungs_passed=None
         if result.rungs is None
-        else tuple(rung.rung for rung in result.rungs if rung.state == "passed"),
+        # What was accepted is said in the report; a signature stands for the rest.
+        else tuple(rung.rung for rung in result.rungs if rung.state == "passed" and not rung.why),
         rules=JudgedBy(
             codes=tuple(rule.code for rule in RULES),
             sources=code("rules", "catalogue"),

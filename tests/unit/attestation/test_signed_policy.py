@@ -80,7 +80,7 @@ def test_it_is_read_back_as_it_was_and_older_ones_have_none(tmp_path: Path) -> N
     assert parse(encode(before)).rules.policy is None
 
 
-def test_verify_prints_every_rule_that_counts_otherwise() -> None:
+def test_verify_prints_what_passed_and_every_rule_that_counts_otherwise() -> None:
     proof = Proof(
         attestation="sha256:0",
         key="k",
@@ -105,4 +105,9 @@ def test_verify_prints_every_rule_that_counts_otherwise() -> None:
     )
     assert "policy" not in render(
         replace(shown, proof=replace(proof, severities={})), width=200, color=False
+    )
+    assert "of preflight" not in text
+    climbed = replace(shown, proof=replace(proof, rungs_passed=("import", "device")))
+    assert "passed where it was built: import, device of preflight" in render(
+        climbed, width=200, color=False
     )

@@ -16,7 +16,7 @@ from buildmatrix.attestation.verdict import encode, of_target, parse, schema, ve
 from buildmatrix.reports.run.model import Report, assemble
 from buildmatrix.rules import baseline, waivers
 from buildmatrix.rules.findings import fingerprint
-from buildmatrix.rules.model import Finding, TargetResult, Verdict
+from buildmatrix.rules.model import ClimbedRung, Finding, TargetResult, Verdict
 from buildmatrix.spec.model import Policy, Position, Smoke, Spec, Target, Waiver
 
 CUDA, CPU = target("cuda", "12.8"), target("cpu")
@@ -122,6 +122,18 @@ def test_a_target_without_smoke_commands_has_no_such_gate(root: Path) -> None:
     assert made(root, report())["required"] == ["lock", "build", "scan"]
     asked = made(root, report(), replace(CPU, smoke=(smoke,)))
     assert asked["required"] == ["lock", "build", "scan", "smoke"]
+
+
+def test_a_rung_with_an_accepted_failure_is_not_signed_as_passed(root: Path) -> None:
+    rungs = (
+        ClimbedRung("import", "passed", "accepted: benchmarks"),
+        ClimbedRung("device", "passed"),
+        ClimbedRung("compute", "not-run"),
+    )
+    held = report()
+    climbed = replace(held, targets=tuple(replace(item, rungs=rungs) for item in held.targets))
+    assert made(root, climbed)["rungs_passed"] == ["device"]
+    assert "rungs_passed" not in made(root, held)
 
 
 def test_only_what_is_about_the_target_is_in_it(root: Path) -> None:

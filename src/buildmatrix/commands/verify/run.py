@@ -109,6 +109,7 @@ def _proof(signed: Signed) -> Proof:
         lock=held.lock,
         gates=held.gates,
         smoke_not_run=held.smoke_not_run,
+        rungs_passed=held.rungs_passed,
         findings={
             "error": held.counts.error,
             "warning": held.counts.warning,

@@ -8,6 +8,7 @@ from typing import Literal
 
 from buildmatrix.reports.json_form import THIS_TOOL, Tool
 from buildmatrix.rules.model import IF_KNOWN, Acceptance, Gate, GateState
+from buildmatrix.rules.rungs import Rung
 from buildmatrix.spec.model import PolicySeverity
 
 #: Why an image is refused:
@@ -79,6 +80,8 @@ class Proof:
     lock: str
     gates: Mapping[Gate, GateState]
     smoke_not_run: tuple[str, ...] = ()
+    #: Rungs of `preflight` that it passed where it was built; None where it did not climb.
+    rungs_passed: tuple[Rung, ...] | None = field(default=None, metadata=IF_KNOWN)
     #: Open findings by severity.
     findings: Mapping[str, int] = field(default_factory=dict)
     accepted: tuple[Acceptance, ...] = ()

@@ -55,6 +55,10 @@ def _proof(proof: Proof, width: int, paint: Painter) -> Iterator[str]:
     counted = [_counted(rule, severity) for rule, severity in proof.severities.items()]
     if counted:
         yield from wrapped(f"by the policy {', '.join(counted)}", width, _INDENT, _INDENT * 2)
+    if proof.rungs_passed is not None:
+        passed = ", ".join(proof.rungs_passed) or "no rung"
+        text = f"passed where it was built: {passed} of preflight"
+        yield from wrapped(text, width, _INDENT, _INDENT * 2)
     if proof.smoke_not_run:
         text = f"did not run where it was built: smoke {', '.join(proof.smoke_not_run)}"
         yield from wrapped(text, width, _INDENT, _INDENT * 2)
