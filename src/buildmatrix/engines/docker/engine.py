@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
-import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -17,6 +15,14 @@ from typing import IO, TextIO
 
 from buildmatrix.engines.disk import writing
 from buildmatrix.engines.docker import bake
+from buildmatrix.engines.docker.command import (
+    MINIMUM_BUILDX,
+    MINIMUM_DOCKER,
+    OWN_DRIVER,
+    DockerCommand,
+    unusable,
+    version_text,
+)
 from buildmatrix.engines.docker.failures import explain, lost_its_cache
 from buildmatrix.engines.docker.follow import Follower
 from buildmatrix.engines.docker.rawjson import messages
@@ -45,15 +51,6 @@ from buildmatrix.oci.layout import OciLayout
 from buildmatrix.progress import Progress
 from buildmatrix.scratch import scratch
 
-#: The first release whose bake has `--allow=fs.read` and `fs.write` (November 2024).
-MINIMUM_BUILDX = (0, 19)
-#: The first release with BuildKit as its builder (February 2023): named contexts, bind mounts.
-MINIMUM_DOCKER = (23, 0)
-#: Seconds for the daemon to answer a question.
-PATIENCE = 30
-#: Driver of the builder that is in the daemon itself, as `docker buildx inspect` has it.
-_OWN_DRIVER = "docker"
-
 
 class DockerEngine:
     """Docker with BuildKit: the local daemon, or any builder that buildx knows."""
@@ -71,53 +68,53 @@ class DockerEngine:
             "BUILDX_GIT_INFO": "false",
         }
         self._processes = Processes()
-        self._drivers: dict[str | None, str] = {}
+        self._command = DockerCommand(self._environment)
 
     # What the engine has
 
     def check(self, builder: str | None = None) -> str:
         """Versions of Docker and buildx; see `Engine.check`."""
-        buildx = self._ask("buildx", "version")
+        buildx = self._command.ask("buildx", "version")
         match = re.search(r"buildx v?(\d+)\.(\d+)\S*", buildx.stdout)
         if buildx.returncode != 0 or match is None:
             raise ComponentError(
                 "the docker command has no buildx plugin; install the package docker-buildx (or "
                 "docker-buildx-plugin) in version "
-                f"{_version(MINIMUM_BUILDX)} or newer"
+                f"{version_text(MINIMUM_BUILDX)} or newer"
             )
         if (int(match[1]), int(match[2])) < MINIMUM_BUILDX:
             raise ComponentError(
-                f"{match[0]} is too old; install {_version(MINIMUM_BUILDX)} or newer"
+                f"{match[0]} is too old; install {version_text(MINIMUM_BUILDX)} or newer"
             )
-        if self._driver(builder) != _OWN_DRIVER:
+        if self._command.driver(builder) != OWN_DRIVER:
             return match[0]
-        if builder is not None and self._host(builder) != self._host():
+        if builder is not None and self._command.host(builder) != self._command.host():
             raise UsageError(
                 f"--builder {builder} is the daemon of another Docker context, where its images "
                 "would stay; make a builder there with `docker buildx create --name NAME "
                 f"{builder}`, or set DOCKER_CONTEXT"
             )
-        version = self._ask("version", "--format", "{{.Server.Version}}")
+        version = self._command.ask("version", "--format", "{{.Server.Version}}")
         if version.returncode != 0:
-            raise _unusable(version.stderr)
+            raise unusable(version.stderr)
         daemon = re.match(r"(\d+)\.(\d+)", version.stdout)
         if daemon is None or (int(daemon[1]), int(daemon[2])) < MINIMUM_DOCKER:
             raise ComponentError(
                 f"the Docker daemon is version {version.stdout.strip() or 'unknown'}; "
-                f"{_version(MINIMUM_DOCKER)} or newer is needed"
+                f"{version_text(MINIMUM_DOCKER)} or newer is needed"
             )
         return f"docker {version.stdout.strip()}, {match[0]}"
 
     def facilities(self) -> Facilities:
         """Runtimes and folder of the local daemon; see `Engine.facilities`."""
         # As a whole: older clients do not know all of the fields.
-        answer = self._ask("info", "--format", "{{json .}}")
+        answer = self._command.ask("info", "--format", "{{json .}}")
         try:
             description = json.loads(answer.stdout)
         except ValueError:
-            raise _unusable(answer.stderr) from None
+            raise unusable(answer.stderr) from None
         folder = Path(description.get("DockerRootDir") or "/nonexistent")
-        is_here = self._host().startswith("unix:") and folder.is_dir()
+        is_here = self._command.host().startswith("unix:") and folder.is_dir()
         # Without folders the daemon has no CDI (Docker Engine API 1.44, `GET /info`).
         devices = description.get("DiscoveredDevices") or ()
         return Facilities(
@@ -135,12 +132,12 @@ class DockerEngine:
         keys = {name: _familiar(name) for name in references}
         repositories = dict.fromkeys(key.rpartition(":")[0] for key in keys.values())
         # One question for each image would take the daemon seconds for hundreds.
-        answer = self._ask(
+        answer = self._command.ask(
             "image", "ls", "--no-trunc", "--format", "{{.ID}} {{.Repository}}:{{.Tag}}",
             *(f"--filter=reference={repository}" for repository in repositories),
         )  # fmt: skip
         if answer.returncode != 0:
-            raise _unusable(answer.stderr)
+            raise unusable(answer.stderr)
         lines = (line.partition(" ") for line in answer.stdout.splitlines())
         digests = {key: digest for digest, _, key in lines}
         return {name: digests[key] for name, key in keys.items() if key in digests}
@@ -149,7 +146,7 @@ class DockerEngine:
         """The facts of a local image, or None."""
         from buildmatrix.engines.docker import containers
 
-        return containers.inspect(self._host(), self._environment, reference)
+        return containers.inspect(self._command.host(), self._environment, reference)
 
     # Building
 
@@ -164,7 +161,7 @@ class DockerEngine:
         with writing(job.scan_output):
             job.scan_output.mkdir(parents=True, exist_ok=True)
             inventory.unlink(missing_ok=True)
-        load = job.load or self._driver(job.builder) == _OWN_DRIVER
+        load = job.load or self._command.driver(job.builder) == OWN_DRIVER
         overlay = bake.image_overlay(
             job,
             surroundings,
@@ -198,20 +195,20 @@ class DockerEngine:
     def release(self, staged: str, tags: Sequence[str]) -> None:
         """Move tags with the docker command; see `Engine.release`."""
         for tag in tags:
-            answer = self._ask("image", "tag", staged, tag)
+            answer = self._command.ask("image", "tag", staged, tag)
             if answer.returncode != 0:
-                raise _unusable(answer.stderr)
+                raise unusable(answer.stderr)
         if tags:
             # The image keeps its tags; where the name is gone already, nothing is lost.
-            self._ask("image", "rm", "--no-prune", staged)
+            self._command.ask("image", "rm", "--no-prune", staged)
 
     def unreachable(self, references: Sequence[str], builder: str | None) -> Mapping[str, str]:
         """Ask the daemon about each registry; a builder elsewhere cannot be asked."""
-        if self._driver(builder) != _OWN_DRIVER:
+        if self._command.driver(builder) != OWN_DRIVER:
             return {}
         from buildmatrix.engines.docker import containers
 
-        return containers.unreachable(self._host(), self._environment, references)
+        return containers.unreachable(self._command.host(), self._environment, references)
 
     def push(
         self,
@@ -227,7 +224,7 @@ class DockerEngine:
         try:
             for job in jobs:
                 progress.step(job.id, "push: comparing with what was scanned")
-                own = self._driver(job.builder) == _OWN_DRIVER
+                own = self._command.driver(job.builder) == OWN_DRIVER
                 keep = "type=docker" if own else "type=image,push=false"
                 if job.config not in (None, self._export(job, surroundings, progress, keep).config):
                     raise UndecidedError(
@@ -313,7 +310,7 @@ class DockerEngine:
         metadata = _metadata(job)
         builder = [f"--builder={job.builder}"] if job.builder else []
         command = [
-            self._docker(), "buildx", "bake", *builder,
+            self._command.program(), "buildx", "bake", *builder,
             f"--file={job.bake_file.absolute()}", f"--file={overlay_file.absolute()}",
             "--progress=rawjson", f"--metadata-file={metadata.absolute()}",
             *bake.entitlements(job, surroundings), *overlay,
@@ -368,7 +365,7 @@ class DockerEngine:
         from buildmatrix.engines.docker import containers
 
         return containers.run(
-            self._host(),
+            self._command.host(),
             self._environment,
             reference,
             command,
@@ -382,75 +379,12 @@ class DockerEngine:
         from buildmatrix.engines.docker import containers
 
         return containers.export(
-            self._host(), self._environment, reference, lambda: self._processes.cancelled
+            self._command.host(), self._environment, reference, lambda: self._processes.cancelled
         )
-
-    # The docker command
-
-    def _docker(self) -> str:
-        docker = shutil.which("docker", path=self._environment.get("PATH", os.defpath))
-        if docker is None:
-            raise ComponentError(
-                "there is no docker command; install Docker "
-                f"{_version(MINIMUM_DOCKER)} or newer with buildx {_version(MINIMUM_BUILDX)} or "
-                "newer"
-            )
-        return docker
-
-    def _ask(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """One short question to the docker command."""
-        try:
-            return subprocess.run(
-                [self._docker(), *arguments],
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=PATIENCE,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise ComponentError(
-                f"`docker {' '.join(arguments[:2])}` gave no answer in {PATIENCE} s; see whether "
-                "the Docker daemon hangs"
-            ) from error
-        except OSError as error:
-            raise ComponentError(f"the docker command cannot be run: {error.strerror}") from error
-
-    def _driver(self, builder: str | None) -> str:
-        """Driver of a builder: `docker`, `docker-container`, `remote`, `kubernetes`, ..."""
-        if builder not in self._drivers:
-            answer = self._ask("buildx", "inspect", *([builder] if builder else []))
-            driver = re.search(r"^Driver:[ \t]+(\S+)", answer.stdout, re.MULTILINE)
-            if driver is None:
-                error = re.search(r"^Error:[ \t]+(.+)", answer.stdout, re.MULTILINE)
-                raise _unusable(error[1] if error else answer.stderr)
-            self._drivers[builder] = driver[1]
-        return self._drivers[builder]
-
-    def _host(self, context: str | None = None) -> str:
-        """Where a daemon listens: the SDK does not know the contexts of the docker command."""
-        names = [context] if context else []
-        answer = self._ask("context", "inspect", "--format", "{{.Endpoints.docker.Host}}", *names)
-        if answer.returncode != 0:
-            raise _unusable(answer.stderr)
-        return answer.stdout.strip()
-
-
-def _unusable(text: str) -> BuildmatrixError:
-    """What the docker command's answer means: an engine that cannot be used, or a wrong name."""
-    line = text.strip()
-    error = explain(1, None, [line if line.startswith("ERROR: ") else f"ERROR: {line}"], None)
-    return error if isinstance(error, UsageError) else ComponentError(error.message)
 
 
 def _metadata(job: BuildJob) -> Path:
     return job.log.with_suffix(".metadata.json")
-
-
-def _version(parts: tuple[int, ...]) -> str:
-    return ".".join(map(str, parts))
 
 
 def _familiar(reference: str) -> str:

@@ -1,0 +1,92 @@
+"""Short questions to the docker command: what it has, which builders, where their daemons are."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+
+from buildmatrix.engines.docker.failures import explain
+from buildmatrix.errors import BuildmatrixError, ComponentError, UsageError
+
+#: The first release whose bake has `--allow=fs.read` and `fs.write` (November 2024).
+MINIMUM_BUILDX = (0, 19)
+#: The first release with BuildKit as its builder (February 2023): named contexts, bind mounts.
+MINIMUM_DOCKER = (23, 0)
+#: Seconds for the daemon to answer a question.
+PATIENCE = 30
+#: Driver of the builder that is in the daemon itself, as `docker buildx inspect` has it.
+OWN_DRIVER = "docker"
+
+
+class DockerCommand:
+    """The docker command, in an environment."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = environment
+        self._drivers: dict[str | None, str] = {}
+
+    def program(self) -> str:
+        """Where it is. Raises `ComponentError` where it is not."""
+        docker = shutil.which("docker", path=self._environment.get("PATH", os.defpath))
+        if docker is None:
+            raise ComponentError(
+                "there is no docker command; install Docker "
+                f"{version_text(MINIMUM_DOCKER)} or newer with buildx {version_text(MINIMUM_BUILDX)} or "
+                "newer"
+            )
+        return docker
+
+    def ask(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """One short question to the docker command."""
+        try:
+            return subprocess.run(
+                [self.program(), *arguments],
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=PATIENCE,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise ComponentError(
+                f"`docker {' '.join(arguments[:2])}` gave no answer in {PATIENCE} s; see whether "
+                "the Docker daemon hangs"
+            ) from error
+        except OSError as error:
+            raise ComponentError(f"the docker command cannot be run: {error.strerror}") from error
+
+    def driver(self, builder: str | None) -> str:
+        """Driver of a builder: `docker`, `docker-container`, `remote`, `kubernetes`, ..."""
+        if builder not in self._drivers:
+            answer = self.ask("buildx", "inspect", *([builder] if builder else []))
+            driver = re.search(r"^Driver:[ \t]+(\S+)", answer.stdout, re.MULTILINE)
+            if driver is None:
+                error = re.search(r"^Error:[ \t]+(.+)", answer.stdout, re.MULTILINE)
+                raise unusable(error[1] if error else answer.stderr)
+            self._drivers[builder] = driver[1]
+        return self._drivers[builder]
+
+    def host(self, context: str | None = None) -> str:
+        """Where a daemon listens: the SDK does not know the contexts of the docker command."""
+        names = [context] if context else []
+        answer = self.ask("context", "inspect", "--format", "{{.Endpoints.docker.Host}}", *names)
+        if answer.returncode != 0:
+            raise unusable(answer.stderr)
+        return answer.stdout.strip()
+
+
+def unusable(text: str) -> BuildmatrixError:
+    """What the docker command's answer means: an engine that cannot be used, or a wrong name."""
+    line = text.strip()
+    error = explain(1, None, [line if line.startswith("ERROR: ") else f"ERROR: {line}"], None)
+    return error if isinstance(error, UsageError) else ComponentError(error.message)
+
+
+def version_text(parts: tuple[int, ...]) -> str:
+    """`23.0`."""
+    return ".".join(map(str, parts))
