@@ -11,6 +11,8 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -181,9 +183,29 @@ def _gigabytes(folder: Path) -> float:
     return int(text.split()[0]) / 1e9 if text else 0.0
 
 
-def _start(layout: Layout) -> None:
+@contextmanager
+def beside(layout: Layout, folder: Path) -> Iterator[Layout]:
+    """One more engine of the same programs for a while, with its data below `folder`.
+
+    It has no network of its own for containers and build steps: they have the host's, or none.
+    """
+    apt.require_debian_root("Starting a Docker engine")
+    run = Path(tempfile.mkdtemp(prefix="buildmatrix-", dir=layout.run.parent))
+    other = Layout(folder, run, programs=layout.cache)
+    other.create()
+    try:
+        _start(other, bridge="none", iptables=False, ip6tables=False)
+        yield other
+    finally:
+        stop(other)
+        shutil.rmtree(other.data_root, ignore_errors=True)
+        shutil.rmtree(run, ignore_errors=True)
+
+
+def _start(layout: Layout, **network: object) -> None:
     """Start dockerd and wait for its socket."""
     config = {
+        **network,
         "features": {"containerd-snapshotter": True},
         "hosts": [layout.docker_host],
         "data-root": str(layout.data_root),

@@ -31,6 +31,8 @@ class Layout:
 
     cache: Path
     run: Path
+    #: The cache whose programs an engine beside the stack's own uses; None for `cache`.
+    programs: Path | None = None
 
     @classmethod
     def of_environment(cls) -> Layout:
@@ -44,17 +46,17 @@ class Layout:
     @property
     def prefix(self) -> Path:
         """Where Debian packages are unpacked."""
-        return self.cache / "prefix"
+        return (self.programs or self.cache) / "prefix"
 
     @property
     def bin(self) -> Path:
         """The folder to put first on PATH: the stack's `docker`, nothing else."""
-        return self.cache / "bin"
+        return (self.programs or self.cache) / "bin"
 
     @property
     def docker_config(self) -> Path:
         """The client's configuration, which holds buildx as a plugin."""
-        return self.cache / "docker-config"
+        return (self.programs or self.cache) / "docker-config"
 
     @property
     def data_root(self) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +31,15 @@ _options = stacked(
         "builders",
         multiple=True,
         metavar="NAME",
-        help="A buildx builder: local, remote or Kubernetes; several share the targets.",
+        help="A buildx builder, or the daemon of a Docker context; several share the targets.",
+    ),
+    option(
+        "--builder-timeout",
+        type=click.FloatRange(min=1),
+        default=60.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="Silence after which a builder has as long to answer, before it is given up.",
     ),
     option(
         "--mirror",
@@ -65,13 +74,16 @@ def engine_options(command: Callable[..., int]) -> Callable[..., int]:
         *arguments: Any,
         engine: str,
         builders: tuple[str, ...],
+        builder_timeout: float,
         mirror: str,
         network: str,
         ca: Path | None,
         netrc: Path | None,
         **others: Any,
     ) -> int:
-        around = surroundings(mirror, network, ca, netrc, engine)
+        around = replace(
+            surroundings(mirror, network, ca, netrc, engine), builder_patience=builder_timeout
+        )
         for name in builders:
             if builders.count(name) > 1:
                 raise UsageError(

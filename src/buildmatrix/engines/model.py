@@ -29,6 +29,8 @@ class Surroundings:
     secrets: Mapping[str, Path] = field(default_factory=dict)
     #: Who builds: the name of an engine, or `auto`.
     engine: str = "auto"
+    #: Seconds of silence after which a builder is asked whether it lives, and for its answer.
+    builder_patience: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ class BuildJob:
     #: Folder that receives the scanner's output.
     scan_output: Path
     #: Whether the image is needed on this machine: to run in it, not only to push it. The images
-    #: of the daemon's own builder are here in any case.
+    #: of a daemon's own builder are here in any case.
     load: bool = True
     #: Config digest of the image that was scanned: `push` publishes no other.
     config: str | None = None

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -22,6 +22,47 @@ GRACE = 10.0
 #: `prctl(2)`: the signal that a process gets when the thread ends that started it.
 _PR_SET_PDEATHSIG = 1
 _prctl = getattr(ctypes.CDLL(None), "prctl", None)
+
+
+class Watch:
+    """Ends a program that waits in silence for somebody who does not answer any more."""
+
+    def __init__(self, patience: float, answers: Callable[[], bool]) -> None:
+        """`answers` is asked after `patience` seconds of silence, and once more after as many."""
+        self._patience = patience
+        self._answers = answers
+        self._heard = time.monotonic()
+        self._over = threading.Event()
+        #: Whether it ended the program.
+        self.gave_up = False
+
+    def heard(self) -> None:
+        """Note that the program said something."""
+        self._heard = time.monotonic()
+
+    @contextlib.contextmanager
+    def over(self, end: Callable[[], None]) -> Iterator[None]:
+        """Watch while the block runs; `end` ends the program."""
+        self.heard()
+        thread = threading.Thread(target=self._watch, args=(end,), name="watch", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+
+    def _watch(self, end: Callable[[], None]) -> None:
+        while not self._over.wait(max(0.0, self._heard + self._patience - time.monotonic())):
+            if time.monotonic() < self._heard + self._patience:
+                continue
+            asked = time.monotonic()
+            is_alive = self._answers()
+            if self._over.is_set():
+                return
+            if not is_alive and self._heard < asked:
+                self.gave_up = True
+                return end()
+            self.heard()
 
 
 class Processes:
@@ -48,9 +89,11 @@ class Processes:
         environment: Mapping[str, str],
         folder: Path,
         read: Callable[[IO[bytes]], None],
+        watch: Watch | None = None,
     ) -> int:
         """Run `command`, let `read` consume its standard error, and return its exit status.
 
+        `watch` may end it before.
         Raises `Interrupted` when `cancel` was called before or meanwhile.
         """
         with self._lock:
@@ -70,7 +113,8 @@ class Processes:
             self._running.add(process)
         try:
             assert process.stderr is not None
-            with process.stderr as stream:
+            watching = watch.over(lambda: _end([process])) if watch else contextlib.nullcontext()
+            with watching, process.stderr as stream:
                 read(stream)
             status = process.wait()
         except BaseException:

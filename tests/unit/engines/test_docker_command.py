@@ -119,12 +119,23 @@ def test_another_builder_needs_no_daemon(tmp_path: Path) -> None:
     assert engine.check("cluster") == "buildx v0.29.1"
 
 
-def test_the_daemon_of_another_context_would_keep_the_images(tmp_path: Path) -> None:
-    engine = engine_with(
-        tmp_path,
+def daemons(folder: Path, store: str) -> DockerEngine:
+    """An engine with a context of another daemon, `rack`, whose images are kept in `store`."""
+    return engine_with(
+        folder,
         f"{BUILDX} *}}}}\\ rack) echo unix:///rack.sock;; context*) echo unix:///here.sock;; "
-        "*inspect*) echo 'Driver: docker';; version*) echo 28.5.2;; esac",
+        "*inspect*) echo 'Driver: docker';; *version*) echo 28.5.2;; "
+        f"*info*) echo '{store}';; esac",
     )
+
+
+def test_the_daemon_of_another_context_has_to_hand_its_images_over(tmp_path: Path) -> None:
+    engine = daemons(tmp_path, "[[Backing Filesystem extfs]]")
     with pytest.raises(UsageError, match="--builder rack is the daemon of another Docker context"):
         engine.check("rack")
     assert engine.check("default") == "docker 28.5.2, buildx v0.29.1"
+
+
+def test_the_daemon_of_another_context_with_containerds_store_builds(tmp_path: Path) -> None:
+    engine = daemons(tmp_path, "[[driver-type io.containerd.snapshotter.v1]]")
+    assert engine.check("rack") == "docker 28.5.2, buildx v0.29.1"

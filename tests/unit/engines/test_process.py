@@ -14,7 +14,7 @@ from typing import IO
 import pytest
 
 from buildmatrix.engines import process
-from buildmatrix.engines.process import Processes
+from buildmatrix.engines.process import Processes, Watch
 from buildmatrix.errors import Interrupted
 
 
@@ -135,3 +135,47 @@ Processes().follow(["sh", "-c", loop], os.environ, Path(sys.argv[1]), lambda s: 
     ours.wait()
 
     assert until(lambda: not alive(int(pid.read_text())))
+
+
+def watched(folder: Path, script: str, watch: Watch) -> int:
+    def read(stream: IO[bytes]) -> None:
+        for _ in stream:
+            watch.heard()
+
+    return Processes().follow(["sh", "-c", script], os.environ, folder, read, watch)
+
+
+def test_a_silent_program_whose_other_end_does_not_answer_is_ended(tmp_path: Path) -> None:
+    watch = Watch(0.1, lambda: False)
+    assert watched(tmp_path, "exec sleep 60", watch) != 0
+    assert watch.gave_up
+
+
+def test_a_silent_program_whose_other_end_answers_goes_on(tmp_path: Path) -> None:
+    asked = threading.Semaphore(0)
+
+    def answers() -> bool:
+        asked.release()
+        (tmp_path / "asked").touch()
+        return True
+
+    watch = Watch(0.1, answers)
+    script = "while ! test -e asked; do sleep 0.02; done; sleep 0.3; exit 7"
+    assert watched(tmp_path, script, watch) == 7
+    assert asked.acquire(timeout=10)
+    assert not watch.gave_up
+
+
+def test_a_program_that_speaks_while_its_other_end_is_asked_goes_on(tmp_path: Path) -> None:
+    watch: Watch
+
+    def answers() -> bool:
+        before = watch._heard
+        (tmp_path / "asked").touch()
+        assert until(lambda: watch._heard > before)
+        return False
+
+    watch = Watch(0.5, answers)
+    script = "while ! test -e asked; do sleep 0.02; done; echo word >&2; exit 7"
+    assert watched(tmp_path, script, watch) == 7
+    assert not watch.gave_up

@@ -23,6 +23,7 @@ from buildmatrix.engines.model import BuildJob, Engine
 from buildmatrix.errors import (
     EXIT_INTERRUPTED,
     BuildmatrixError,
+    ComponentError,
     Interrupted,
     UndecidedError,
     most_severe,
@@ -96,6 +97,8 @@ class _BuildRun:
         self.progress = progress
         self.works = works
         self.judge = Judge(spec, options.fail_on, options.today, options.known_findings)
+        #: Those that take part.
+        self.builders = options.builders
         self.push_error: BuildmatrixError | None = None
         #: About generated files that are committed; they belong to no target.
         self.outdated: tuple[Finding, ...] = ()
@@ -188,12 +191,26 @@ class _BuildRun:
                 work.record = None
             work.cached = work.record is not None
         if any(work.record is None for work in works):
-            for builder in self.options.builders:
+            self.check_builders()
+
+    def check_builders(self) -> None:
+        """Leave out builders that cannot be used. Raises `ComponentError` where all are such."""
+        unusable: dict[str | None, ComponentError] = {}
+        for builder in self.options.builders:
+            try:
                 self.engine.check(builder)
+            except ComponentError as error:
+                unusable[builder] = error
+        self.builders = tuple(name for name in self.options.builders if name not in unusable)
+        if not self.builders:
+            raise _no_builder(unusable)
+        rest = ", ".join(str(name) for name in self.builders)
+        for builder, why in unusable.items():
+            self.progress.note(f"builder {builder} failed, going on with {rest}: {why.message}")
 
     def side_by_side(self, works: Sequence[BuildWork]) -> None:
         """Build, scan, judge and smoke-test, `jobs` targets at a time on each builder."""
-        builders = Builders(self.options.builders, self.options.jobs, works)
+        builders = Builders(self.builders, self.options.jobs, works)
         gates = ImageGates(
             self.spec, self.options, self.engine, self.judge, self.progress, builders
         )
@@ -202,7 +219,7 @@ class _BuildRun:
             builders.stop()
             self.engine.cancel()
 
-        slots = self.options.jobs * len(self.options.builders)
+        slots = self.options.jobs * len(self.builders)
         # As many turns as targets; which one a turn is for, its slot says.
         crew = Crew[BuildWork, None](lambda _: gates.pass_next(), slots, "target", stop=stop)
         if len(works) > 1:
@@ -278,6 +295,15 @@ class _BuildRun:
             )
             not_run = tuple(f"{command.name} ({command.level})" for command in commands)
         return work.result(self.spec.root, not_run)
+
+
+def _no_builder(errors: Mapping[str | None, ComponentError]) -> ComponentError:
+    """What all builders have against being used; said once where it is one thing."""
+    messages = {error.message for error in errors.values()}
+    if len(messages) == 1:
+        return ComponentError(messages.pop())
+    each = "\n".join(f"builder {name}: {error.message}" for name, error in errors.items())
+    return ComponentError(f"no builder can be used:\n{each}")
 
 
 def _is_present(record: BuildRecord, job: BuildJob | None, present: Mapping[str, str]) -> bool:

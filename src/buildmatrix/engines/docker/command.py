@@ -27,19 +27,19 @@ class DockerCommand:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
         self._drivers: dict[str | None, str] = {}
+        self._options: dict[str, tuple[str, ...]] = {}
 
     def program(self) -> str:
         """Where it is. Raises `ComponentError` where it is not."""
         docker = shutil.which("docker", path=self._environment.get("PATH", os.defpath))
         if docker is None:
             raise ComponentError(
-                "there is no docker command; install Docker "
-                f"{version_text(MINIMUM_DOCKER)} or newer with buildx {version_text(MINIMUM_BUILDX)} or "
-                "newer"
+                f"there is no docker command; install Docker {version_text(MINIMUM_DOCKER)} or "
+                f"newer with buildx {version_text(MINIMUM_BUILDX)} or newer"
             )
         return docker
 
-    def ask(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def ask(self, *arguments: str, seconds: float = PATIENCE) -> subprocess.CompletedProcess[str]:
         """One short question to the docker command."""
         try:
             return subprocess.run(
@@ -49,12 +49,12 @@ class DockerCommand:
                 capture_output=True,
                 text=True,
                 errors="replace",
-                timeout=PATIENCE,
+                timeout=seconds,
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
             raise ComponentError(
-                f"`docker {' '.join(arguments[:2])}` gave no answer in {PATIENCE} s; see whether "
+                f"`docker {' '.join(arguments[:2])}` gave no answer in {seconds:g} s; see whether "
                 "the Docker daemon hangs"
             ) from error
         except OSError as error:
@@ -70,6 +70,29 @@ class DockerCommand:
                 raise unusable(error[1] if error else answer.stderr)
             self._drivers[builder] = driver[1]
         return self._drivers[builder]
+
+    def options_for(self, builder: str | None) -> tuple[str, ...]:
+        """What the docker command needs to reach a builder: nothing but for another context.
+
+        A daemon's own builder has the name of its context, and buildx builds there only in it.
+        """
+        if builder is None or self.driver(builder) != OWN_DRIVER:
+            return ()
+        if builder not in self._options:
+            is_here = self.host(builder) == self.host()
+            self._options[builder] = () if is_here else (f"--context={builder}",)
+        return self._options[builder]
+
+    def answers(self, builder: str | None, seconds: float) -> bool:
+        """Whether a builder, or one of its nodes, answers in so many seconds."""
+        name = [builder] if builder else []
+        try:
+            answer = self.ask(
+                *self.options_for(builder), "buildx", "inspect", *name, seconds=seconds
+            )
+        except ComponentError:
+            return False
+        return re.search(r"^Status:[ \t]+running", answer.stdout, re.MULTILINE) is not None
 
     def host(self, context: str | None = None) -> str:
         """Where a daemon listens: the SDK does not know the contexts of the docker command."""

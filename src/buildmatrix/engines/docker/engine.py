@@ -7,7 +7,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -39,8 +39,9 @@ from buildmatrix.engines.model import (
     RunResult,
     Surroundings,
 )
-from buildmatrix.engines.process import Processes
+from buildmatrix.engines.process import Processes, Watch
 from buildmatrix.errors import (
+    BuildError,
     BuildmatrixError,
     ComponentError,
     Interrupted,
@@ -88,13 +89,8 @@ class DockerEngine:
             )
         if self._command.driver(builder) != OWN_DRIVER:
             return match[0]
-        if builder is not None and self._command.host(builder) != self._command.host():
-            raise UsageError(
-                f"--builder {builder} is the daemon of another Docker context, where its images "
-                "would stay; make a builder there with `docker buildx create --name NAME "
-                f"{builder}`, or set DOCKER_CONTEXT"
-            )
-        version = self._command.ask("version", "--format", "{{.Server.Version}}")
+        context = self._command.options_for(builder)
+        version = self._command.ask(*context, "version", "--format", "{{.Server.Version}}")
         if version.returncode != 0:
             raise unusable(version.stderr)
         daemon = re.match(r"(\d+)\.(\d+)", version.stdout)
@@ -103,6 +99,14 @@ class DockerEngine:
                 f"the Docker daemon is version {version.stdout.strip() or 'unknown'}; "
                 f"{version_text(MINIMUM_DOCKER)} or newer is needed"
             )
+        if context:
+            store = self._command.ask(*context, "info", "--format", "{{.DriverStatus}}")
+            if "io.containerd.snapshotter" not in store.stdout:
+                raise UsageError(
+                    f"--builder {builder} is the daemon of another Docker context, whose image "
+                    "store cannot hand its images over; turn on its containerd image store, or "
+                    f"make a builder there with `docker buildx create --name NAME {builder}`"
+                )
         return f"docker {version.stdout.strip()}, {match[0]}"
 
     def facilities(self) -> Facilities:
@@ -162,13 +166,18 @@ class DockerEngine:
             job.scan_output.mkdir(parents=True, exist_ok=True)
             inventory.unlink(missing_ok=True)
         load = job.load or self._command.driver(job.builder) == OWN_DRIVER
-        overlay = bake.image_overlay(
-            job,
-            surroundings,
-            "type=docker" if load else "type=image,push=false",
-            tags=[job.staged] if load and job.staged else None,
-        ) | bake.scan_overlay(job, surroundings)
-        self._bake(job, surroundings, progress, overlay, fresh=True)
+        with ExitStack() as stack:
+            output, archive = "type=docker" if load else "type=image,push=false", None
+            if self._command.options_for(job.builder):
+                # The daemon of another context would keep its image.
+                archive = stack.enter_context(scratch("image", job.scan_output)) / "image.tar"
+                output = bake.attributes(type="docker", dest=archive.absolute())
+            tags = [job.staged] if load and job.staged else None
+            overlay = bake.image_overlay(job, surroundings, output, tags=tags)
+            overlay |= bake.scan_overlay(job, surroundings)
+            self._bake(job, surroundings, progress, overlay, fresh=True)
+            if archive is not None:
+                self._load(job, archive, progress)
         built = bake.read_metadata(_metadata(job), job.image_target, job.scan_target)
         if not inventory.is_file():
             raise UndecidedError(
@@ -191,6 +200,21 @@ class DockerEngine:
             labels=built.labels,
             bases=built.bases,
         )
+
+    def _load(self, job: BuildJob, archive: Path, progress: Progress) -> None:
+        """Give this machine's daemon the image of another one."""
+        progress.step(job.id, f"loading the image that {job.builder} built")
+        said: list[bytes] = []
+        status = self._processes.follow(
+            [self._command.program(), "image", "load", "--quiet", f"--input={archive}"],
+            self._environment,
+            job.context,
+            said.extend,
+        )
+        if status != 0:
+            # The builder did its part: no other one would do better.
+            why = unusable(b"".join(said).decode(errors="replace")).message
+            raise BuildError(f"the image of {job.builder} was not loaded here: {why}", log=job.log)
 
     def release(self, staged: str, tags: Sequence[str]) -> None:
         """Move tags with the docker command; see `Engine.release`."""
@@ -310,7 +334,8 @@ class DockerEngine:
         metadata = _metadata(job)
         builder = [f"--builder={job.builder}"] if job.builder else []
         command = [
-            self._command.program(), "buildx", "bake", *builder,
+            self._command.program(), *self._command.options_for(job.builder),
+            "buildx", "bake", *builder,
             f"--file={job.bake_file.absolute()}", f"--file={overlay_file.absolute()}",
             "--progress=rawjson", f"--metadata-file={metadata.absolute()}",
             *bake.entitlements(job, surroundings), *overlay,
@@ -320,28 +345,44 @@ class DockerEngine:
             metadata.unlink(missing_ok=True)
             bake.write_overlay(overlay_file, overlay)
             with job.log.open("w" if fresh else "a", encoding="utf-8") as log:
-                status, follower = self._follow(job, command, log, progress)
+                status, follower = self._follow(job, command, surroundings, log, progress)
                 if status != 0 and fresh and lost_its_cache(follower.lines):
                     progress.step(job.id, "the builder's cache is damaged: building without it")
-                    status, follower = self._follow(job, [*command, "--no-cache"], log, progress)
+                    command = [*command, "--no-cache"]
+                    status, follower = self._follow(job, command, surroundings, log, progress)
                 if status != 0:
                     error = explain(status, follower.failed, tuple(follower.lines), job.log)
                     log.write(f"# failed: {error.message}\n")
                     raise error
 
     def _follow(
-        self, job: BuildJob, command: Sequence[str], log: TextIO, progress: Progress
+        self,
+        job: BuildJob,
+        command: Sequence[str],
+        surroundings: Surroundings,
+        log: TextIO,
+        progress: Progress,
     ) -> tuple[int, Follower]:
         """Run one bake to its end; its exit status, and what it reported."""
         now = datetime.now(UTC).isoformat(" ", "seconds")
         log.write(f"# {job.id}, {now}: {' '.join(command)}\n")
         follower = Follower(job.id, log, progress)
+        patience = surroundings.builder_patience
+        watch = Watch(patience, lambda: self._command.answers(job.builder, patience))
 
         def read(stream: IO[bytes]) -> None:
             for message in messages(stream):
+                watch.heard()
                 follower.feed(message)
 
-        return self._processes.follow(command, self._environment, job.context, read), follower
+        status = self._processes.follow(command, self._environment, job.context, read, watch)
+        if watch.gave_up:
+            raise ComponentError(
+                f"the builder hangs: no word from it for {patience:g} s, and then no answer to a "
+                f"question in {patience:g} s (--builder-timeout); see what its daemon does",
+                log=job.log,
+            )
+        return status, follower
 
     # Running and reading
 
