@@ -37,6 +37,8 @@ class RequestError(UndecidedError):
         self.wait = wait
         #: What the server answered, where it did.
         self.status = status
+        #: Who was asked last: host and port. `Requests.send` fills it in.
+        self.host = ""
 
 
 def refused(

@@ -107,6 +107,8 @@ class Requests:
         self.patience = patience
         self.offline = offline
         self.traffic = Traffic()
+        #: Who gave no answer in all tries, and may later: host and port.
+        self.away: set[str] = set()
         self._logins = logins
         self._trust = trust
         self._transport: Transport | None = None
@@ -140,6 +142,8 @@ class Requests:
         if error.wait is not None:
             pause = max(pause, error.wait)
         if not error.again or attempt >= patience.tries or pause > patience.longest_pause:
+            if error.again:
+                self.away.add(error.host)
             raise error
         if self._closed.wait(pause):
             raise error
@@ -186,17 +190,21 @@ class Requests:
                 sent.append(("Authorization", login.header()))
             traffic.add(0, requests=1)
             seconds = self.patience.seconds(length)
-            with transport.send(method, address, sent, seconds, body, direct=direct) as received:
-                status, fields, data = received
-                answer = HttpAnswer(status, fields, _counted(data, traffic), address)
-                if status in accepted:
-                    yield answer
-                    return
-                drain(answer)
-                is_redirect = status in _REDIRECTS and method in READING
-                if not is_redirect or "location" not in fields:
-                    raise refused(status, fields, address, login.source if login else None)
-                address = _redirected(address, fields["location"])
+            try:
+                sending = transport.send(method, address, sent, seconds, body, direct=direct)
+                with sending as (status, fields, data):
+                    answer = HttpAnswer(status, fields, _counted(data, traffic), address)
+                    if status in accepted:
+                        yield answer
+                        return
+                    drain(answer)
+                    is_redirect = status in _REDIRECTS and method in READING
+                    if not is_redirect or "location" not in fields:
+                        raise refused(status, fields, address, login.source if login else None)
+            except RequestError as error:
+                error.host = address.authority
+                raise
+            address = _redirected(address, fields["location"])
         raise RequestError(f"{address} redirects more than {MOST_REDIRECTS} times")
 
     def _connect(self) -> Transport:

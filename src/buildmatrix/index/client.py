@@ -55,6 +55,11 @@ class Client(Closing):
         """Requests so far, redirects and repetitions included."""
         return self._requests.traffic.requests
 
+    @property
+    def away(self) -> frozenset[str]:
+        """Who gave no answer, however often it was asked, and may later: hosts and ports."""
+        return frozenset(self._requests.away)
+
     def open(self, url: str, size: int | None = None) -> RemoteFile:
         """The file at `url`, to be read in parts; its end is asked for at once.
 

@@ -23,7 +23,7 @@ from buildmatrix.locks.platform import installed_environment, python_platform
 from buildmatrix.locks.pylock_reader import entries_of
 from buildmatrix.locks.recent import Recent
 from buildmatrix.locks.uv import Uv
-from buildmatrix.locks.uv_errors import NoSolution, explain
+from buildmatrix.locks.uv_errors import NoSolution, Unreached, explain
 from buildmatrix.locks.uvsettings import project_text
 from buildmatrix.scratch import scratch
 from buildmatrix.spec.model import Target
@@ -64,9 +64,10 @@ def find_files(
     incomplete = [package for package in pins.lock.packages if lacks_files(package)]
     if not incomplete:
         return pins.lock
-    entries = _Lookup(uv, target, pins.options, recent, offline, jobs).all(incomplete)
+    entries, away = _Lookup(uv, target, pins.options, recent, offline, jobs).all(incomplete)
     return replace(
         pins.lock,
+        away=away,
         packages=tuple(
             _filled(package, entries.get(package.name), pins.hashes.get(package.name, frozenset()))
             if lacks_files(package)
@@ -87,8 +88,13 @@ class _Lookup:
     offline: bool
     jobs: int
 
-    def all(self, packages: Sequence[Package]) -> Mapping[str, Package | str]:
-        """Name → its entry, or why none is known; nothing for what the index does not have."""
+    def all(
+        self, packages: Sequence[Package]
+    ) -> tuple[Mapping[str, Package | str], tuple[str, ...]]:
+        """Name → its entry, or why none is known; nothing for what the index does not have.
+
+        And the indexes that gave no answer, and may later.
+        """
         torch = None if self.options or "torch" in self.target.index else self.target.torch
         torch = torch or (_torch(packages) if not self.options else None)
         groups: dict[tuple[str | None, str | None], list[Package]] = {}
@@ -105,7 +111,8 @@ class _Lookup:
                 entries |= {item.name: error.message.partition(": ")[2] for item in group}
         if len(failures) == len(groups):
             raise failures[0]
-        return entries
+        away = sorted({error.host for error in failures if isinstance(error, Unreached)})
+        return entries, tuple(away)
 
     def _group(
         self, group: Sequence[Package], torch: str | None, index: str | None

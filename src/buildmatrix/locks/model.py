@@ -73,6 +73,8 @@ class Lock:
     #: What conda installs in addition, as packages and as unread files.
     conda: tuple[Package, ...] = ()
     unread: tuple[Unread, ...] = ()
+    #: Indexes that gave no answer about some of the files, and may later: hosts and ports.
+    away: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,12 @@ reason is a text. All reading of that text is in this module.
 from __future__ import annotations
 
 import re
+from urllib.parse import urlsplit
 
 from packaging.utils import canonicalize_name
 
 from buildmatrix.errors import BuildmatrixError, Problem, SpecError, UndecidedError
+from buildmatrix.http.failures import PASSING
 from buildmatrix.locks.plan import INDEX_PROJECT
 from buildmatrix.spec.model import Target
 from buildmatrix.text import shown
@@ -30,6 +32,9 @@ _TOO_OLD = re.compile(r"Python>=(3\.\d+)")
 TOO_LONG = "no answer in time"
 #: How a program in Rust reports that it is out of memory.
 _NO_MEMORY = re.compile(r"memory allocation of \d+ bytes failed")
+#: Whom uv could not reach, or what it answered.
+_UNREACHABLE = re.compile(r"Failed to (?:fetch|download)[^h]*(https?://[^\s`]+)")
+_STATUS = re.compile(r"\((\d{3} [^)]*)\)")
 _LONGEST = 700
 
 
@@ -51,6 +56,15 @@ class NeedsBuilding(UndecidedError):
         self.name = name
 
 
+class Unreached(UndecidedError):
+    """An index gives no answer, and may later."""
+
+    def __init__(self, message: str, host: str) -> None:
+        super().__init__(message)
+        #: Host and port.
+        self.host = host
+
+
 def explain(target: Target, stderr: str) -> BuildmatrixError:
     """The error to raise for a `uv pip compile` that failed with `stderr`."""
     lines = [_LEAD.sub("", line).strip() for line in shown(stderr).splitlines()]
@@ -66,7 +80,22 @@ def explain(target: Target, stderr: str) -> BuildmatrixError:
         return NoSolution(message, max(pythons, key=_minor, default=None))
     if source := _SOURCE_ONLY.search(stderr):
         return NeedsBuilding(message, canonicalize_name(source[1]))
+    if (host := _away(" ".join(lines))) is not None:
+        return Unreached(message, host)
     return UndecidedError(message)
+
+
+def _away(text: str) -> str | None:
+    """The host that gave no answer and may later; None where that is not the reason."""
+    unreachable = _UNREACHABLE.search(text)
+    if unreachable is None or TOO_LONG in text:
+        return None
+    if status := _STATUS.search(text):
+        if int(status[1][:3]) not in PASSING:
+            return None
+    elif _TLS.search(text):
+        return None
+    return urlsplit(unreachable[1]).netloc.rpartition("@")[2]
 
 
 def _sentence(target: Target, lines: list[str]) -> str:
@@ -91,8 +120,8 @@ def _sentence(target: Target, lines: list[str]) -> str:
             f"the index {refused[1]} refused the request (HTTP {refused[2]}); give its credentials "
             "in a netrc file or in UV_INDEX_<NAME>_USERNAME and UV_INDEX_<NAME>_PASSWORD."
         )
-    if unreachable := re.search(r"Failed to (?:fetch|download)[^h]*(https?://[^\s`]+)", text):
-        if status := re.search(r"\((\d{3} [^)]*)\)", text):
+    if unreachable := _UNREACHABLE.search(text):
+        if status := _STATUS.search(text):
             return f"{unreachable[1]} answers {status[1]}; try again later."
         if _TLS.search(text):
             return (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import date
 
 import pytest
@@ -15,8 +16,9 @@ from buildmatrix.commands.fleet.audit_run import audit
 from buildmatrix.commands.fleet.audit_work import undecided
 from buildmatrix.commands.fleet.failing import WorkerKilledError, WorkError
 from buildmatrix.commands.fleet.model import ClusterOptions, WorkerSettings
+from buildmatrix.commands.fleet.waiting import WaitingOptions
 from buildmatrix.errors import ComponentError
-from buildmatrix.progress import Silent
+from buildmatrix.progress import Progress, Silent
 from buildmatrix.reports.fleet.model import FleetResult
 
 SETTINGS = WorkerSettings(store="", platform="linux/amd64", today=date(2026, 1, 1))
@@ -64,13 +66,26 @@ def passed(done: AuditTask) -> AuditDone:
     )
 
 
-def ran(monkeypatch: pytest.MonkeyPatch, workers: Workers, *tasks: AuditTask) -> running.Outcome:
+def ran(
+    monkeypatch: pytest.MonkeyPatch,
+    workers: Workers,
+    *tasks: AuditTask,
+    waiting: WaitingOptions | None = None,
+    progress: Progress | None = None,
+) -> running.Outcome:
     @asynccontextmanager
     async def connected(*_: object):
         yield workers
 
     monkeypatch.setattr(running, "connected", connected)
-    return audit(tasks, SETTINGS, audit_run.AuditDone, ClusterOptions(), progress=Silent())
+    return audit(
+        tasks,
+        SETTINGS,
+        audit_run.AuditDone,
+        ClusterOptions(),
+        progress=progress or Silent(),
+        waiting=waiting,
+    )
 
 
 def test_all_are_judged_once(monkeypatch: pytest.MonkeyPatch):
@@ -108,3 +123,72 @@ def test_a_cluster_that_is_gone_leaves_what_was_judged(monkeypatch: pytest.Monke
     assert outcome.stopped.exit_code == 5
     assert len(outcome.results) == 4
     assert outcome.missing == ("1 of 5 files not judged: the run ended before",)
+
+
+def away(asked: AuditTask) -> AuditDone:
+    return replace(
+        undecided(asked, SETTINGS, "no answer", again=True), away="index.test", bytes_read=1
+    )
+
+
+class Heard(Silent):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+#: Long enough for some tries, and over before anybody looks at a clock.
+HASTY = WaitingOptions(longest=0.05, longest_alone=0.05, first_pause=0.001, last_pause=0.01)
+
+
+class BackAfter(Workers):
+    """Their index answers once so many other files were judged."""
+
+    def __init__(self, others: int) -> None:
+        super().__init__()
+        self._left = others
+
+    async def do(self, work: object, argument: AuditTask, *, key: str, priority: int) -> AuditDone:
+        done = await super().do(work, argument, key=key, priority=priority)
+        is_other = not argument.path.startswith("back")
+        self._left -= is_other
+        return done if is_other or self._left <= 0 else away(argument)
+
+
+def test_an_index_that_is_away_is_waited_for_by_those_alone_who_need_it(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    back = [task(f"back{number}.txt", "a", "b") for number in range(9)]
+    others = [task(f"{number}.txt") for number in range(20)]
+    workers, heard = BackAfter(len(others)), Heard()
+    patient = replace(HASTY, longest=60.0, longest_alone=60.0)
+    outcome = ran(monkeypatch, workers, *back, *others, waiting=patient, progress=heard)
+    assert {item.state for item in outcome.results} == {"passed"}
+    assert len(outcome.results) == 38
+    assert outcome.notes == ("the store is full",)
+    # A first try each, before it is known, and what `Waiting` asked again.
+    assert len(workers.keys) == len(set(workers.keys)) == 29 + 9 + outcome.work.retries
+    assert heard.notes in ([], ["index.test is away or busy: waiting for it"])
+
+
+def test_an_index_that_stays_away_is_given_up(monkeypatch: pytest.MonkeyPatch):
+    gone = [task(f"gone{number}.txt", "a", "b") for number in range(5)]
+    workers = Workers(**{f"gone{number}": [away(item)] for number, item in enumerate(gone)})
+    outcome = ran(monkeypatch, workers, *gone, task("fine.txt"), waiting=HASTY)
+    assert len(outcome.results) == 11
+    assert {item.error for item in outcome.results if item.state == "undecided"} == {"no answer"}
+    assert outcome.missing == ()
+    assert outcome.notes == (
+        "the store is full",
+        "index.test gave no answer: 10 files undecided; the same command later judges these, and "
+        "nothing else again",
+    )
+
+
+def test_what_was_in_the_store_is_counted(monkeypatch: pytest.MonkeyPatch):
+    kept = task("kept.txt", "a", "b")
+    workers = Workers(kept=[replace(passed(kept), is_stored=True)])
+    outcome = ran(monkeypatch, workers, kept, task("new.txt"))
+    assert (outcome.work.subjects, outcome.work.stored) == (3, 2)

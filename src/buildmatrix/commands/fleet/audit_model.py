@@ -54,4 +54,8 @@ class AuditDone:
     seconds: float = 0.0
     #: See `model.LayerDone`.
     again: bool = False
+    #: Who gave no answer and may later: host and port of an index; empty where all did.
+    away: str = ""
+    #: Whether the results came out of the store.
+    is_stored: bool = False
     notes: tuple[str, ...] = ()

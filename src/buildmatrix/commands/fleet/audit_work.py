@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 import zlib
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from buildmatrix.catalogue.load import load
@@ -19,20 +19,22 @@ from buildmatrix.commands.fleet.context import WorkerContext, context_of
 from buildmatrix.commands.fleet.declaring import SPECIFICATION
 from buildmatrix.commands.fleet.failing import failure_of
 from buildmatrix.commands.fleet.judging import shortened, vendor_bytes
+from buildmatrix.commands.fleet.kept_audits import KeptAudits, answer_of
 from buildmatrix.commands.fleet.model import WorkerSettings
 from buildmatrix.commands.fleet.repository_files import write_files
-from buildmatrix.errors import UndecidedError
+from buildmatrix.errors import BuildmatrixError, UndecidedError
 from buildmatrix.index.client import Client
 from buildmatrix.index.wheels import WheelReader
 from buildmatrix.judge import Judge
 from buildmatrix.locks.committed import is_lock
+from buildmatrix.locks.uv_errors import Unreached
 from buildmatrix.progress import Silent
 from buildmatrix.reports.fleet.model import FleetFinding, FleetResult, FleetState
 from buildmatrix.reports.run.model import Report, leaves_open, unread
 from buildmatrix.rules.composition import Composition
 from buildmatrix.rules.model import Finding, TargetResult
 from buildmatrix.scratch import scratch
-from buildmatrix.sources.resolution.resolved import Resolved, resolve_sources
+from buildmatrix.sources.resolution.resolved import Resolved, Unresolved, resolve_sources
 from buildmatrix.spec.bare import bare_spec
 from buildmatrix.spec.load import load_spec
 from buildmatrix.spec.model import Spec
@@ -50,14 +52,15 @@ def audit_file(settings: WorkerSettings, task: AuditTask) -> AuditDone:
     try:
         if task.error:
             raise UndecidedError(task.error)
-        with scratch("fleet") as top:
-            folder = str(top)
-            files = {name: zlib.decompress(data) for name, data in task.files.items()}
-            write_files(top, files)
-            report, spec = _audited(context, task, top)
-            bytes_read = report.stats.bytes_read
-            results = tuple(_results(report, spec, task, settings, folder))
-        if not results:
+        files = {name: zlib.decompress(data) for name, data in task.files.items()}
+        kept = KeptAudits(context.cache, settings, task, files)
+        judged = _Judged(kept.load(), is_stored=True)
+        if not judged.results:
+            with scratch("fleet") as top:
+                folder = str(top)
+                write_files(top, files)
+                judged = _judged(context, task, kept, top)
+        if not judged.results:
             raise UndecidedError("it has no target")
     except Exception as error:
         failure = failure_of(error)
@@ -67,9 +70,12 @@ def audit_file(settings: WorkerSettings, task: AuditTask) -> AuditDone:
             notes=context.notes(),
         )
     return AuditDone(
-        results=tuple(_held(result, holder) for result in results for holder in task.holders),
-        bytes_read=bytes_read,
+        results=tuple(_held(item, holder) for item in judged.results for holder in task.holders),
+        bytes_read=judged.bytes_read,
         seconds=round(time.monotonic() - started, 3),
+        again=bool(judged.away),
+        away=judged.away,
+        is_stored=judged.is_stored,
         notes=context.notes(),
     )
 
@@ -89,7 +95,19 @@ def undecided(
     return AuditDone(results=tuple(_held(result, holder) for holder in task.holders), again=again)
 
 
-def _audited(context: WorkerContext, task: AuditTask, top: Path) -> tuple[Report, Spec | None]:
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """What is said of a file, without what is one repository's own."""
+
+    results: tuple[FleetResult, ...]
+    bytes_read: int = 0
+    #: See `AuditDone`.
+    away: str = ""
+    is_stored: bool = False
+
+
+def _judged(context: WorkerContext, task: AuditTask, kept: KeptAudits, top: Path) -> _Judged:
+    """Judge a file as far as no earlier run has judged it; `top` has it with all that it reads."""
     settings = context.settings
     spec: Spec | None = None
     if _is_specification(task):
@@ -104,6 +122,9 @@ def _audited(context: WorkerContext, task: AuditTask, top: Path) -> tuple[Report
         progress=Silent(),
         jobs=1,
     )
+    answer = answer_of(results, str(top))
+    if answer and (stored := kept.load(answer)):
+        return _Judged(stored, is_stored=True)
     if spec is not None:
         judge = judge_for(spec, (), "error", settings.today, ())
     else:
@@ -111,7 +132,28 @@ def _audited(context: WorkerContext, task: AuditTask, top: Path) -> tuple[Report
         judge = Judge(bare_spec(*targets), "error", settings.today, catalogue=context.catalogue)
     with Client(cache=context.cache) as client:
         reader = WheelReader(client, context.cache)
-        return audit(task.path, results, reader, judge, Silent(), jobs=_JOBS), spec
+        report = audit(task.path, results, reader, judge, Silent(), jobs=_JOBS)
+    judged = tuple(_results(report, spec, task, settings, str(top)))
+    away = [host for item in results for host in _away(item)]
+    packages = [
+        package for item in results if isinstance(item, Resolved) for package in item.lock.packages
+    ]
+    names = {package.name for package in packages}
+    # Of a distribution it is said what an installer adds to it; anything else was not read.
+    if any(item.path not in names for item in report.unread):
+        away += sorted(client.away)
+    # What has no hash may be something else tomorrow.
+    elif not away and all(wheel.sha256 for package in packages for wheel in package.wheels):
+        kept.save(judged, answer, spec.waivers if spec is not None else ())
+    return _Judged(judged, report.stats.bytes_read, away[0] if away else "")
+
+
+def _away(result: Resolved | BuildmatrixError) -> tuple[str, ...]:
+    """The indexes that gave no answer about a target, and may later."""
+    if isinstance(result, Resolved):
+        return result.lock.away
+    error = result.error if isinstance(result, Unresolved) else result
+    return (error.host,) if isinstance(error, Unreached) else ()
 
 
 def _is_specification(task: AuditTask) -> bool:

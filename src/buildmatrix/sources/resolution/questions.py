@@ -47,6 +47,8 @@ class IndexQuestion:
     finish: Callable[[object], Lock]
     stale: Staleness | None
     origin: str
+    #: Whether an index is asked; else the files say all of it.
+    is_asked: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,7 @@ class Questions:
             assert isinstance(answer, Lock)
             return replace(answer, target=target.id)
 
-        return IndexQuestion(target, key, ask, finish, stale, label)
+        return IndexQuestion(target, key, ask, finish, stale, label, bool(missing))
 
     def _present(self, requirements: RequirementSet) -> set[str]:
         """What pip finds installed by conda: it takes that from an index only where a line says so.
@@ -178,7 +180,7 @@ class Questions:
                 unread=tuple(requirements.unread),
             )
 
-        return IndexQuestion(target, key, ask, finish, None, origin)
+        return IndexQuestion(target, key, ask, finish, None, origin, is_asked=True)
 
 
 def _requested_in(requirements: RequirementSet, message: str) -> str:

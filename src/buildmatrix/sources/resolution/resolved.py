@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from buildmatrix.catalogue.load import load
-from buildmatrix.errors import BuildmatrixError, UndecidedError, UsageError
+from buildmatrix.errors import BuildmatrixError, UsageError
 from buildmatrix.locks.model import Lock, Staleness
 from buildmatrix.locks.recent import Recent
 from buildmatrix.locks.uv import find_uv
@@ -41,6 +41,8 @@ class Resolved:
     stale: Staleness | None
     #: Where the distributions come from: `uv.lock`, or `resolved from requirements.txt`.
     origin: str
+    #: Whether an index was asked: then another day may give another answer.
+    is_asked: bool = True
 
     @property
     def left_out(self) -> str:
@@ -255,12 +257,9 @@ def _finish(question: IndexQuestion, answer: object) -> Resolved | Unresolved:
             return Unresolved(target, answer.error)
         # The question was asked for another target, and its answer says that one's name.
         message = f"{target.id}: {answer.message.removeprefix(begin)}"
-        error = answer.error
-        if isinstance(error, NoSolution):
-            return Unresolved(target, NoSolution(message, error.python))
-        return Unresolved(target, UndecidedError(message, log=answer.log))
+        return Unresolved(target, answer.error.saying(message))
     try:
         lock = question.finish(answer)
     except BuildmatrixError as error:
         return Unresolved(target, error)
-    return Resolved(target, lock, question.stale, question.origin)
+    return Resolved(target, lock, question.stale, question.origin, question.is_asked)
