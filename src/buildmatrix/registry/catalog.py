@@ -3,7 +3,8 @@
 OCI distribution specification 1.1, "Listing Tags", and the catalog of distribution
 (https://distribution.github.io/distribution/spec/api/#catalog), which many registries do not have,
 or give to administrators alone. Both come in pages; the header `Link` leads to the next one (RFC
-8288).
+8288). Some leave it out, and a page that is full may not be the last one. Others want smaller pages
+than they are asked for (`catalog.maxentries` of distribution).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from json import JSONDecodeError
+from urllib.parse import quote
 
 from buildmatrix.errors import UndecidedError
 from buildmatrix.http.addresses import HttpAddress
@@ -48,11 +50,27 @@ class Lists:
 
     def _names(self, reference: Reference, where: str, wanted: str, key: str) -> Iterator[str]:
         """The names of all pages, each once. Raises RequestError, maybe after some names."""
-        place: str | HttpAddress | None = f"{where}?n={_PAGE}"
+        first = f"{where}?n={_PAGE}"
+        place: str | HttpAddress | None = first
         names: set[str] = set()
         pages: set[str] = set()
+        #: Whether the page was asked for although no answer has named it.
+        is_guessed = False
         while place is not None:
-            page, place = self._page(reference, place, wanted, key)
+            try:
+                page, place = self._page(reference, place, wanted, key)
+            except RequestError as error:
+                if error.status != 400 or place != first:
+                    raise
+                first = ""
+                page, place = self._page(reference, where, wanted, key)
+            if is_guessed and page and names.issuperset(page):
+                raise self._failure(
+                    reference, wanted, f"gives {_PAGE:,} and no next page: there may be more"
+                )
+            is_guessed = place is None and len(page) == _PAGE and bool(first)
+            if is_guessed:
+                place = f"{first}&last={quote(page[-1], safe='')}"
             for name in page:
                 if name not in names:
                     names.add(name)
@@ -60,9 +78,10 @@ class Lists:
             if len(names) > MOST_NAMES:
                 raise self._failure(reference, wanted, f"lists more than {MOST_NAMES:,}")
             if place is not None:
-                if place.target in pages or len(pages) >= _MOST_PAGES:
+                target = place.target if isinstance(place, HttpAddress) else place
+                if target in pages or len(pages) >= _MOST_PAGES:
                     raise self._failure(reference, wanted, "has no last page")
-                pages.add(place.target)
+                pages.add(target)
 
     def _page(
         self, reference: Reference, where: str | HttpAddress, wanted: str, key: str

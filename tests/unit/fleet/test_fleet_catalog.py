@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from hasty import HASTY
@@ -136,18 +137,90 @@ def test_excluded_repositories_are_not_asked(fleet: RegistryServer):
     assert fleet.asked("GET", "/v2/team-a/serve/tags/list") == 0
 
 
-@pytest.mark.parametrize(
-    ("status", "code"), [(401, "UNAUTHORIZED"), (404, "NOT_FOUND"), (405, "UNSUPPORTED")]
+ADVICE = (
+    "name repositories without a pattern (registry:{0}/NAME), or the images in a file "
+    "(file:images.txt)"
 )
-def test_a_registry_without_a_catalog(fleet: RegistryServer, status: int, code: str):
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "what"),
+    [
+        (401, "UNAUTHORIZED", "{0}: the registry wants credentials (401); log in with "),
+        (403, "DENIED", "{0}: the registry wants credentials (403); log in with "),
+        (404, "NOT_FOUND", "{0} does not list its repositories (404); "),
+        (400, "UNSUPPORTED", "{0} does not list its repositories (400); "),
+        (405, "UNSUPPORTED", "{0} does not list its repositories (405); "),
+    ],
+)
+def test_a_registry_without_a_catalog(fleet: RegistryServer, status: int, code: str, what: str):
     fleet.misbehave("/v2/_catalog", lambda request, serve: error(status, code, "no"))
     held = found(f"{fleet.host}/team-*/serve")
     assert held.subjects == ()
     (sentence,) = held.missing
-    assert sentence.startswith(f"{fleet.host}: the registry ")
-    assert sentence.endswith(
-        "; where a registry does not list its repositories, name the images in a file"
-    )
+    assert sentence.startswith(what.format(fleet.host))
+    assert sentence.endswith(ADVICE.format(fleet.host))
+    assert ("administrators" in sentence) == (status in (401, 403))
+
+
+def test_a_catalog_is_asked_for_once(fleet: RegistryServer):
+    patterns = ["team-*:cpu*", "team-*:cuda*", "base*", "*/deep:cuda-1.0"]
+    with Registry(patience=HASTY) as registry:
+        held = Lister(SubjectSettings(), load(), lambda: registry).find(
+            [f"registry:{fleet.host}/{pattern}" for pattern in patterns]
+        )
+    assert len(held.subjects) == 12
+    assert fleet.asked("GET", "/v2/_catalog") == 1
+    for name in ("base", "team-a/serve", "team-b/train/deep"):
+        assert fleet.asked("GET", f"/v2/{name}/tags/list") == 1
+    fleet.misbehave("/v2/_catalog", answering(404))
+    with Registry(patience=HASTY) as registry:
+        held = Lister(SubjectSettings(), load(), lambda: registry).find(
+            [f"registry:{fleet.host}/{pattern}" for pattern in patterns]
+        )
+    assert len(held.missing) == 1
+    assert fleet.asked("GET", "/v2/_catalog") == 2
+
+
+def test_pages_that_are_smaller_than_was_asked_for(fleet: RegistryServer):
+    """`catalog.maxentries` of distribution 2.8.2 and later."""
+
+    def limited(request: Request, serve: Serve) -> Response:
+        if "n=1000" in request.path:
+            return error(400, "PAGINATION_NUMBER_INVALID", "invalid number of results requested")
+        return serve(request)
+
+    fleet.misbehave("/v2/_catalog", limited)
+    held = found(f"{fleet.host}/*")
+    assert (len(held.subjects), held.missing) == (12, ())
+    assert fleet.asked("GET", "/v2/_catalog") == 2
+
+
+def unlinked(request: Request, serve: Serve) -> Response:
+    response = serve(request)
+    headers = {name: text for name, text in response.headers.items() if name != "link"}
+    return replace(response, headers=headers)
+
+
+def test_full_pages_that_do_not_lead_on(fleet: RegistryServer, monkeypatch: pytest.MonkeyPatch):
+    """Amazon ECR takes `n` and `last`, and has no header `Link`."""
+    fleet.misbehave("/v2/_catalog", unlinked)
+    for page in (1, 2, 3, 4):
+        monkeypatch.setattr("buildmatrix.registry.catalog._PAGE", page)
+        held = found(f"{fleet.host}/*")
+        assert (len(held.subjects), held.missing) == (12, ())
+
+
+def test_full_pages_that_are_the_same_for_ever(
+    fleet: RegistryServer, monkeypatch: pytest.MonkeyPatch
+):
+    names = json.dumps({"repositories": ["base", "team-a/serve"]}).encode()
+    fleet.misbehave("/v2/_catalog", answering(200, names))
+    monkeypatch.setattr("buildmatrix.registry.catalog._PAGE", 2)
+    held = found(f"{fleet.host}/*")
+    assert len(held.subjects) == 6
+    (sentence,) = held.missing
+    assert sentence.endswith("gives 2 and no next page: there may be more")
 
 
 def test_a_registry_that_fails_on_the_way_keeps_what_came(

@@ -20,6 +20,7 @@ from buildmatrix.commands.fleet.listing import (
     sentence,
 )
 from buildmatrix.commands.fleet.model import Subject
+from buildmatrix.commands.fleet.registry_lists import RegistryLists
 from buildmatrix.errors import UndecidedError, UsageError
 from buildmatrix.http.failures import RequestError
 from buildmatrix.oci import documents
@@ -43,7 +44,8 @@ MOST_TAGS = 10_000
 #: Tags of one repository whose images are asked when they were made: two requests each.
 MOST_DATED = 100
 #: What a registry answers that has no list of its repositories, or keeps it to itself.
-_NO_CATALOG = (400, 401, 403, 404, 405, 501)
+_NO_CATALOG = (400, 404, 405, 501)
+_DENIED = (401, 403)
 #: Tags that cosign and registries without referrers keep beside an image: `sha256-....sig`.
 _ATTACHED = re.compile(r"sha(?:256|512)-[0-9a-f]{64,128}(?:\..*)?")
 _WILDCARD = re.compile(r"[*?\[]")
@@ -72,7 +74,7 @@ class _Tags:
     is_undated: bool = False
 
 
-def read(name: str, settings: SubjectSettings, registry: Registry, progress: Progress) -> Listing:
+def read(name: str, settings: SubjectSettings, lists: RegistryLists, progress: Progress) -> Listing:
     """The images that fit `name`, what follows `registry:`. Raises `UsageError` for what cannot."""
     wanted = _parse(name)
     if isinstance(wanted, str):
@@ -80,11 +82,10 @@ def read(name: str, settings: SubjectSettings, registry: Registry, progress: Pro
     missing: list[str] = []
     repositories = [wanted.repository]
     if _WILDCARD.search(wanted.repository):
-        progress.note(f"asking {wanted.host} for its repositories")
-        repositories = sorted(_repositories(wanted, settings, registry, missing))
+        repositories = sorted(_repositories(wanted, settings, lists, missing))
         if not repositories and not missing:
             missing.append(f"{wanted.source}: {wanted.host} has no repository of this name")
-    crew = Crew(partial(_tags_of, wanted, settings, registry), settings.jobs, "buildmatrix-tags")
+    crew = Crew(partial(_tags_of, wanted, settings, lists), settings.jobs, "buildmatrix-tags")
     found: dict[str, _Tags] = {}
     for repository, tags in crew.answers(repositories):
         found[repository] = tags
@@ -134,32 +135,43 @@ def _parse(name: str) -> _Wanted | str:
 
 
 def _repositories(
-    wanted: _Wanted, settings: SubjectSettings, registry: Registry, missing: list[str]
+    wanted: _Wanted, settings: SubjectSettings, lists: RegistryLists, missing: list[str]
 ) -> set[str]:
     fitting: set[str] = set()
     strange = 0
-    try:
-        for name in registry.repositories(wanted.host):
-            if not is_repository(name):
-                strange += 1
-            elif matches(wanted.repository, name) and not _is_excluded(
-                wanted.host, name, settings.exclude
-            ):
-                if len(fitting) == MOST_REPOSITORIES:
-                    missing.append(
-                        f"{wanted.source}: {wanted.host} has more than {MOST_REPOSITORIES:,} such "
-                        "repositories, and the rest was not looked at; name fewer"
-                    )
-                    break
-                fitting.add(name)
-    except UndecidedError as error:
-        advice = ""
-        if isinstance(error, RequestError) and error.status in _NO_CATALOG:
-            advice = "; where a registry does not list its repositories, name the images in a file"
-        missing.append(f"{sentence(error)}{advice}")
+    listed = lists.repositories(wanted.host)
+    for name in listed.names:
+        if not is_repository(name):
+            strange += 1
+        elif matches(wanted.repository, name) and not _is_excluded(
+            wanted.host, name, settings.exclude
+        ):
+            if len(fitting) == MOST_REPOSITORIES:
+                missing.append(
+                    f"{wanted.source}: {wanted.host} has more than {MOST_REPOSITORIES:,} such "
+                    "repositories, and the rest was not looked at; name fewer"
+                )
+                break
+            fitting.add(name)
+    if listed.error is not None:
+        missing.append(_without_catalog(wanted.host, listed.error))
     if strange:
         missing.append(f"{wanted.host} lists {count(strange, 'name')} that no repository can have")
     return fitting
+
+
+def _without_catalog(host: str, error: UndecidedError) -> str:
+    """Why the list of repositories is missing, and what to do in its place."""
+    status = error.status if isinstance(error, RequestError) else None
+    advice = (
+        f"name repositories without a pattern (registry:{host}/NAME), or the images in a file "
+        "(file:images.txt)"
+    )
+    if status in _NO_CATALOG:
+        return f"{host} does not list its repositories ({status}); {advice}"
+    if status in _DENIED:
+        return f"{sentence(error)}; many give this list to administrators alone: {advice}"
+    return sentence(error)
 
 
 def _is_excluded(host: str, repository: str, globs: Sequence[str]) -> bool:
@@ -167,24 +179,24 @@ def _is_excluded(host: str, repository: str, globs: Sequence[str]) -> bool:
 
 
 def _tags_of(
-    wanted: _Wanted, settings: SubjectSettings, registry: Registry, repository: str
+    wanted: _Wanted, settings: SubjectSettings, lists: RegistryLists, repository: str
 ) -> _Tags:
     reference = Reference(wanted.host, repository)
     tags: list[str] = []
     strange = others = 0
-    try:
-        for tag in registry.tags(reference):
-            if not is_tag(tag):
-                strange += 1
-            elif not matches(wanted.tag, tag):
-                continue
-            elif _ATTACHED.fullmatch(tag):
-                others += 1
-            elif not is_excluded(
-                Subject(reference=f"{reference.name}:{tag}", places=()), settings.exclude
-            ):
-                tags.append(tag)
-    except UndecidedError as error:
+    listed = lists.tags(reference)
+    for tag in listed.names:
+        if not is_tag(tag):
+            strange += 1
+        elif not matches(wanted.tag, tag):
+            continue
+        elif _ATTACHED.fullmatch(tag):
+            others += 1
+        elif not is_excluded(
+            Subject(reference=f"{reference.name}:{tag}", places=()), settings.exclude
+        ):
+            tags.append(tag)
+    if (error := listed.error) is not None:
         # A repository whose last tag was deleted is in the catalog of distribution for ever.
         is_empty = isinstance(error, RequestError) and error.status == 404
         if not is_empty or not _WILDCARD.search(wanted.repository):
@@ -196,7 +208,7 @@ def _tags_of(
     is_undated = False
     if settings.newest:
         is_undated = len(tags) > MOST_DATED
-        tags, artifacts = _newest(registry, reference, tags[-MOST_DATED:], settings)
+        tags, artifacts = _newest(lists.registry, reference, tags[-MOST_DATED:], settings)
         others += artifacts
     elif len(tags) > MOST_TAGS:
         missing = (

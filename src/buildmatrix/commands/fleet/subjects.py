@@ -14,6 +14,7 @@ from pathlib import Path
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.commands.fleet import catalog, pods, reference_list
 from buildmatrix.commands.fleet.listing import Listing, SubjectSettings, is_excluded, merge
+from buildmatrix.commands.fleet.registry_lists import RegistryLists
 from buildmatrix.errors import UsageError
 from buildmatrix.phrases import count
 from buildmatrix.progress import Progress, Silent
@@ -44,12 +45,13 @@ class Lister:
             )
         if sum(_stdin(source) for source in sources) + self.settings.nodes.count("-") > 1:
             raise UsageError("standard input can be one list only")
-        return self._merged([self._read(source) for source in sources])
+        lists = RegistryLists(self.registry, self.progress)
+        return self._merged([self._read(source, lists) for source in sources])
 
-    def _read(self, source: str) -> Listing:
+    def _read(self, source: str, lists: RegistryLists) -> Listing:
         kind, separator, name = source.partition(":")
         if separator and kind == "registry":
-            return catalog.read(name, self.settings, self.registry(), self.progress)
+            return catalog.read(name, self.settings, lists, self.progress)
         if separator and kind == "pods":
             return pods.read(name, self.settings, self.catalogue)
         if separator and kind == "file":
