@@ -78,6 +78,7 @@ def fleet_scan(
     from buildmatrix.commands.fleet.expectation import pattern_of
     from buildmatrix.commands.fleet.journal import Journal
     from buildmatrix.commands.fleet.listing import SubjectSettings
+    from buildmatrix.commands.fleet.lookup import Lookup
     from buildmatrix.commands.fleet.model import ClusterOptions, WorkerSettings
     from buildmatrix.commands.fleet.run import Steps, scan
     from buildmatrix.commands.fleet.subjects import Lister
@@ -126,7 +127,12 @@ def fleet_scan(
                 data_files={str(path): path.read_text("utf-8") for path in data_files},
                 tables=tables,
             ),
-            Steps(resolve=work.resolve, read=work.read_layer, judge=work.judge_image),
+            Steps(
+                look_up=Lookup,
+                resolve=work.resolve,
+                read=work.read_layer,
+                judge=work.judge_image,
+            ),
             ClusterOptions(workers=workers, scheduler=scheduler),
             progress=progress,
             write=journal.write if journal is not None else lambda _: None,

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
+from buildmatrix.commands.fleet.lookup import LookUp
 from buildmatrix.commands.fleet.model import (
     ImageDone,
     ImageTask,
@@ -106,4 +108,9 @@ def _result(subject: Subject, error: str | None, reference: str = "") -> FleetRe
     )
 
 
-STEPS = Steps(resolve=resolve, read=read, judge=judge)
+def look_up(_: WorkerSettings) -> AbstractContextManager[LookUp]:
+    """Nobody has ever judged anything."""
+    return nullcontext(lambda subject: subject)
+
+
+STEPS = Steps(look_up=look_up, resolve=resolve, read=read, judge=judge)

@@ -10,7 +10,7 @@ from datetime import date
 
 import pytest
 
-from buildmatrix.commands.fleet import audit_run, running
+from buildmatrix.commands.fleet import audit_run, cluster, running
 from buildmatrix.commands.fleet.audit_model import AuditDone, AuditTask, Holder
 from buildmatrix.commands.fleet.audit_run import audit
 from buildmatrix.commands.fleet.audit_work import undecided
@@ -77,7 +77,7 @@ def ran(
     async def connected(*_: object):
         yield workers
 
-    monkeypatch.setattr(running, "connected", connected)
+    monkeypatch.setattr(cluster, "connected", connected)
     return audit(
         tasks,
         SETTINGS,

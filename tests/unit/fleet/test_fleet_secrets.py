@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from fleet_steps import STEPS, subject
 
+from buildmatrix.commands.fleet import cluster
 from buildmatrix.commands.fleet import run as fleet_run
-from buildmatrix.commands.fleet import running
 from buildmatrix.commands.fleet.cluster import RunPlugin, perform
 from buildmatrix.commands.fleet.model import ClusterOptions, WorkerSettings
 from buildmatrix.progress import Silent
@@ -58,7 +58,7 @@ def test_no_task_holds_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     async def connected(*_: object) -> Any:
         yield recording
 
-    monkeypatch.setattr(running, "connected", connected)
+    monkeypatch.setattr(cluster, "connected", connected)
     outcome = fleet_run.scan(
         [subject("image-1-2"), subject("image-2-3")],
         settings,

@@ -6,15 +6,16 @@ An index that is away is waited for by those files alone that need it, within bo
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from buildmatrix.commands.fleet.audit_model import AuditDone, AuditTask
 from buildmatrix.commands.fleet.audit_work import undecided
-from buildmatrix.commands.fleet.cluster import Cluster
 from buildmatrix.commands.fleet.failing import WorkerKilledError, WorkError
 from buildmatrix.commands.fleet.model import ClusterOptions, Work, WorkerSettings
 from buildmatrix.commands.fleet.running import KILLED, Outcome, to_end, watched
@@ -23,6 +24,9 @@ from buildmatrix.phrases import count
 from buildmatrix.progress import Progress
 from buildmatrix.reports.fleet.model import FleetResult, FleetWork
 from buildmatrix.text import printable
+
+if TYPE_CHECKING:
+    from buildmatrix.commands.fleet.cluster import Cluster
 
 #: Tasks that each worker has been given: the current task, and the next.
 _TASKS_PER_THREAD = 2
@@ -86,6 +90,11 @@ class _AuditRun:
     def __post_init__(self) -> None:
         """Count what there is to do."""
         self.files = sum(len(task.holders) for task in self.tasks)
+
+    @contextlib.asynccontextmanager
+    async def begun(self) -> AsyncIterator[bool]:
+        """See `Run`."""
+        yield bool(self.tasks)
 
     async def all(self, cluster: Cluster) -> None:
         """Judge everything side by side, and once more, one by one, what came to nothing."""

@@ -16,8 +16,9 @@ from buildmatrix.catalogue.load import Catalogue, load_texts
 from buildmatrix.commands.fleet.answers import KeptResults
 from buildmatrix.commands.fleet.model import WorkerSettings
 from buildmatrix.commands.fleet.stacks import Stacks
-from buildmatrix.errors import BuildmatrixError
+from buildmatrix.errors import BuildmatrixError, UndecidedError
 from buildmatrix.http.failures import RequestError
+from buildmatrix.http.patience import Patience
 from buildmatrix.oci.documents import LARGEST_DOCUMENT, Descriptor
 from buildmatrix.registry.client import Registry
 from buildmatrix.registry.manifests import ManifestBytes
@@ -41,8 +42,9 @@ _MANIFEST = msgspec.msgpack.Decoder(ManifestBytes)
 class WorkerContext:
     """What one process needs for the tasks of one run; for all of its threads at once."""
 
-    def __init__(self, settings: WorkerSettings) -> None:
+    def __init__(self, settings: WorkerSettings, patience: Patience | None = None) -> None:
         self.settings = settings
+        self._patience = patience
         self._lock = threading.Lock()
         self._said: set[str] = set()
         self._unsaid: list[str] = []
@@ -94,7 +96,7 @@ class WorkerContext:
         """What asks registries."""
         with self._lock:
             if self._registry is None:
-                self._registry = Registry(mirrors=Mirrors(os.environ))
+                self._registry = Registry(mirrors=Mirrors(os.environ), patience=self._patience)
                 self._since = time.monotonic()
             return self._registry
 
@@ -128,10 +130,14 @@ class WorkerContext:
 
 
 class KeptDocuments:
-    """A `DocumentSource`: what a digest names never changes, and is asked for once by anybody."""
+    """A `DocumentSource`: what a digest names never changes, and is asked for once by anybody.
 
-    def __init__(self, context: WorkerContext) -> None:
+    Unless it `asks` a registry, what nobody has asked for raises `UndecidedError`.
+    """
+
+    def __init__(self, context: WorkerContext, *, asks: bool = True) -> None:
         self._context = context
+        self._asks = asks
         self._store = context.cache.store(
             "documents", "1", limit=DOCUMENTS_LIMIT, age=90 * DAY, by_use=True
         )
@@ -141,7 +147,7 @@ class KeptDocuments:
         key = f"manifest {reference.digest}"
         manifest = self._store.load(key, _MANIFEST)
         if manifest is None:
-            manifest = self._context.asked(lambda: self._context.registry.manifest(reference))
+            manifest = self._asked(reference, lambda: self._context.registry.manifest(reference))
             self._store.save(key, manifest)
         return manifest
 
@@ -151,9 +157,14 @@ class KeptDocuments:
         key = f"blob {descriptor.digest}"
         data = self._store.get(key)
         if data is None or len(data) != descriptor.size:
-            data = self._context.asked(lambda: self._read(reference, descriptor))
+            data = self._asked(reference, lambda: self._read(reference, descriptor))
             self._store.put(key, data)
         yield iter((data,))
+
+    def _asked(self, reference: Reference, work: Callable[[], Answer]) -> Answer:
+        if not self._asks:
+            raise UndecidedError(f"{reference}: nobody has asked for its documents yet")
+        return self._context.asked(work)
 
     def _read(self, reference: Reference, descriptor: Descriptor) -> bytes:
         assert descriptor.size <= LARGEST_DOCUMENT

@@ -27,6 +27,8 @@ class Subject:
     containers: int = 0
     #: Whom the place names as its owner; empty where it names nobody.
     owner: str = ""
+    #: What its tag means, where the registry was asked in this run; it is not asked again.
+    digest: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

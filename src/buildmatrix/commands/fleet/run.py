@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from buildmatrix.commands.fleet.cluster import Cluster
 from buildmatrix.commands.fleet.failing import WorkerKilledError, WorkError
+from buildmatrix.commands.fleet.lookup import LookUp, looked_up
 from buildmatrix.commands.fleet.model import (
     ClusterOptions,
     ImageDone,
@@ -32,6 +33,9 @@ from buildmatrix.progress import Progress
 from buildmatrix.registry.reference import Reference
 from buildmatrix.reports.fleet.model import FleetResult, FleetWork
 
+if TYPE_CHECKING:
+    from buildmatrix.commands.fleet.cluster import Cluster
+
 Argument = TypeVar("Argument")
 #: The line of a display that all of it is on.
 _FLEET = "fleet"
@@ -48,8 +52,10 @@ _MOST_NAMED = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steps:
-    """What workers do for an image; see `commands.fleet.work`."""
+    """What is done for an image; see `commands.fleet.work`."""
 
+    #: In this process, before anything is handed to a worker.
+    look_up: Callable[[WorkerSettings], AbstractContextManager[LookUp]]
     resolve: Work[Subject, ImageTask]
     read: Work[LayerTask, LayerDone]
     judge: Work[ImageTask, ImageDone]
@@ -72,13 +78,18 @@ def scan(
     """
     run = _Run(
         subjects,
-        settings.platform,
+        settings,
         steps,
         progress,
         write,
         Waiting(waiting or WaitingOptions(), progress.note),
     )
     return asyncio.run(to_end(run, settings, options))
+
+
+async def _each(subjects: Sequence[Subject]) -> AsyncIterator[Subject]:
+    for subject in subjects:
+        yield subject
 
 
 def _left_out(reasons: Mapping[str, str]) -> Iterator[str]:
@@ -94,7 +105,7 @@ class _Run:
     """What is known so far."""
 
     subjects: Sequence[Subject]
-    platform: str
+    settings: WorkerSettings
     steps: Steps
     progress: Progress
     write: Callable[[FleetResult], None]
@@ -116,23 +127,49 @@ class _Run:
     images: dict[str, asyncio.Lock] = field(default_factory=dict)
     #: What killed its workers, or was near when something did.
     suspects: list[Subject] = field(default_factory=list)
+    #: What is left to workers, and None for the end of it.
+    unanswered: asyncio.Queue[Subject | None] = field(default_factory=asyncio.Queue)
 
-    async def all(self, cluster: Cluster) -> None:
-        """Judge everything: first side by side, then each suspect alone."""
+    @contextlib.asynccontextmanager
+    async def begun(self) -> AsyncIterator[bool]:
+        """See `Run`: what earlier runs have said is looked up, also while workers are at work."""
+        self._count()
+        looking = asyncio.create_task(self._look_up())
         try:
-            await self._all(cluster)
+            first = await self.unanswered.get()
+            self.unanswered.put_nowait(first)
+            yield first is not None
+            # Raises what it raised.
+            await looking
         finally:
+            looking.cancel()
             self.notes |= dict.fromkeys(_left_out(self.left_out))
 
-    async def _all(self, cluster: Cluster) -> None:
+    async def _look_up(self) -> None:
+        try:
+            with self.steps.look_up(self.settings) as look_up:
+                async for answer in looked_up(look_up, self.subjects):
+                    if isinstance(answer, Subject):
+                        self.unanswered.put_nowait(answer)
+                    else:
+                        self.finish(self.ended(answer) or ())
+        finally:
+            self.unanswered.put_nowait(None)
+
+    async def left_to_workers(self) -> AsyncIterator[Subject]:
+        """What nobody has taken yet; waits for what is still looked up."""
+        while (subject := await self.unanswered.get()) is not None:
+            yield subject
+        self.unanswered.put_nowait(None)
+
+    async def all(self, cluster: Cluster) -> None:
+        """Judge what is left: first side by side, then each suspect alone."""
         tasks = max(_FEWEST_TASKS, _TASKS_PER_THREAD * cluster.threads)
-        self._count()
         async with watched(cluster) as group:
             crew = _Crew(self, cluster, group, asyncio.Semaphore(tasks))
-            queue = iter(self.subjects)
             number = min(len(self.subjects), tasks * _SUBJECTS_PER_TASK)
             # Tasks of the group: where one of them ends the run, so do all others.
-            takers = [group.create_task(crew.take(queue)) for _ in range(number)]
+            takers = [group.create_task(crew.take(self.left_to_workers())) for _ in range(number)]
             if takers:
                 await asyncio.wait(takers)
         if not self.suspects:
@@ -143,7 +180,16 @@ class _Run:
         )
         async with watched(cluster) as group:
             alone = _Crew(self, cluster, group, asyncio.Semaphore(1), is_last=True)
-            await alone.take(iter(self.suspects))
+            await alone.take(_each(self.suspects))
+
+    def ended(self, task: ImageTask) -> tuple[FleetResult, ...] | None:
+        """The results of an image that is through, however many; None for one that is not."""
+        self.took(0, task.notes)
+        if task.left_out:
+            self.left_out[task.subject.reference] = task.left_out
+            return ()
+        self.stored += task.is_stored
+        return task.results or None
 
     def finish(self, results: Sequence[FleetResult]) -> None:
         """A subject is through."""
@@ -195,9 +241,9 @@ class _Crew:
     #: Whether what fails now is not tried again.
     is_last: bool = False
 
-    async def take(self, subjects: Iterator[Subject]) -> None:
+    async def take(self, subjects: AsyncIterator[Subject]) -> None:
         """Judge the next subject until there are no more."""
-        for subject in subjects:
+        async for subject in subjects:
             try:
                 results = await self._judged(subject)
             except (AwayError, WorkError) as error:
@@ -213,13 +259,8 @@ class _Crew:
         host = Reference.parse(subject.reference).host
         key = subject.reference
         task = await self._ask(host, self.run.steps.resolve, subject, key, _RESOLVE)
-        self.run.took(0, task.notes)
-        if task.left_out:
-            self.run.left_out[subject.reference] = task.left_out
-            return ()
-        if task.results:
-            self.run.stored += task.is_stored
-            return task.results
+        if (results := self.run.ended(task)) is not None:
+            return results
         digest = Reference.parse(task.reference).digest
         turn = self.run.images.setdefault(digest, asyncio.Lock())
         waited = turn.locked()
@@ -292,7 +333,7 @@ class _Crew:
             repository=reference.name,
             names=(reference.tag,) if reference.tag else (),
             digest=reference.digest,
-            platform=self.run.platform,
+            platform=self.run.settings.platform,
             places=subject.places,
             node_classes=subject.node_classes,
             containers=subject.containers,

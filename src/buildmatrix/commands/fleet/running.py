@@ -12,13 +12,15 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from buildmatrix.commands.fleet.cluster import Cluster, connected
 from buildmatrix.commands.fleet.model import ClusterOptions, WorkerSettings
 from buildmatrix.errors import BuildmatrixError, ComponentError, Interrupted
 from buildmatrix.progress import Progress
 from buildmatrix.reports.fleet.model import FleetResult, FleetWork
+
+if TYPE_CHECKING:
+    from buildmatrix.commands.fleet.cluster import Cluster
 
 KILLED = (
     "{} ended its worker each time that it was tried, the last time alone: it takes more memory "
@@ -48,8 +50,11 @@ class Run(Protocol):
     missing: dict[str, None]
     notes: dict[str, None]
 
+    def begun(self) -> contextlib.AbstractAsyncContextManager[bool]:
+        """What needs no worker is under way; whether something is left for workers."""
+
     async def all(self, cluster: Cluster) -> None:
-        """Judge everything."""
+        """Judge what is left."""
 
     def left(self) -> str:
         """How much is not through."""
@@ -65,8 +70,13 @@ async def to_end(run: Run, settings: WorkerSettings, options: ClusterOptions) ->
     cluster: Cluster | None = None
     with _interrupts() as interrupted:
         try:
-            async with connected(options, settings, run.progress.note) as cluster:
-                await run.all(cluster)
+            async with run.begun() as is_open:
+                if is_open:
+                    # Dask takes longer to import than all of this.
+                    from buildmatrix.commands.fleet.cluster import connected
+
+                    async with connected(options, settings, run.progress.note) as cluster:
+                        await run.all(cluster)
         except asyncio.CancelledError:
             if not interrupted:
                 raise

@@ -44,11 +44,15 @@ def resolve(settings: WorkerSettings, subject: Subject) -> ImageTask:
     pinned: Reference | None = None
     try:
         reference = Reference.parse(subject.reference)
-        pinned = reference.at(context.asked(lambda: context.registry.digest(reference)))
-        if stored := _stored(context, subject, pinned):
+        pinned = reference.at(
+            subject.digest or context.asked(lambda: context.registry.digest(reference))
+        )
+        if stored := stored_answer(context, subject, pinned):
             return stored
         image = image_documents(context.documents, pinned, settings.platform)
-        if image.reference != pinned and (stored := _stored(context, subject, image.reference)):
+        if image.reference != pinned and (
+            stored := stored_answer(context, subject, image.reference)
+        ):
             return stored
         return ImageTask(
             subject=subject,
@@ -58,14 +62,8 @@ def resolve(settings: WorkerSettings, subject: Subject) -> ImageTask:
         )
     except NothingToRun as error:
         failure = failure_of(error)
-        # What really runs somewhere is an image for those who run it.
-        if not subject.containers:
-            return ImageTask(
-                subject=subject,
-                reference=str(pinned),
-                left_out=failure.text,
-                notes=context.notes(),
-            )
+        if task := no_image(context, subject, pinned, error):
+            return task
     except Exception as error:
         failure = failure_of(error, subject.reference)
     return ImageTask(
@@ -126,7 +124,7 @@ def judge_image(settings: WorkerSettings, task: ImageTask) -> ImageDone:
     )
 
 
-def _stored(context: WorkerContext, subject: Subject, pinned: Reference) -> ImageTask | None:
+def stored_answer(context: WorkerContext, subject: Subject, pinned: Reference) -> ImageTask | None:
     """The end of an image that an earlier run has judged."""
     results = context.results.load(_question(context, subject).key(pinned.digest, {}))
     if not results:
@@ -136,6 +134,20 @@ def _stored(context: WorkerContext, subject: Subject, pinned: Reference) -> Imag
         reference=str(pinned),
         results=_of_subject(subject, results),
         is_stored=True,
+        notes=context.notes(),
+    )
+
+
+def no_image(
+    context: WorkerContext, subject: Subject, pinned: Reference | None, error: NothingToRun
+) -> ImageTask | None:
+    """The end of what is no image; what really runs somewhere is one for those who run it."""
+    if subject.containers:
+        return None
+    return ImageTask(
+        subject=subject,
+        reference=str(pinned),
+        left_out=failure_of(error).text,
         notes=context.notes(),
     )
 

@@ -1,0 +1,113 @@
+"""Answers of earlier runs, found by the process that hands out the work.
+
+Most images of a second run are what they were. For each, a registry is asked what its tag means,
+and the store what was said of that: less than it costs to hand it to a worker. Where nothing else
+is left, no cluster is started.
+
+Nothing is waited for here, and nothing is said to be wrong: what has no answer is left to workers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+
+from buildmatrix.commands.fleet.context import KeptDocuments, WorkerContext
+from buildmatrix.commands.fleet.model import ImageTask, Subject, WorkerSettings
+from buildmatrix.commands.fleet.work import no_image, stored_answer
+from buildmatrix.http.failures import RequestError
+from buildmatrix.http.patience import Patience
+from buildmatrix.registry.reference import Reference
+from buildmatrix.sources.registry import NothingToRun, image_documents
+from buildmatrix.trees.base import Closing
+
+#: The end of an image, or else the image, with what is known of it by now.
+LookedUp = ImageTask | Subject
+LookUp = Callable[[Subject], LookedUp]
+
+#: Threads that ask, for registries that are far away; and images that each takes at once.
+THREADS = 8
+_AT_ONCE = 20
+_PATIENCE = Patience(tries=1, connect=3.0, silence=5.0, request=6.0)
+#: Failures after which a registry is left to workers.
+_FAILURES = 3
+
+
+class Lookup(Closing):
+    """Looks for answers with what one machine has; for all threads at once."""
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        self._context = WorkerContext(settings, _PATIENCE)
+        self._documents = KeptDocuments(self._context, asks=False)
+        self._failures = Counter[str]()
+
+    def __call__(self, subject: Subject) -> LookedUp:
+        """What an earlier run said of an image, or what it is that workers have to look at."""
+        # They say what is wrong with it.
+        with suppress(Exception):
+            pinned = self._pinned(Reference.parse(subject.reference))
+            if pinned is not None:
+                with suppress(Exception):
+                    if task := self._answer(subject, pinned):
+                        return task
+                return replace(subject, digest=pinned.digest)
+        return subject
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._context.close()
+
+    def _pinned(self, reference: Reference) -> Reference | None:
+        """What a reference means now; None where its registry is not to be asked any more."""
+        if self._failures[reference.host] >= _FAILURES:
+            return None
+        try:
+            return reference.at(
+                self._context.asked(lambda: self._context.registry.digest(reference))
+            )
+        except RequestError as error:
+            # That it is not there says nothing about others.
+            self._failures[reference.host] += error.status != 404
+            raise
+
+    def _answer(self, subject: Subject, pinned: Reference) -> ImageTask | None:
+        context = self._context
+        if task := stored_answer(context, subject, pinned):
+            return task
+        try:
+            image = image_documents(self._documents, pinned, context.settings.platform)
+        except NothingToRun as error:
+            return no_image(context, subject, pinned, error)
+        # An index was kept under its own digest, and results under that of the image.
+        return (
+            stored_answer(context, subject, image.reference) if image.reference != pinned else None
+        )
+
+
+async def looked_up(look_up: LookUp, subjects: Sequence[Subject]) -> AsyncIterator[LookedUp]:
+    """All subjects, each looked up, with several threads and in about their order."""
+    queue = iter(subjects)
+    lock = threading.Lock()
+    ended = threading.Event()
+
+    def some() -> list[LookedUp]:
+        with lock:
+            chunk = list(itertools.islice(queue, _AT_ONCE))
+        return [look_up(subject) for subject in chunk if not ended.is_set()]
+
+    loop = asyncio.get_running_loop()
+    pool = ThreadPoolExecutor(THREADS, "lookup")
+    try:
+        chunks = [loop.run_in_executor(pool, some) for _ in range(0, len(subjects), _AT_ONCE)]
+        for done in asyncio.as_completed(chunks):
+            for answer in await done:
+                yield answer
+    finally:
+        ended.set()
+        pool.shutdown(wait=False, cancel_futures=True)

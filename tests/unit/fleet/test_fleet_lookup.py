@@ -1,0 +1,232 @@
+"""What earlier runs have said is found without a worker, and nothing else is said without one."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fleet_steps import STEPS, digest_of
+from fleet_steps import subject as named
+from hasty import HASTY
+from image_registry import ImageRegistry
+from layer_archives import tar
+from test_fleet_work import BASE, FOREIGN, SETTINGS, done, subject
+
+from buildmatrix.commands.fleet import cluster, context
+from buildmatrix.commands.fleet.lookup import THREADS, LookUp, Lookup, looked_up
+from buildmatrix.commands.fleet.model import ClusterOptions, ImageTask, Subject, WorkerSettings
+from buildmatrix.commands.fleet.run import scan
+from buildmatrix.commands.fleet.running import Outcome
+from buildmatrix.progress import Silent
+from buildmatrix.registry.client import Registry
+from buildmatrix.reports.fleet.model import FleetResult
+
+
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    monkeypatch.setenv("BUILDMATRIX_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(context, "Registry", lambda **_: Registry(patience=HASTY))
+    context.close()
+    yield
+    context.close()
+
+
+@pytest.fixture
+def server() -> Iterator[ImageRegistry]:
+    with ImageRegistry() as server:
+        yield server
+
+
+def test_an_answer_costs_one_request(server: ImageRegistry) -> None:
+    server.image([tar(BASE), tar(FOREIGN)], tag="1")
+    wanted = subject(server, owner="red", containers=2)
+    first = done(wanted)
+    server.requests.clear()
+    with Lookup(SETTINGS) as find:
+        again = find(wanted)
+        assert isinstance(again, ImageTask) and again.is_stored
+        assert again.results == first.results
+        assert [request for request in server.requests if request[1] != "/v2/"] == [
+            ("HEAD", "/v2/team/app/manifests/1")
+        ]
+
+
+def test_what_nobody_has_judged_is_left_with_its_digest(server: ImageRegistry) -> None:
+    image = server.image([tar(BASE)], tag="1")
+    wanted = subject(server)
+    with Lookup(SETTINGS) as find:
+        assert find(wanted) == replace(wanted, digest=image["digest"])
+        # Read, but for another question.
+        done(wanted)
+        cuda = replace(SETTINGS, backend="cuda")
+        with Lookup(cuda) as other:
+            left = other(wanted)
+        assert isinstance(left, Subject)
+        server.requests.clear()
+        assert done(left, cuda).results[0].backend == "cuda"
+        assert server.requests == [], "its tag is not asked for again"
+        # The tag moved since.
+        moved = server.image([tar(BASE), tar(FOREIGN)], tag="1")
+        assert find(wanted) == replace(wanted, digest=moved["digest"])
+
+
+def test_an_index_and_what_is_no_image_are_answered_by_what_is_kept(server: ImageRegistry) -> None:
+    amd = server.image([tar(BASE)])
+    server.index(server.image([tar(FOREIGN)], architecture="arm64"), amd, tag="1")
+    server.image([tar(BASE)], architecture="arm64", tag="arm")
+    with Lookup(SETTINGS) as find:
+        for name in ("app:1", "app:arm"):
+            assert isinstance(find(subject(server, name)), Subject)
+            done(subject(server, name))
+        server.requests.clear()
+        task = find(subject(server, "app:1"))
+        assert isinstance(task, ImageTask) and task.results[0].digest == amd["digest"]
+        task = find(subject(server, "app:arm"))
+        assert isinstance(task, ImageTask) and "no image for linux/amd64" in task.left_out
+        assert {method for method, _ in server.requests} == {"HEAD"}
+        # What runs somewhere is undecided, which workers say.
+        assert isinstance(find(subject(server, "app:arm", containers=1)), Subject)
+
+
+def test_what_fails_is_left_as_it_is_and_a_registry_that_fails_is_left_alone(
+    server: ImageRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    class Away(Registry):
+        def digest(self, reference: Any) -> str:
+            asked.append(reference.host)
+            return super().digest(reference)
+
+    monkeypatch.setattr(context, "Registry", lambda **_: Away(patience=HASTY))
+    server.image([tar(BASE)], tag="1")
+    gone = [replace(subject(server), reference=f"127.0.0.1:1/app:{tag}") for tag in range(9)]
+    bad = replace(subject(server), reference="NO NAME")
+    missing = [subject(server, f"app:gone-{number}") for number in range(5)]
+    with Lookup(SETTINGS) as find:
+        assert [find(item) for item in [*gone, bad, *missing]] == [*gone, bad, *missing]
+        assert asked.count("127.0.0.1:1") == 3
+        assert asked.count(server.host) == 5
+        assert isinstance(find(subject(server)), Subject)
+        assert find(subject(server)) != subject(server), "others are asked"
+
+
+# A run
+
+
+def answered(subject: Subject) -> ImageTask:
+    result = FleetResult(repository="r", digest=digest_of(1), state="passed", backend="cpu")
+    return ImageTask(
+        subject=subject,
+        reference="",
+        results=(replace(result, repository=subject.reference),),
+        is_stored=True,
+    )
+
+
+def run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, names: list[str], find: LookUp
+) -> tuple[Outcome, list[str]]:
+    """How a run ended, and what was handed to workers."""
+    settings = replace(SETTINGS, store=str(folder))
+    handed: list[str] = []
+
+    class Workers:
+        workers, threads, busy = 1, 1, 0.0
+
+        async def do(self, work: Any, argument: Any, *, key: str, priority: int = 0) -> Any:
+            handed.append(work.__name__)
+            return work(settings, argument)
+
+        async def watch(self) -> None:
+            return None
+
+    @asynccontextmanager
+    async def connected(*_: object) -> Any:
+        handed.append("connected")
+        yield Workers()
+
+    def opened(_: WorkerSettings) -> AbstractContextManager[LookUp]:
+        return nullcontext(find)
+
+    monkeypatch.setattr(cluster, "connected", connected)
+    outcome = scan(
+        [named(name) for name in names],
+        settings,
+        replace(STEPS, look_up=opened),
+        ClusterOptions(),
+        progress=Silent(),
+    )
+    return outcome, handed
+
+
+def test_a_run_of_answers_starts_no_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"image-{number}" for number in range(100)]
+    outcome, handed = run(tmp_path, monkeypatch, names, answered)
+    assert handed == []
+    assert sorted(result.repository for result in outcome.results) == sorted(
+        named(name).reference for name in names
+    )
+    assert outcome.work.stored == outcome.work.subjects == 100
+    assert outcome.work.workers == 0 and outcome.stopped is None and outcome.missing == ()
+
+
+def test_workers_get_what_has_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def find(subject: Subject) -> Subject | ImageTask:
+        return subject if "new" in subject.reference else answered(subject)
+
+    names = [f"{'new' if number % 10 == 0 else 'image'}-{number}" for number in range(100)]
+    outcome, handed = run(tmp_path, monkeypatch, names, find)
+    assert len(outcome.results) == 100 and outcome.work.stored == 90
+    assert handed.count("connected") == 1
+    assert handed.count("resolve") == handed.count("read") == handed.count("judge") == 10
+
+
+def test_an_empty_fleet_starts_no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    outcome, handed = run(tmp_path, monkeypatch, [], answered)
+    assert outcome.results == () and handed == []
+
+
+def test_what_looking_up_raises_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def find(subject: Subject) -> Subject:
+        raise ZeroDivisionError("a defect")
+
+    with pytest.raises(ZeroDivisionError):
+        run(tmp_path, monkeypatch, ["image-1"], find)
+
+
+def test_threads_end_with_who_has_asked() -> None:
+    asked, begun, goes_on = list[Subject](), threading.Event(), threading.Event()
+
+    def find(subject: Subject) -> Subject:
+        asked.append(subject)
+        begun.set()
+        goes_on.wait(10)
+        return subject
+
+    async def ask() -> None:
+        async for _ in looked_up(find, [named(f"image-{number}") for number in range(1000)]):
+            pass
+
+    async def cancelled() -> None:
+        task = asyncio.create_task(ask())
+        await asyncio.to_thread(begun.wait, 10)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(cancelled())
+    goes_on.set()
+    for thread in threading.enumerate():
+        if thread.name.startswith("lookup"):
+            thread.join(10)
+    assert 1 <= len(asked) <= THREADS
