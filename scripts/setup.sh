@@ -23,8 +23,9 @@ if [[ ${1:-} != demo ]]; then
     need chromium chromium
     [[ -e /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf ]] || missing+=(fonts-dejavu-core)
   fi
-  # Has the language server of editors (@taplo/lsp), which completes specifications.
-  if [[ -n ${CI:-} ]]; then need npm npm; fi
+  # Has the language server of editors (@taplo/lsp), which completes specifications, and a runner of
+  # GitLab's jobs (gitlab-ci-local), which copies with rsync.
+  if [[ -n ${CI:-} ]]; then need npm npm; need rsync rsync; fi
   # Judge what is written into registries and layouts.
   if [[ -n ${CI:-} ]]; then need skopeo skopeo; need umoci umoci; need podman podman; fi
   # musl's loader proves the model of it. Without it that test is skipped on a user's machine.

@@ -1,7 +1,7 @@
 """Install buildmatrix into an environment of its own, for the steps of `action.yml`.
 
-Reads PYTHON and VERSION; says in GITHUB_OUTPUT which `python` has it, where its `cache` is, and
-which `week` it is.
+Reads PYTHON, VERSION and KEEP (the cache, `true` or `false`); says in GITHUB_OUTPUT which `python`
+has it, where its `cache` is (empty: where buildmatrix has it by itself), and which `week` it is.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ def main() -> int:
     subprocess.run([*pip, f"buildmatrix=={version}" if version else code], check=True)
     print("::endgroup::", flush=True)
     year, week, _ = datetime.datetime.now(tz=datetime.UTC).isocalendar()
-    cache = os.environ.get("BUILDMATRIX_CACHE") or Path.home() / ".cache" / "buildmatrix"
+    # A folder of the job's own: on a runner that stays, what else was ever read there, gigabytes of
+    # it and perhaps for others, would be uploaded with what this job read.
+    own = folder / "cache" if os.environ["KEEP"] == "true" else ""
+    cache = os.environ.get("BUILDMATRIX_CACHE") or own
     with Path(os.environ["GITHUB_OUTPUT"]).open("a", encoding="utf-8") as output:
         output.write(f"python={python}\ncache={cache}\nweek={year}-{week:02}\n")
     return 0

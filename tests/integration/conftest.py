@@ -105,6 +105,15 @@ def buildmatrix() -> Buildmatrix:
     return run
 
 
+@pytest.fixture(scope="session")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheel of this checkout."""
+    folder = tmp_path_factory.mktemp("wheels")
+    command = ["uv", "build", "--quiet", "--wheel", "--out-dir", folder, ROOT]
+    subprocess.run(command, check=True, capture_output=True)
+    return folder
+
+
 def copy_of(example: Sequence[str], folder: Path) -> Path:
     """The named files and folders of the repository, copied into a folder of the test's own."""
     for name in example:

@@ -1,4 +1,8 @@
-"""The recipes for GitLab, Jenkins, Azure and Tekton: their scripts, with a wheel built just now."""
+"""The recipes for GitLab, Jenkins, Azure and Tekton: their scripts, with a wheel built just now.
+
+In a runner, GitLab's is run by `test_gitlab_runner.py`; here are the reports that no runner but
+GitLab's own collects.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +27,6 @@ pytestmark = pytest.mark.network
 
 RED, GREEN = "nvidia-nvtx-cu12==12.8.90\n", "idna==3.10\n"
 SYSTEMS = ("gitlab", "jenkins", "azure", "tekton")
-
-
-@pytest.fixture(scope="session")
-def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the wheel of this checkout."""
-    folder = tmp_path_factory.mktemp("wheels")
-    command = ["uv", "build", "--quiet", "--wheel", "--out-dir", folder, ROOT]
-    subprocess.run(command, check=True, capture_output=True)
-    return folder
 
 
 def documented(system: str) -> Mapping[str, str]:
@@ -124,13 +119,13 @@ def test_red_keeps_exit_code_1_and_leaves_its_reports(system: str, run) -> None:
         assert (job.folder / "result").read_text() == "1"
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("system", SYSTEMS[1:])
 def test_green_is_0(system: str, run) -> None:
     job = run(system, GREEN)
     assert job.code == 0, job.log
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("system", SYSTEMS[1:])
 def test_arguments_are_data(system: str, run) -> None:
     job = run(system, GREEN, args="$(touch pwned) ; touch pwned * requirements.in")
     assert job.code == 2, job.log

@@ -2,42 +2,29 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import npm
 import pytest
 from click.testing import CliRunner
 
 from buildmatrix.cli.schema import command as schema
 
 CLIENT = Path(__file__).parents[1] / "servers/taplo"
-KEPT = Path("~/.cache/buildmatrix/npm").expanduser()
 
 pytestmark = pytest.mark.network
 
 
 @pytest.fixture(scope="session")
 def packages() -> Path:
-    """The server's packages from npm, of the versions in the lock; kept between runs."""
-    if shutil.which("npm") is None:
-        if os.environ.get("CI"):
-            pytest.fail("npm is missing; scripts/setup.sh installs it")
-        pytest.skip("npm is missing: the language server comes from there")
-    lock = (CLIENT / "package-lock.json").read_bytes()
-    folder = KEPT / f"taplo-{hashlib.sha256(lock).hexdigest()[:16]}"
-    if not (folder / "node_modules/@taplo/lsp/dist/index.js").is_file():
-        folder.mkdir(parents=True, exist_ok=True)
-        for name in ("package.json", "package-lock.json"):
-            shutil.copy(CLIENT / name, folder)
-        subprocess.run(["npm", "ci", "--silent", "--ignore-scripts"], cwd=folder, check=True)
-    return folder
+    """The server's packages."""
+    return npm.installed("taplo")
 
 
 class LanguageServer:

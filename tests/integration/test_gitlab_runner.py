@@ -1,0 +1,132 @@
+"""The GitLab component in a runner: gitlab-ci-local takes it from its address and runs the job."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import npm
+import pytest
+from conftest import ROOT, missing
+from recipes import blocks
+
+pytestmark = pytest.mark.network
+
+RED, GREEN = "nvidia-nvtx-cu12==12.8.90\n", "idna==3.10\n"
+SERVER = "gitlab.example"
+
+
+def git(folder: Path, *arguments: str) -> None:
+    command = ["git", "-c", "user.name=a", "-c", "user.email=a@example.com", *arguments]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+
+
+def commit(folder: Path) -> None:
+    git(folder, "init", "--quiet", "--initial-branch=main")
+    git(folder, "add", ".")
+    git(folder, "commit", "--quiet", "--message=test")
+
+
+@dataclass
+class Job:
+    """What the runner says of the job, and what it kept."""
+
+    outcome: str
+    log: str
+    #: Copies of what `artifacts: paths:` names.
+    kept: Path
+
+
+@dataclass
+class Runner:
+    """A project that includes the component; each call is a pipeline of it."""
+
+    folder: Path
+    program: tuple[Path, ...]
+    wheels: Path
+
+    def __call__(self, requirements: str, pipeline: str) -> Job:
+        project = self.folder / "project"
+        (project / ".gitlab-ci.yml").write_text(pipeline)
+        (project / "requirements.in").write_text(requirements)
+        # What git does not know, a runner has not, either.
+        git(project, "add", ".gitlab-ci.yml", "requirements.in")
+        state = project / ".gitlab-ci-local"
+        shutil.rmtree(state / "artifacts", ignore_errors=True)
+        variables = {
+            "BUILDMATRIX_NO_VULNERABILITIES": "1",
+            "UV_FIND_LINKS": self.wheels,
+            # Nothing is read from the network twice.
+            "UV_CACHE_DIR": self.wheels / "cache",
+        }
+        done = subprocess.run(
+            [
+                *(*self.program, "--force-shell-executor", "--shell-isolation"),
+                *("--json-schema-validation=false", "--home", self.folder),
+                *(f"--variable={name}={value}" for name, value in variables.items()),
+            ],
+            cwd=project,
+            env={**os.environ, "GIT_CONFIG_GLOBAL": str(self.folder / "gitconfig")},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        log = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout)
+        (outcome,) = re.findall(r"^ (PASS|WARN|FAIL) +buildmatrix", log, re.MULTILINE) or [log]
+        code = re.search(r"^buildmatrix finished in .+? (?:FAIL|WARN) (\d+)", log, re.MULTILINE)
+        return Job(
+            f"{outcome} {code[1]}" if code else outcome, log, state / "artifacts/buildmatrix"
+        )
+
+
+@pytest.fixture
+def runner(tmp_path: Path, wheels: Path) -> Runner:
+    if shutil.which("rsync") is None:
+        missing("rsync", "install the package rsync")
+    component, project = tmp_path / "component", tmp_path / "project"
+    shutil.copytree(ROOT / "ci" / "gitlab", component)
+    commit(component)
+    git(component, "tag", "0.1.0")
+    project.mkdir()
+    (project / "README.md").touch()
+    commit(project)
+    git(project, "remote", "add", "origin", f"git@{SERVER}:acme/inferno.git")
+    # The instance, as far as a runner asks it.
+    (tmp_path / "gitconfig").write_text(
+        f'[url "file://{component}"]\n  insteadOf = ssh://git@{SERVER}:22/ci/buildmatrix.git\n'
+    )
+    program = npm.installed("gitlab") / "node_modules/gitlab-ci-local/dist/index.js"
+    return Runner(tmp_path, (npm.NODE, program), wheels)
+
+
+def test_the_component_of_the_page_runs_in_a_runner(runner: Runner) -> None:
+    include, *_ = blocks("gitlab.md")
+    red = runner(RED, include)
+    assert red.outcome == "FAIL 1", red.log
+    assert json.loads((red.kept / "buildmatrix.json").read_text())["findings"]
+    assert (red.kept / "buildmatrix.html").stat().st_size
+    # What the index said for the first job, the second one has from the cache.
+    again = runner(RED, include)
+    assert "imported cache 'buildmatrix'" in again.log
+    assert "file lists of 1: 0 B read" in again.log, again.log
+    green = runner(GREEN, include)
+    assert green.outcome == "PASS", green.log
+
+
+def test_what_is_undecided_passes_where_the_page_says_so(runner: Runner) -> None:
+    include, *_, allowed = blocks("gitlab.md")
+    job = runner("no-such-distribution-of-buildmatrix==1\n", f"{include}\n{allowed}")
+    assert job.outcome == "WARN 3", job.log
+
+
+def test_arguments_are_data_to_the_runner(runner: Runner) -> None:
+    include, *_ = blocks("gitlab.md")
+    args = "$HOME ; touch pwned requirements.in"
+    job = runner(GREEN, include.replace("requirements.in --backend cpu", f"'{args}'"))
+    assert job.outcome == "FAIL 2" and "there is no $HOME;" in job.log, job.log
+    assert not list(runner.folder.rglob("pwned"))
