@@ -28,6 +28,10 @@ if [[ ${1:-} != demo ]]; then
   if [[ -n ${CI:-} ]]; then need npm npm; need rsync rsync; fi
   # Judge what is written into registries and layouts.
   if [[ -n ${CI:-} ]]; then need skopeo skopeo; need umoci umoci; need podman podman; fi
+  # A batch system of this machine's own starts workers of `fleet`.
+  if [[ -n ${CI:-} ]]; then
+    need slurmctld slurmctld; need slurmd slurmd; need sbatch slurm-client; need munged munge
+  fi
   # musl's loader proves the model of it. Without it that test is skipped on a user's machine.
   if [[ ! -e /lib/ld-musl-$(uname -m).so.1 && ( -n ${CI:-} || $(id -u) == 0 ) ]] &&
     command -v apt-get >/dev/null; then missing+=(musl); fi

@@ -19,6 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from socket import gethostname
 from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
@@ -236,7 +237,7 @@ class SharedEntries:
         if is_new:
             self._note(
                 f"the store {self._label} cannot {action}: {failure.why}; what it lacks is read "
-                "again by each worker"
+                f"again by each worker of {gethostname()}"
             )
 
 

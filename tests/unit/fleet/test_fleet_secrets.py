@@ -22,15 +22,13 @@ SECRETS = ("hunter2-of-the-environment", "hunter2-of-docker", "hunter2-of-aws")
 class Recording:
     """A cluster that does everything here, and pickles what Dask would send."""
 
-    workers, threads, busy = 1, 1, 0.0
+    workers, threads, busy, is_local = 1, 1, 0.0, False
 
     def __init__(self, settings: WorkerSettings) -> None:
         self.settings = settings
         self.sent: list[bytes] = [_dumps(RunPlugin("run", settings, is_local=False))]
 
-    async def do(
-        self, work: Callable[..., Any], argument: object, *, key: str, priority: int = 0
-    ) -> Any:
+    async def do(self, work: Callable[..., Any], argument: object, *, key: str, **_: object) -> Any:
         self.sent.append(_dumps((perform, "run", work, argument, key)))
         return work(self.settings, argument)
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Coroutine
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ class Clock(asyncio.SelectorEventLoop):
 @dataclass(frozen=True)
 class Said:
     again: bool
+    denied: bool = False
 
 
 class Registry:
@@ -125,3 +127,24 @@ def test_registries_are_waited_for_apart(name: str) -> None:
         return passed
 
     assert on_clock(both()) < 2.0
+
+
+def test_credentials_that_never_were_good_are_not_waited_for_and_others_are() -> None:
+    async def say(denied: bool) -> Said:
+        return Said(again=denied, denied=denied)
+
+    async def run() -> tuple[list[float], list[str]]:
+        loop, times = asyncio.get_running_loop(), list[float]()
+        waiting = Waiting(WaitingOptions(), lambda _: None)
+        for denied in (True, False):
+            await waiting.answer("registry.test", partial(say, denied))
+            times.append(loop.time())
+        # It gave something once: they may have run out, and be renewed.
+        several = (waiting.answer("registry.test", partial(say, True)) for _ in range(9))
+        answers = await asyncio.gather(*several, return_exceptions=True)
+        times.append(loop.time())
+        return times, [str(answer) for answer in answers if isinstance(answer, AwayError)]
+
+    times, said = on_clock(run())
+    assert times[:2] == [0.0, 0.0] and times[2] >= 180.0
+    assert said and all("refusing the credentials of workers for 180 s" in text for text in said)

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from socket import gethostname
 
 import pytest
 
@@ -134,7 +135,7 @@ def test_a_place_that_fails_is_said_once_and_then_left_alone(tmp_path: Path) -> 
     assert place.asked == 3
     assert notes == [
         "the store s3://bucket/place cannot be written: no space left on device; what it lacks is "
-        "read again by each worker"
+        f"read again by each worker of {gethostname()}"
     ]
     # What cannot be written may be read.
     place.error = None

@@ -60,6 +60,11 @@ class _Tried:
         """Whether an index gave no answer, and may later."""
         return bool(self.done.away)
 
+    @property
+    def denied(self) -> bool:
+        """Never: uv says what an index wants, and that is no answer that may come later."""
+        return False
+
 
 @dataclass(slots=True)
 class _AuditRun:

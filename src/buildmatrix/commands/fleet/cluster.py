@@ -16,7 +16,7 @@ import signal
 import threading
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -107,10 +107,11 @@ class RunPlugin(WorkerPlugin):
 
 @dataclass(frozen=True, slots=True)
 class _Answered(Generic[Answer]):
-    """What came back, and how long the work took; a text in its place where a worker is unfit."""
+    """What came back, how long it took, and from whom; else why that worker is unfit."""
 
     answer: Answer | None
     seconds: float
+    worker: str
     unfit: str = ""
 
 
@@ -120,10 +121,11 @@ def perform(run: str, work: Work[Argument, Answer], argument: Argument) -> _Answ
     plugin = worker.plugins[run]
     assert isinstance(plugin, RunPlugin)
     if plugin.release != Release.here():
-        return _Answered(None, 0.0, _differs(worker.address, Release.here(), plugin.release))
+        why = _differs(worker.address, Release.here(), plugin.release)
+        return _Answered(None, 0.0, worker.address, why)
     start = time.perf_counter()
     answer = work(plugin.settings, argument)
-    return _Answered(answer, time.perf_counter() - start)
+    return _Answered(answer, time.perf_counter() - start, worker.address)
 
 
 def release_of_worker() -> Release:
@@ -138,6 +140,8 @@ class Cluster:
         self._client = client
         self._where = where
         self._run = run
+        #: Whether workers have the credentials of this process.
+        self.is_local = client.cluster is not None
         #: At the start.
         self.workers = workers
         self.threads = threads
@@ -145,9 +149,19 @@ class Cluster:
         self.busy = 0.0
 
     async def do(
-        self, work: Work[Argument, Answer], argument: Argument, *, key: str, priority: int = 0
+        self,
+        work: Work[Argument, Answer],
+        argument: Argument,
+        *,
+        key: str,
+        priority: int = 0,
+        avoid: Collection[str] = (),
+        seen: Callable[[str, Answer], None] = lambda _worker, _answer: None,
     ) -> Answer:
         """Have `work` done by some worker; equal keys are equal work, which is done once.
+
+        By one that is not in `avoid`, as far as there are others; `seen` is called with its address
+        and the answer.
 
         Raises `WorkerKilledError` where it killed its workers, `WorkError` where it raised, and
         `ComponentError` where the scheduler is gone or a worker is unfit.
@@ -158,6 +172,7 @@ class Cluster:
         )
         if self._client.status != "running":
             raise lost
+        others = await self._workers_but(avoid) if avoid else []
         future = self._client.submit(
             perform,
             self._run,
@@ -167,6 +182,8 @@ class Cluster:
             priority=priority,
             retries=_RETRIES,
             pure=False,
+            workers=others or None,
+            allow_other_workers=bool(others),
         )
         try:
             answered: _Answered[Answer] = await future
@@ -183,7 +200,15 @@ class Cluster:
             raise ComponentError(answered.unfit)
         self.busy += answered.seconds
         # Without a text in `unfit` there is an answer.
-        return answered.answer  # type: ignore[return-value]
+        answer: Answer = answered.answer  # type: ignore[assignment]
+        seen(answered.worker, answer)
+        return answer
+
+    async def _workers_but(self, avoid: Collection[str]) -> list[str]:
+        """Addresses of workers; none where the scheduler does not say."""
+        with suppress(OSError, TimeoutError):
+            return [worker for worker in await self._client.nthreads() if worker not in avoid]
+        return []
 
     async def watch(self) -> None:
         """Raises `ComponentError` after a long time without any worker; otherwise it never ends."""
@@ -230,12 +255,22 @@ async def connected(
 
 @asynccontextmanager
 async def _scheduler_at(address: str) -> AsyncIterator[Client]:
+    # Encryption and certificates are those of Dask's own configuration.
+    if address.startswith("tls://") and not Security().get_connection_args("client")["ssl_context"]:
+        raise ComponentError(
+            f"{shown(address)} takes nobody without a certificate, and Dask's configuration names "
+            "none here: set distributed.comm.tls (see docs/fleet.md)"
+        )
+    client: Client | None = None
     try:
-        # Encryption and certificates are those of Dask's own configuration.
-        client = await Client(
+        client = Client(
             address, asynchronous=True, timeout=_CONNECT, set_as_default=False, name="buildmatrix"
         )
+        await client
     except (OSError, ValueError, TimeoutError, RuntimeError) as error:
+        if client is not None:
+            with suppress(Exception):
+                await client.close(timeout=_END)
         raise ComponentError(
             f"no Dask scheduler answers at {shown(address)}: {shown(str(error))}; start one with "
             "`dask scheduler`, or leave --scheduler out for processes of this machine"

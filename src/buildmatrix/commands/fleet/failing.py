@@ -38,13 +38,16 @@ class Failure:
     text: str
     #: Whether it may pass.
     again: bool
+    #: Whether a registry refused it for want of credentials, or for those that this machine has.
+    denied: bool = False
 
 
 def failure_of(error: Exception, what: str = "") -> Failure:
     """The failure that an exception is; `what` begins the sentence where it names nothing."""
     begin = f"{what}: " if what else ""
     if isinstance(error, RequestError):
-        return _failure(error.message, error.again or error.status in _DENIED)
+        denied = error.status in _DENIED
+        return _failure(error.message, error.again or denied, denied=denied)
     if isinstance(error, BuildmatrixError):
         return _failure(error.message, False)
     if isinstance(error, MemoryError):
@@ -54,5 +57,5 @@ def failure_of(error: Exception, what: str = "") -> Failure:
     return _failure(f"{begin}{defect(error)}", False)
 
 
-def _failure(text: str, again: bool) -> Failure:
-    return Failure(printable(shown(" ".join(text.split())))[:_LONGEST], again)
+def _failure(text: str, again: bool, *, denied: bool = False) -> Failure:
+    return Failure(printable(shown(" ".join(text.split())))[:_LONGEST], again, denied)

@@ -97,6 +97,8 @@ class LayerDone:
     error: str | None = None
     #: Whether the error may pass: the same task may do better later.
     again: bool = False
+    #: Whether it is about credentials: a worker that has others may do better.
+    denied: bool = False
     #: What this worker has to say beside it, once: its store is full, a table was believed.
     notes: tuple[str, ...] = ()
 
@@ -122,6 +124,8 @@ class ImageTask:
     left_out: str = ""
     #: Whether what is wrong may pass: the same task may do better later.
     again: bool = False
+    #: See `LayerDone.denied`.
+    denied: bool = False
     #: See `LayerDone.notes`.
     notes: tuple[str, ...] = ()
 
@@ -137,6 +141,7 @@ class ImageDone:
     seconds: float
     #: See `LayerDone`.
     again: bool = False
+    denied: bool = False
     notes: tuple[str, ...] = ()
 
 

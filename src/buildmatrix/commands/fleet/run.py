@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
+from buildmatrix.commands.fleet.access import Access, sentences
 from buildmatrix.commands.fleet.failing import WorkerKilledError, WorkError
 from buildmatrix.commands.fleet.lookup import LookUp, looked_up
 from buildmatrix.commands.fleet.model import (
@@ -46,6 +47,8 @@ _FEWEST_TASKS = 16
 _SUBJECTS_PER_TASK = 4
 #: What is handed out first: what ends an image, then what one waits for.
 _RESOLVE, _READ, _JUDGE = 0, 1, 2
+#: Workers that one question is put to, while they lack credentials that others have.
+_MOST_WORKERS = 4
 #: Of what is no image.
 _MOST_NAMED = 10
 
@@ -125,6 +128,8 @@ class _Run:
     layers_read: int = 0
     #: Digest of an image → held while it is judged: what has many tags is judged once.
     images: dict[str, asyncio.Lock] = field(default_factory=dict)
+    #: By the names of repositories.
+    accesses: dict[str, Access] = field(default_factory=dict)
     #: What killed its workers, or was near when something did.
     suspects: list[Subject] = field(default_factory=list)
     #: What is left to workers, and None for the end of it.
@@ -164,6 +169,13 @@ class _Run:
 
     async def all(self, cluster: Cluster) -> None:
         """Judge what is left: first side by side, then each suspect alone."""
+        try:
+            await self._all(cluster)
+        finally:
+            if not cluster.is_local:
+                self.notes |= dict.fromkeys(sentences(self.accesses))
+
+    async def _all(self, cluster: Cluster) -> None:
         tasks = max(_FEWEST_TASKS, _TASKS_PER_THREAD * cluster.threads)
         async with watched(cluster) as group:
             crew = _Crew(self, cluster, group, asyncio.Semaphore(tasks))
@@ -256,9 +268,9 @@ class _Crew:
             self.run.finish(results)
 
     async def _judged(self, subject: Subject) -> tuple[FleetResult, ...]:
-        host = Reference.parse(subject.reference).host
+        reference = Reference.parse(subject.reference)
         key = subject.reference
-        task = await self._ask(host, self.run.steps.resolve, subject, key, _RESOLVE)
+        task = await self._ask(reference, self.run.steps.resolve, subject, key, _RESOLVE)
         if (results := self.run.ended(task)) is not None:
             return results
         digest = Reference.parse(task.reference).digest
@@ -268,14 +280,14 @@ class _Crew:
             if waited:
                 # Another name of the same image: the store has its results by now.
                 task = await self._ask(
-                    host, self.run.steps.resolve, subject, f"{key} again", _RESOLVE
+                    reference, self.run.steps.resolve, subject, f"{key} again", _RESOLVE
                 )
                 if task.results:
                     return task.results
             read = await asyncio.gather(*map(self._layer, task.unread))
             failed = tuple(done for done in read if done.error is not None)
             done = await self._ask(
-                host, self.run.steps.judge, replace(task, failed=failed), key, _JUDGE
+                reference, self.run.steps.judge, replace(task, failed=failed), key, _JUDGE
             )
         self.run.took(done.bytes_read, done.notes)
         return done.results
@@ -292,9 +304,9 @@ class _Crew:
         return done
 
     async def _read(self, layer: LayerTask) -> LayerDone | None:
-        host = Reference.parse(layer.reference).host
+        reference = Reference.parse(layer.reference)
         try:
-            done = await self._ask(host, self.run.steps.read, layer, layer.digest, _READ)
+            done = await self._ask(reference, self.run.steps.read, layer, layer.digest, _READ)
         except (AwayError, WorkError) as error:
             return LayerDone(digest=layer.digest, bytes_read=0, seconds=0.0, error=str(error))
         except WorkerKilledError:
@@ -308,7 +320,7 @@ class _Crew:
 
     async def _ask(
         self,
-        host: str,
+        reference: Reference,
         function: Work[Argument, Answer],
         argument: Argument,
         key: str,
@@ -319,13 +331,32 @@ class _Crew:
         # What ends an image waits for nothing but a worker.
         slot = contextlib.nullcontext() if priority == _JUDGE else self.slots
 
-        async def ask() -> Answer:
-            async with slot:
-                # A key of its own for each try: Dask may still have the answer to the one before.
-                numbered = f"{key} {next(tries)}{' alone' if self.is_last else ''}"
-                return await self.cluster.do(function, argument, key=numbered, priority=priority)
+        access = self.run.accesses.setdefault(reference.name, Access())
 
-        return await self.run.waiting.answer(host, ask)
+        def seen(worker: str, answer: Answer) -> None:
+            # What is judged has been read already, by anybody.
+            if answer.denied or priority != _JUDGE:
+                access.note(worker, denied=answer.denied)
+
+        async def ask() -> Answer:
+            for _ in range(_MOST_WORKERS):
+                async with slot:
+                    # A key of its own for each try: Dask may still have the answer to the one
+                    # before.
+                    numbered = f"{key} {next(tries)}{' alone' if self.is_last else ''}"
+                    answer = await self.cluster.do(
+                        function,
+                        argument,
+                        key=numbered,
+                        priority=priority,
+                        avoid=access.refused,
+                        seen=seen,
+                    )
+                if not (answer.denied and access.may_have_more(self.cluster.workers)):
+                    break
+            return answer
+
+        return await self.run.waiting.answer(reference.host, ask)
 
     def _undecided(self, subject: Subject, error: str) -> FleetResult:
         reference = Reference.parse(subject.reference)

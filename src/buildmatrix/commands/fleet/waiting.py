@@ -22,6 +22,11 @@ class MayPass(Protocol):
         """Whether it may."""
         ...
 
+    @property
+    def denied(self) -> bool:
+        """Whether it is about credentials."""
+        ...
+
 
 Answer = TypeVar("Answer", bound=MayPass)
 #: Questions without an answer, after which people want to know why nothing happens.
@@ -58,8 +63,15 @@ class _Host:
     #: When it may be asked again, and how often it has not answered since it is away.
     next: float = 0.0
     failed: int = 0
+    #: Whether that is for want of credentials.
+    is_denied: bool = False
     #: Who may ask it while it is away: one at a time, and in turn.
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def state(self) -> str:
+        """What is wrong with it, for a sentence."""
+        return "refusing the credentials of workers" if self.is_denied else "away or busy"
 
 
 class Waiting:
@@ -90,6 +102,10 @@ class Waiting:
                 host.answered, host.away_since = now, None
                 host.failing.clear()
                 return answer
+            if answer.denied and host.answered == float("-inf"):
+                # They never were good: there is nothing to be renewed.
+                return answer
+            host.is_denied = answer.denied
             first = now if first is None else first
             # What fails alone is broken itself: nobody has to wait for that.
             host.failing.add(ask)
@@ -113,7 +129,7 @@ class Waiting:
             if since is not None:
                 if self._now() - since > self._options.longest and self._now() < host.next:
                     raise AwayError(
-                        f"{name} was away or busy for {self._options.longest:.0f} s and was not "
+                        f"{name} was {host.state} for {self._options.longest:.0f} s and was not "
                         "asked for this; run it again later"
                     )
                 await asyncio.sleep(host.next - self._now())
@@ -121,7 +137,7 @@ class Waiting:
                 if answer.again:
                     host.failed += 1
                     if host.failed == _NOTED:
-                        self._note(f"{name} is away or busy: waiting for it")
+                        self._note(f"{name} is {host.state}: waiting for it")
                     host.next = self._now() + self._options.pause(host.failed)
                 return answer
         # It answered somebody else meanwhile.

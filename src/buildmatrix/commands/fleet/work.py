@@ -71,6 +71,7 @@ def resolve(settings: WorkerSettings, subject: Subject) -> ImageTask:
         reference=str(pinned or subject.reference),
         results=_of_subject(subject, unresolved(pinned, failure.text, _question(context, subject))),
         again=failure.again,
+        denied=failure.denied,
         notes=context.notes(),
     )
 
@@ -93,6 +94,7 @@ def read_layer(settings: WorkerSettings, task: LayerTask) -> LayerDone:
         seconds=round(time.monotonic() - started, 3),
         error=failure.text if failure is not None else None,
         again=failure is not None and failure.again,
+        denied=failure is not None and failure.denied,
         notes=context.notes(),
     )
 
@@ -120,6 +122,7 @@ def judge_image(settings: WorkerSettings, task: ImageTask) -> ImageDone:
         bytes_read=reader.bytes_read,
         seconds=round(time.monotonic() - started, 3),
         again=failure is not None and failure.again,
+        denied=failure is not None and failure.denied,
         notes=context.notes(),
     )
 
