@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 
 import msgspec
@@ -27,8 +28,11 @@ class BuildPlan:
         self._spec = spec
         self._options = options
         self._engine = engine
-        self._files = files
         self._bake = f"{spec.output}/docker-bake.json"
+        #: Folder → what was generated into it.
+        self._paths: defaultdict[str, list[str]] = defaultdict(list)
+        for path in files:
+            self._paths[path.rpartition("/")[0]].append(path)
         self._entries = msgspec.json.decode(files[self._bake])["target"]
         self._digests = Digests(spec.root, spec.output)
 
@@ -50,16 +54,12 @@ class BuildPlan:
             ingredients=Ingredients(self._spec, target, lock),
         )
 
-    def keys(self, target: Target, lock: Lock) -> dict[str, str | None]:
-        """Digest of everything that the image is made of and made by → the builder that makes it.
+    def key(self, target: Target, lock: Lock, builder: str | None) -> str:
+        """Digest of everything that the image is made of and made by.
 
         An image that a run does not load is where it was built, so each builder has its own.
         """
-        return {self._key(target, lock, name): name for name in self._options.builders}
-
-    def _key(self, target: Target, lock: Lock, builder: str | None) -> str:
         names = bake_name(target.id), scan_name(target.id)
-        own_folders = (f"{self._spec.output}/{target.id}/", f"{self._spec.output}/scan/")
         return journal.key(
             {
                 "engine": self._engine,
@@ -68,8 +68,8 @@ class BuildPlan:
                 "bake": [self._entries[name] for name in names],
                 "generated": {
                     path: self._digests.of(path)
-                    for path in self._files
-                    if path.startswith(own_folders)
+                    for folder in (target.id, "scan")
+                    for path in self._paths[f"{self._spec.output}/{folder}"]
                 },
                 "context": [self._digests.of(path) for path, _ in target.copy],
                 "lock": lock.digest,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from buildmatrix.commands.build import smoke
 from buildmatrix.commands.build.builders import Builders
@@ -150,7 +151,7 @@ class _BuildRun:
             lock = locks[work.target.id]
             has_device = self.judge.has_device(work.target.backend)
             work.job = plan.job(work.target, lock, work.files, has_device)
-            work.keys = plan.keys(work.target, lock)
+            work.key_on = partial(plan.key, work.target, lock)
 
     def compare_with_git(self, files: Mapping[str, bytes]) -> None:
         """Find the generated files that somebody committed and that `files` had to correct."""
@@ -181,9 +182,9 @@ class _BuildRun:
             record = journal.stored(work.files)
             if record is not None:
                 work.home = record.builder
-                if record.key in work.keys and not self.options.rebuild:
+                if self.counts(record) and record.key == work.key_on(record.builder):
                     work.record = record
-                    work.place_on(work.keys[record.key])
+                    work.place_on(record.builder)
         loaded = [work.record for work in works if work.record and work.record.loaded]
         present = self.engine.present([tag for record in loaded for tag in record.tags])
         for work in works:
@@ -192,6 +193,16 @@ class _BuildRun:
             work.cached = work.record is not None
         if any(work.record is None for work in works):
             self.check_builders()
+
+    def counts(self, record: BuildRecord) -> bool:
+        """Whether this run can use the image of a record, if it is made of the same.
+
+        One that is here needs its builder for nothing but to be published.
+        """
+        if self.options.rebuild:
+            return False
+        is_enough = record.loaded and not (self.options.push or self.options.stage)
+        return is_enough or record.builder in self.options.builders
 
     def check_builders(self) -> None:
         """Leave out builders that cannot be used. Raises `ComponentError` where all are such."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -36,8 +36,8 @@ class BuildWork:
     files: TargetFiles
     lock: Lock | None = None
     job: BuildJob | None = None
-    #: By which the journal knows it again: digest → the builder that it is about.
-    keys: Mapping[str, str | None] = field(default_factory=dict)
+    #: By which the journal knows again what a builder makes of it.
+    key_on: Callable[[str | None], str] = lambda _: ""
     record: BuildRecord | None = None
     #: The builder that made the last image, whatever that was made of.
     home: str | None = None
@@ -101,8 +101,7 @@ class BuildWork:
     @property
     def key(self) -> str:
         """The key of what its builder makes."""
-        builder = self.job.builder if self.job is not None else None
-        return next((key for key, name in self.keys.items() if name == builder), "")
+        return self.key_on(self.job.builder if self.job is not None else None)
 
     @property
     def green(self) -> bool:
