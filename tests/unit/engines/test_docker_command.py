@@ -139,3 +139,21 @@ def test_the_daemon_of_another_context_has_to_hand_its_images_over(tmp_path: Pat
 def test_the_daemon_of_another_context_with_containerds_store_builds(tmp_path: Path) -> None:
     engine = daemons(tmp_path, "[[driver-type io.containerd.snapshotter.v1]]")
     assert engine.check("rack") == "docker 28.5.2, buildx v0.29.1"
+
+
+def test_images_are_asked_for_by_name_and_not_all_at_once(tmp_path: Path) -> None:
+    engine = engine_with(
+        tmp_path,
+        f"""
+        echo "$*" | wc -w >>'{tmp_path}/asked'
+        for word in "$@"; do case "$word" in
+            --filter=reference=*) echo "sha256:1 ${{word#*=*=}}";;
+        esac; done
+        """,
+    )
+    names = [f"docker.io/library/made:{number}" for number in range(600)]
+    assert engine.present([*names, "made:7", "x/y"]) == dict.fromkeys(
+        [*names, "made:7", "x/y"], "sha256:1"
+    )
+    assert (tmp_path / "asked").read_text().split() == ["256", "256", "107"]
+    assert engine.present([]) == {}
