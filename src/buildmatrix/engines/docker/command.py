@@ -60,6 +60,42 @@ class DockerCommand:
         except OSError as error:
             raise ComponentError(f"the docker command cannot be run: {error.strerror}") from error
 
+    def check(self, builder: str | None) -> str:
+        """Versions of Docker and buildx; see `Engine.check`."""
+        buildx = self.ask("buildx", "version")
+        match = re.search(r"buildx v?(\d+)\.(\d+)\S*", buildx.stdout)
+        if buildx.returncode != 0 or match is None:
+            raise ComponentError(
+                "the docker command has no buildx plugin; install the package docker-buildx (or "
+                "docker-buildx-plugin) in version "
+                f"{version_text(MINIMUM_BUILDX)} or newer"
+            )
+        if (int(match[1]), int(match[2])) < MINIMUM_BUILDX:
+            raise ComponentError(
+                f"{match[0]} is too old; install {version_text(MINIMUM_BUILDX)} or newer"
+            )
+        if self.driver(builder) != OWN_DRIVER:
+            return match[0]
+        context = self.options_for(builder)
+        version = self.ask(*context, "version", "--format", "{{.Server.Version}}")
+        if version.returncode != 0:
+            raise unusable(version.stderr)
+        daemon = re.match(r"(\d+)\.(\d+)", version.stdout)
+        if daemon is None or (int(daemon[1]), int(daemon[2])) < MINIMUM_DOCKER:
+            raise ComponentError(
+                f"the Docker daemon is version {version.stdout.strip() or 'unknown'}; "
+                f"{version_text(MINIMUM_DOCKER)} or newer is needed"
+            )
+        if context:
+            store = self.ask(*context, "info", "--format", "{{.DriverStatus}}")
+            if "io.containerd.snapshotter" not in store.stdout:
+                raise UsageError(
+                    f"--builder {builder} is the daemon of another Docker context, whose image "
+                    "store cannot hand its images over; turn on its containerd image store, or "
+                    f"make a builder there with `docker buildx create --name NAME {builder}`"
+                )
+        return f"docker {version.stdout.strip()}, {match[0]}"
+
     def driver(self, builder: str | None) -> str:
         """Driver of a builder: `docker`, `docker-container`, `remote`, `kubernetes`, ..."""
         if builder not in self._drivers:

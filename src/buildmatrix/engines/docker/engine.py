@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -16,12 +15,9 @@ from typing import IO, TextIO
 from buildmatrix.engines.disk import writing
 from buildmatrix.engines.docker import bake
 from buildmatrix.engines.docker.command import (
-    MINIMUM_BUILDX,
-    MINIMUM_DOCKER,
     OWN_DRIVER,
     DockerCommand,
     unusable,
-    version_text,
 )
 from buildmatrix.engines.docker.failures import explain, lost_its_cache
 from buildmatrix.engines.docker.follow import Follower
@@ -46,7 +42,6 @@ from buildmatrix.errors import (
     ComponentError,
     Interrupted,
     UndecidedError,
-    UsageError,
 )
 from buildmatrix.oci.layout import OciLayout
 from buildmatrix.progress import Progress
@@ -79,39 +74,7 @@ class DockerEngine:
 
     def check(self, builder: str | None = None) -> str:
         """Versions of Docker and buildx; see `Engine.check`."""
-        buildx = self._command.ask("buildx", "version")
-        match = re.search(r"buildx v?(\d+)\.(\d+)\S*", buildx.stdout)
-        if buildx.returncode != 0 or match is None:
-            raise ComponentError(
-                "the docker command has no buildx plugin; install the package docker-buildx (or "
-                "docker-buildx-plugin) in version "
-                f"{version_text(MINIMUM_BUILDX)} or newer"
-            )
-        if (int(match[1]), int(match[2])) < MINIMUM_BUILDX:
-            raise ComponentError(
-                f"{match[0]} is too old; install {version_text(MINIMUM_BUILDX)} or newer"
-            )
-        if self._command.driver(builder) != OWN_DRIVER:
-            return match[0]
-        context = self._command.options_for(builder)
-        version = self._command.ask(*context, "version", "--format", "{{.Server.Version}}")
-        if version.returncode != 0:
-            raise unusable(version.stderr)
-        daemon = re.match(r"(\d+)\.(\d+)", version.stdout)
-        if daemon is None or (int(daemon[1]), int(daemon[2])) < MINIMUM_DOCKER:
-            raise ComponentError(
-                f"the Docker daemon is version {version.stdout.strip() or 'unknown'}; "
-                f"{version_text(MINIMUM_DOCKER)} or newer is needed"
-            )
-        if context:
-            store = self._command.ask(*context, "info", "--format", "{{.DriverStatus}}")
-            if "io.containerd.snapshotter" not in store.stdout:
-                raise UsageError(
-                    f"--builder {builder} is the daemon of another Docker context, whose image "
-                    "store cannot hand its images over; turn on its containerd image store, or "
-                    f"make a builder there with `docker buildx create --name NAME {builder}`"
-                )
-        return f"docker {version.stdout.strip()}, {match[0]}"
+        return self._command.check(builder)
 
     def facilities(self) -> Facilities:
         """Runtimes and folder of the local daemon; see `Engine.facilities`."""
