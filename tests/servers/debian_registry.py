@@ -53,9 +53,10 @@ def debian_registry(
     *,
     certificate: tuple[Path, Path] | None = None,
     auth: Mapping[str, object] | None = None,
+    port: int = 0,
 ) -> Iterator[DebianRegistry]:
-    """A registry on a free port, with its blobs in `folder`; ended by its process."""
-    port = _free_port()
+    """A registry with its blobs in `folder`, on a free port or this one; ended by its process."""
+    port = port or _free_port()
     http: dict[str, object] = {"addr": f"127.0.0.1:{port}"}
     if certificate is not None:
         http["tls"] = {"certificate": str(certificate[0]), "key": str(certificate[1])}

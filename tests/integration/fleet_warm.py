@@ -1,0 +1,9 @@
+"""Imported by the process that workers are forked from: what each of them would read for itself."""
+
+import distributed  # noqa: F401
+
+from buildmatrix.catalogue.load import load_texts
+from buildmatrix.store.cache import code
+
+code()
+load_texts({})
