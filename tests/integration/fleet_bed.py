@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
+import os
 import shutil
 import signal
 import subprocess
@@ -234,13 +235,17 @@ def bed(folder: Path, program: Path, images: int = IMAGES) -> Iterator[Bed]:
         "distributed.worker.multiprocessing-method": "forkserver",
         "distributed.nanny.environ": environment,
     }
-    with FaultProxy(registry.port) as proxy, dask.config.set(settings):
+    with (
+        FaultProxy(registry.port) as proxy,
+        mock.patch.dict(os.environ, environment),
+        dask.config.set(settings),
+    ):
         get_mp_context().set_forkserver_preload(["fleet_warm"])
         with (
             LocalCluster(
                 n_workers=2,
                 threads_per_worker=1,
-                dashboard_address=None,
+                dashboard_address="127.0.0.1:0",
                 worker_dashboard_address=None,
                 silence_logs=logging.CRITICAL,
             ) as cluster,

@@ -99,10 +99,10 @@ def unreached(error: Exception, address: HttpAddress, proxy: str | None) -> Requ
     """The error for a connection that could not be made, or broke; `error` is httpcore's."""
     import httpcore
 
-    causes = tuple(_causes(error))
+    every = tuple(causes(error))
     where = address.authority
     through = f" (through the proxy {shown(proxy).rstrip('/')})" if proxy else ""
-    for cause in causes:
+    for cause in every:
         if isinstance(cause, ssl.SSLCertVerificationError):
             advice = (
                 "; set SSL_CERT_FILE to the file that holds your certificate authority"
@@ -137,11 +137,12 @@ def unreached(error: Exception, address: HttpAddress, proxy: str | None) -> Requ
         return RequestError(
             f"{address} breaks off, or does not speak HTTP{through}: {text}", again=True
         )
-    text = next((str(cause) for cause in reversed(causes) if str(cause)), type(error).__name__)
+    text = next((str(cause) for cause in reversed(every) if str(cause)), type(error).__name__)
     return RequestError(f"the connection to {where} broke{through}: {text}", again=True)
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """An error, and those that it came from, the last one first."""
     seen: set[int] = set()
     cause: BaseException | None = error
     while cause is not None and id(cause) not in seen:

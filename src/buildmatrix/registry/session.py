@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from buildmatrix.errors import UndecidedError
 from buildmatrix.http.addresses import HttpAddress, parse
-from buildmatrix.http.failures import RequestError
+from buildmatrix.http.failures import RequestError, causes
 from buildmatrix.http.logins import Authorization, Login, OneOrigin
 from buildmatrix.http.patience import Patience
 from buildmatrix.http.requests import Body, HttpAnswer, Requests, Traffic, drain
@@ -27,6 +28,8 @@ _HUB = "registry-1.docker.io"
 _ANSWERS = frozenset({*range(200, 300), *range(400, 600)})
 #: As distribution spells it: https://distribution.github.io/distribution/spec/auth/scope/
 _CATALOG = ("registry:catalog", "*")
+#: What OpenSSL calls an answer that is none of TLS.
+_NO_TLS = "WRONG_VERSION_NUMBER"
 _NOBODY = OneOrigin(("", "", 0), None)
 
 
@@ -194,7 +197,20 @@ class Session:
 
             if isinstance(error.__cause__, httpcore.ConnectError | httpcore.TimeoutException):
                 raise
+            # What hangs up may also be a registry that is just being started again.
+            if not self._speaks_tls(secure):
+                raise
             return secure
+
+    def _speaks_tls(self, address: HttpAddress) -> bool:
+        """Whether a server answers behind TLS, or has a certificate that is not trusted."""
+        try:
+            with self._requests.send(address, {}, accepted=_ANSWERS, direct=True) as answer:
+                drain(answer)
+        except RequestError as error:
+            problems = [cause for cause in causes(error) if isinstance(cause, ssl.SSLError)]
+            return any(problem.reason != _NO_TLS for problem in problems)
+        return True
 
     def _authorization(
         self,

@@ -470,3 +470,14 @@ def test_plain_http_is_for_whom_the_user_names(
         count = len(proxy.requests)
         assert read(new_registry(), app_of(server)) == BLOB
         assert len(proxy.requests) == count
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_registry_that_hangs_up_at_first_is_not_taken_for_one_with_tls(
+    registry: Registry, server: RegistryServer, times: int
+) -> None:
+    server.put("team/app", BLOB)
+    server.misbehave(
+        "/v2/", lambda request, serve: Response(0, dropped=True, reset=True), times=times
+    )
+    assert read(registry, app_of(server)) == BLOB
