@@ -30,6 +30,27 @@ def side_by_side(
     return tuple(answers[number] for number in range(len(items)))
 
 
+def ended_within(seconds: float, work: Callable[[], Answer], name: str) -> Future[Answer] | None:
+    """How `work` ended, in a thread of its own; None where it has not after so many seconds.
+
+    Nobody waits for that thread then, also not at the end of the process: a network file system
+    that is gone holds whoever asks it, and no signal wakes it. Raises `RuntimeError` where no
+    thread can be started.
+    """
+    future = Future[Answer]()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:
+            future.set_exception(error)
+
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return future if future.done() else None
+
+
 class Crew(Generic[Item, Answer]):
     """Up to `jobs` threads, called `name`, that do `work`.
 

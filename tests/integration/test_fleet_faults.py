@@ -22,7 +22,7 @@ from pathlib import Path
 
 import dask
 import pytest
-from fleet_steps import STEPS, events, subject
+from fleet_steps import ENDLESS, STEPS, events, subject
 
 from buildmatrix.commands.fleet.journal import Journal
 from buildmatrix.commands.fleet.model import ClusterOptions, WorkerSettings
@@ -59,12 +59,18 @@ def run(
     *,
     scheduler: str = "",
     workers: int = 2,
+    time_limit: float = 60.0,
     write: Callable[[FleetResult], None] = lambda _: None,
 ) -> Outcome:
     folder.mkdir(exist_ok=True)
     return scan(
         [subject(name) for name in names],
-        WorkerSettings(store=str(folder), platform="linux/amd64", today=date(2026, 1, 1)),
+        WorkerSettings(
+            store=str(folder),
+            platform="linux/amd64",
+            today=date(2026, 1, 1),
+            time_limit=time_limit,
+        ),
         STEPS,
         ClusterOptions(workers=0 if scheduler else workers, scheduler=scheduler),
         progress=Silent(),
@@ -123,6 +129,7 @@ def test_workers_that_are_killed_cost_no_result(
         assert outcome.missing == ()
         assert len(outcome.results) == len(FLEET), "nothing is counted twice"
         assert reported(outcome.results) == undisturbed
+        assert outcome.work.retries > 0
         killed += len(times)
     assert killed == TIMES
 
@@ -140,6 +147,17 @@ def test_what_kills_its_worker_each_time_is_undecided_and_all_others_are_judged(
     first, *_, last = outcome.notes
     assert (first, len(outcome.notes)) == ("registry.test/chart-0:1 is left out: a chart", 11)
     assert last == "2 more references left out: no images"
+
+
+def test_what_has_no_end_is_given_up_and_its_worker_replaced(tmp_path: Path) -> None:
+    names = [*FLEET[:6], f"endless-{ENDLESS}", *FLEET[6:12]]
+    outcome = run(tmp_path / "store", names, workers=1, time_limit=0.5)
+    (result,) = (item for item in outcome.results if item.error)
+    assert result.repository == f"registry.test/endless-{ENDLESS}"
+    assert (result.error or "").startswith("it took more than 0 s, the time limit of one image")
+    assert len(outcome.results) == 13 and outcome.stopped is None
+    reads = Counter(event for event in events(tmp_path / "store") if event.startswith("read"))
+    assert reads[f"read {ENDLESS}"] == 1
 
 
 def _serve(address: multiprocessing.Queue[str]) -> None:

@@ -39,6 +39,7 @@ def fleet_scan(
     workers: int = 0,
     scheduler: str = "",
     store: str = "",
+    time_limit: float = 0.0,
     lines: Path | None = None,
     since: Path | None = None,
     fail_on: FailOn = "error",
@@ -63,6 +64,7 @@ def fleet_scan(
         workers: processes of this machine; 0 for one per core.
         scheduler: address of a Dask scheduler in their place.
         store: URL of the store that all workers share; the cache of each machine by default.
+        time_limit: seconds for each layer that is read and each image; 0 for an hour.
         lines: a file for JSON Lines as results come; `-` for standard output.
         since: an earlier report as JSON, to say what changed.
         fail_on: the least severe finding that makes the result fail.
@@ -79,7 +81,7 @@ def fleet_scan(
     from buildmatrix.commands.fleet.journal import Journal
     from buildmatrix.commands.fleet.listing import SubjectSettings
     from buildmatrix.commands.fleet.lookup import Lookup
-    from buildmatrix.commands.fleet.model import ClusterOptions, WorkerSettings
+    from buildmatrix.commands.fleet.model import TIME_LIMIT, ClusterOptions, WorkerSettings
     from buildmatrix.commands.fleet.run import Steps, scan
     from buildmatrix.commands.fleet.subjects import Lister
     from buildmatrix.sources.registry import this_platform
@@ -126,6 +128,7 @@ def fleet_scan(
                 owner_labels=tuple(owner_labels),
                 data_files={str(path): path.read_text("utf-8") for path in data_files},
                 tables=tables,
+                time_limit=time_limit or TIME_LIMIT,
             ),
             Steps(
                 look_up=Lookup,

@@ -109,6 +109,12 @@ def command() -> None:
     metavar="KEY",
     help="A label of images or pods that names their owner.",
 )
+@option(
+    "--time-limit",
+    type=click.IntRange(1),
+    metavar="SECONDS",
+    help="For each layer that is read, and each image; then it is undecided.  [default: 3600]",
+)
 @platform_option
 @tables_option
 @_cluster_options
@@ -125,6 +131,7 @@ def scan(
     backend_of: tuple[str, ...],
     would_run_on: tuple[str, ...],
     owner_labels: tuple[str, ...],
+    time_limit: int | None,
     platform: str | None,
     tables: bool,
     workers: int | None,
@@ -158,6 +165,7 @@ def scan(
         owner_labels=owner_labels,
         platform=platform,
         tables=tables,
+        time_limit=time_limit or 0,
         workers=workers or 0,
         scheduler=scheduler,
         store=store,

@@ -17,7 +17,6 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from socket import gethostname
 from typing import Any, Literal, TypeVar
@@ -26,6 +25,7 @@ from urllib.parse import urlsplit
 from buildmatrix.errors import ComponentError, UsageError
 from buildmatrix.inventory.writing import atomically
 from buildmatrix.text import printable, shown
+from buildmatrix.threads import ended_within
 from buildmatrix.trees.base import reason
 
 Answer = TypeVar("Answer")
@@ -250,25 +250,13 @@ class _Failure:
 
 
 def _within(seconds: float, work: Callable[[], Answer]) -> Answer | _Failure:
-    """What `work` returns, or why it fails.
-
-    In a thread that nobody waits for at the end: a network file system that is gone holds whoever
-    asks it, and no signal wakes it.
-    """
-    answers: list[Answer | _Failure] = []
-
-    def run() -> None:
-        try:
-            answers.append(work())
-        except Exception as error:
-            answers.append(_Failure(_why(error)))
-
-    thread = threading.Thread(target=run, name="store", daemon=True)
-    with suppress(RuntimeError):  # no thread can be started
-        thread.start()
-        thread.join(seconds)
-    if answers:
-        return answers[0]
+    """What `work` returns, or why it fails."""
+    try:
+        ended = ended_within(seconds, work, "store")
+        if ended is not None:
+            return ended.result()
+    except Exception as error:
+        return _Failure(_why(error))
     return _Failure(f"it does not answer within {seconds:.0f} s", is_slow=True)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
@@ -29,6 +30,10 @@ def digest_of(number: int) -> str:
 def subject(name: str) -> Subject:
     """`NAME-1-2-3`: an image with the layers 1, 2 and 3; `NAME` says what happens to it."""
     return Subject(reference=f"registry.test/{name}:1", places=("test",))
+
+
+#: Number of a layer that nobody comes to the end of.
+ENDLESS = 777
 
 
 def _note(settings: WorkerSettings, event: str) -> None:
@@ -73,6 +78,8 @@ def resolve(settings: WorkerSettings, subject: Subject) -> ImageTask:
 def read(settings: WorkerSettings, layer: LayerTask) -> LayerDone:
     number = int(layer.digest.rpartition(":")[2], 16)
     _note(settings, f"read {number}")
+    if number == ENDLESS:
+        time.sleep(60)
     if layer.media_type == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     if number == 13:

@@ -48,7 +48,7 @@ def test_sentences_name_registries_repositories_and_workers() -> None:
 class TwoWorkers:
     """Does everything here; who may, may not."""
 
-    workers, threads, busy = 2, 2, 0.0
+    workers, threads, busy, repeated = 2, 2, 0.0, 0
 
     def __init__(self, logged_in: set[str], *, is_local: bool = False) -> None:
         self.logged_in = logged_in

@@ -36,7 +36,7 @@ class Workers:
     """Answers by the path of a file, the last of them for ever."""
 
     workers = threads = 2
-    busy = 0.0
+    busy, repeated = 0.0, 0
 
     def __init__(self, **answers: Sequence[AuditDone | Exception]) -> None:
         self._answers = {name: list(queue) for name, queue in answers.items()}

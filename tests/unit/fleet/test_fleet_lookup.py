@@ -138,7 +138,7 @@ def run(
     handed: list[str] = []
 
     class Workers:
-        workers, threads, busy = 1, 1, 0.0
+        workers, threads, busy, repeated = 1, 1, 0.0, 0
 
         async def do(self, work: Any, argument: Any, *, key: str, priority: int = 0) -> Any:
             handed.append(work.__name__)

@@ -22,7 +22,7 @@ SECRETS = ("hunter2-of-the-environment", "hunter2-of-docker", "hunter2-of-aws")
 class Recording:
     """A cluster that does everything here, and pickles what Dask would send."""
 
-    workers, threads, busy, is_local = 1, 1, 0.0, False
+    workers, threads, busy, repeated, is_local = 1, 1, 0.0, 0, False
 
     def __init__(self, settings: WorkerSettings) -> None:
         self.settings = settings

@@ -181,7 +181,7 @@ class _AuditRun:
             subjects=self.files,
             stored=self.stored,
             bytes_read=self.bytes_read,
-            retries=self.waiting.repeated + self.retries,
+            retries=self.waiting.repeated + self.retries + (cluster.repeated if cluster else 0),
             workers=cluster.workers if cluster else 0,
             seconds=seconds,
             busy=cluster.busy if cluster else 0.0,

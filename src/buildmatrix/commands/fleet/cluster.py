@@ -11,12 +11,11 @@ import asyncio
 import logging
 import multiprocessing
 import os
-import platform
 import signal
 import threading
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -28,12 +27,12 @@ from distributed.client import FutureCancelledError
 from distributed.diagnostics.plugin import WorkerPlugin
 from distributed.security import Security
 
-from buildmatrix import __version__
-from buildmatrix.commands.fleet.failing import WorkerKilledError, WorkError
+from buildmatrix.commands.fleet.failing import LateError, WorkerKilledError, WorkError, too_long
+from buildmatrix.commands.fleet.fitness import Release, differs, release_of_worker, unfit
 from buildmatrix.commands.fleet.model import ClusterOptions, Work, WorkerSettings
 from buildmatrix.errors import ComponentError
-from buildmatrix.inventory.model import SCHEMA
 from buildmatrix.text import shown
+from buildmatrix.threads import ended_within
 from buildmatrix.trees.base import defect
 
 Argument = TypeVar("Argument")
@@ -51,8 +50,10 @@ _NO_WORKER = 600.0
 #: Seconds that a cluster has to end, and that its processes have for that.
 _END = 2.0
 _GRACE = 0.5
-#: Times that Dask repeats a task that raised: a worker may have been short of something.
-_RETRIES = 1
+#: Seconds that a task may take beyond the time limit: what looks at the clock ends by itself.
+_LATE = 30.0
+#: Until what came of the last task of a worker is on its way.
+_LAST_WORDS = 1.0
 #: Settings of a local cluster, by their names in Dask's configuration.
 _LOCAL = {
     # It counts from when a worker dies to when the next one is there in its place.
@@ -70,24 +71,6 @@ _LOCAL = {
     # more (mallopt(3)): an eighth of the time of a first run, and it saves some MB.
     "distributed.nanny.pre-spawn-environ": {},
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """What runs somewhere: two of them that differ may say different things about one image."""
-
-    buildmatrix: str
-    python: str
-    #: Of the facts that are kept in the store.
-    schema: str
-
-    @classmethod
-    def here(cls) -> Release:
-        """That of this process."""
-        return cls(__version__, ".".join(platform.python_version_tuple()[:2]), SCHEMA)
-
-    def __str__(self) -> str:
-        return f"buildmatrix {self.buildmatrix} (facts {self.schema}), Python {self.python}"
 
 
 class RunPlugin(WorkerPlugin):
@@ -116,21 +99,40 @@ class _Answered(Generic[Answer]):
 
 
 def perform(run: str, work: Work[Argument, Answer], argument: Argument) -> _Answered[Answer]:
-    """What a worker does with a task."""
+    """What a worker does with a task. Raises `LateError` for one that does not end in time.
+
+    What still works on it then cannot be stopped: where somebody starts worker processes again, the
+    process ends with it.
+    """
     worker = get_worker()
-    plugin = worker.plugins[run]
-    assert isinstance(plugin, RunPlugin)
+    plugin = worker.plugins.get(run)
+    if not isinstance(plugin, RunPlugin):
+        why = f"the worker {worker.address} cannot take the settings of a run"
+        return _Answered(None, 0.0, worker.address, why)
     if plugin.release != Release.here():
-        why = _differs(worker.address, Release.here(), plugin.release)
+        why = differs(worker.address, Release.here(), plugin.release)
         return _Answered(None, 0.0, worker.address, why)
     start = time.perf_counter()
-    answer = work(plugin.settings, argument)
-    return _Answered(answer, time.perf_counter() - start, worker.address)
+    limit = plugin.settings.time_limit
+    ended = ended_within(
+        limit + min(limit, _LATE), lambda: work(plugin.settings, argument), work.__name__
+    )
+    if ended is None:
+        if worker.nanny is not None:
+            worker.loop.add_callback(_replaced, worker, worker.get_current_task())
+        raise LateError(too_long("it", limit))
+    return _Answered(ended.result(), time.perf_counter() - start, worker.address)
 
 
-def release_of_worker() -> Release:
-    """What a worker runs; asked of all of them at the start."""
-    return Release.here()
+async def _replaced(worker: Worker, key: Any) -> None:
+    """End a worker whose nanny starts another one, after the end of its task is known.
+
+    What it has not ended would be done again, as nobody is to blame for a worker that closes.
+    """
+    while (task := worker.state.tasks.get(key)) is not None and task.state == "executing":
+        await asyncio.sleep(_LAST_WORDS / 10)
+    await asyncio.sleep(_LAST_WORDS)
+    await worker.close_gracefully(restart=True)
 
 
 class Cluster:
@@ -147,6 +149,20 @@ class Cluster:
         self.threads = threads
         #: Of the work itself, of all workers together.
         self.busy = 0.0
+        #: Tasks that raised, that were on workers which died, and that were given up for that.
+        self._raised = self._lost = self._given_up = 0
+
+    @property
+    def repeated(self) -> int:
+        """Tasks that were tried again: they raised, or their workers died."""
+        return self._raised + self._lost - self._given_up
+
+    def heed(self, event: tuple[float, Any]) -> None:
+        """Take note of what the scheduler says of all workers."""
+        message = event[1]
+        if isinstance(message, Mapping) and message.get("action") == "remove-worker":
+            keys = message.get("processing-tasks", ())
+            self._lost += sum(isinstance(key, tuple) and self._run in key[0] for key in keys)
 
     async def do(
         self,
@@ -166,36 +182,16 @@ class Cluster:
         Raises `WorkerKilledError` where it killed its workers, `WorkError` where it raised, and
         `ComponentError` where the scheduler is gone or a worker is unfit.
         """
-        lost = ComponentError(
-            f"{self._where} is gone; what was read until then is kept in the store: run the same "
-            "command again, and it goes on from there"
-        )
-        if self._client.status != "running":
-            raise lost
         others = await self._workers_but(avoid) if avoid else []
-        future = self._client.submit(
-            perform,
-            self._run,
-            work,
-            argument,
-            key=(f"{work.__name__}-{self._run}", key),
-            priority=priority,
-            retries=_RETRIES,
-            pure=False,
-            workers=others or None,
-            allow_other_workers=bool(others),
-        )
         try:
-            answered: _Answered[Answer] = await future
-        except FutureCancelledError as error:
-            raise lost from error
-        except KilledWorker as error:
-            raise WorkerKilledError from error
-        except Exception as error:
-            if future.status != "error":
-                # It is no answer of a worker: the connection broke while one was on its way.
-                raise lost from error
-            raise WorkError(f"internal error, {defect(error)}; please report it") from error
+            answered = await self._answered(work, argument, key, priority, others)
+        except LateError:
+            raise
+        except WorkError:
+            # The worker may have been short of something.
+            self._raised += 1
+            again = f"{key} repeated"
+            answered = await self._answered(work, argument, again, priority, others)
         if answered.unfit:
             raise ComponentError(answered.unfit)
         self.busy += answered.seconds
@@ -203,6 +199,47 @@ class Cluster:
         answer: Answer = answered.answer  # type: ignore[assignment]
         seen(answered.worker, answer)
         return answer
+
+    async def _answered(
+        self,
+        work: Work[Argument, Answer],
+        argument: Argument,
+        key: str,
+        priority: int,
+        workers: Sequence[str],
+    ) -> _Answered[Answer]:
+        lost = ComponentError(
+            f"{self._where} is gone; what was read until then is kept in the store: run the same "
+            "command again, and it goes on from there"
+        )
+        if self._client.status != "running":
+            raise lost
+        future = self._client.submit(
+            perform,
+            self._run,
+            work,
+            argument,
+            key=(f"{work.__name__}-{self._run}", key),
+            priority=priority,
+            pure=False,
+            workers=workers or None,
+            allow_other_workers=bool(workers),
+        )
+        try:
+            answered: _Answered[Answer] = await future
+        except FutureCancelledError as error:
+            raise lost from error
+        except KilledWorker as error:
+            self._given_up += 1
+            raise WorkerKilledError from error
+        except LateError:
+            raise
+        except Exception as error:
+            if future.status != "error":
+                # It is no answer of a worker: the connection broke while one was on its way.
+                raise lost from error
+            raise WorkError(f"internal error, {defect(error)}; please report it") from error
+        return answered
 
     async def _workers_but(self, avoid: Collection[str]) -> list[str]:
         """Addresses of workers; none where the scheduler does not say."""
@@ -372,31 +409,10 @@ async def _prepared(
         threads = await client.nthreads()
         if client.dashboard_link and (find_spec("bokeh") or not is_local):
             note(f"dashboard: {client.dashboard_link}")
-        yield Cluster(client, where, run, len(threads), sum(threads.values()))
+        cluster = Cluster(client, where, run, len(threads), sum(threads.values()))
+        client.subscribe_topic("all", cluster.heed)
+        yield cluster
     finally:
         if client.status == "running" and not is_local:
             with suppress(Exception):
                 await asyncio.wait_for(client.unregister_worker_plugin(run), _END)
-
-
-def unfit(releases: Mapping[str, Release | BaseException]) -> str:
-    """Why workers cannot be used, in one sentence; empty where they all can."""
-    here = Release.here()
-    for address, release in sorted(releases.items()):
-        if isinstance(release, ModuleNotFoundError):
-            return (
-                f"the worker {address} has no {release.name}; install the same buildmatrix there: "
-                f"pip install 'buildmatrix[fleet]=={__version__}'"
-            )
-        if isinstance(release, BaseException):
-            return f"the worker {address} does not say what it runs: {shown(str(release))}"
-        if release != here:
-            return _differs(address, release, here)
-    return ""
-
-
-def _differs(address: str, there: Release, here: Release) -> str:
-    return (
-        f"the worker {address} runs {there}, and here is {here}: verdicts could differ; install "
-        "the same versions on both"
-    )

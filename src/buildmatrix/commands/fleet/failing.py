@@ -30,6 +30,18 @@ class WorkError(Exception):
     """What a worker did raised what nobody expected; its text is a sentence about that."""
 
 
+class LateError(WorkError):
+    """A task did not end in time; its text is a sentence about that."""
+
+
+def too_long(what: str, limit: float) -> str:
+    """The sentence about what took longer than the time limit, in seconds."""
+    return (
+        f"{what} took more than {limit:.0f} s, the time limit of one image or layer; run it again "
+        "with a higher --time-limit if it is only slow"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """Why something could not be done."""

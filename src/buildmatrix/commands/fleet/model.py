@@ -14,6 +14,10 @@ Argument = TypeVar("Argument")
 Answer = TypeVar("Answer")
 
 
+#: Seconds; a layer of 20 GB comes in that time where 6 MB come in a second.
+TIME_LIMIT = 3600.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
     """One image that is in the fleet, and what is known of it before it is read."""
@@ -66,6 +70,8 @@ class WorkerSettings:
     data_files: Mapping[str, str] = field(default_factory=dict)
     #: Whether tables of contents of layers are believed.
     tables: bool = False
+    #: Seconds for each layer that is read, and for each image.
+    time_limit: float = TIME_LIMIT
 
 
 #: What a worker does: one of the functions of `commands.fleet.work`.

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from buildmatrix.commands.fleet.access import Access, sentences
-from buildmatrix.commands.fleet.failing import WorkerKilledError, WorkError
+from buildmatrix.commands.fleet.failing import WorkerKilledError, WorkError, too_long
 from buildmatrix.commands.fleet.lookup import LookUp, looked_up
 from buildmatrix.commands.fleet.model import (
     ClusterOptions,
@@ -45,6 +45,8 @@ _TASKS_PER_THREAD = 4
 _FEWEST_TASKS = 16
 #: Subjects under way for each task that is handed out: many wait for the same layer.
 _SUBJECTS_PER_TASK = 4
+#: Layers of one image that are read side by side: one with a thousand slow ones ends with these.
+_LAYERS_AT_ONCE = 16
 #: What is handed out first: what ends an image, then what one waits for.
 _RESOLVE, _READ, _JUDGE = 0, 1, 2
 #: Workers that one question is put to, while they lack credentials that others have.
@@ -232,7 +234,9 @@ class _Run:
             layers=len(distinct | self.layers.keys()),
             layers_read=self.layers_read,
             bytes_read=self.bytes_read,
-            retries=self.waiting.repeated + len(self.suspects),
+            retries=self.waiting.repeated
+            + len(self.suspects)
+            + (cluster.repeated if cluster else 0),
             workers=cluster.workers if cluster else 0,
             seconds=seconds,
             busy=cluster.busy if cluster else 0.0,
@@ -284,13 +288,26 @@ class _Crew:
                 )
                 if task.results:
                     return task.results
-            read = await asyncio.gather(*map(self._layer, task.unread))
-            failed = tuple(done for done in read if done.error is not None)
+            failed = await self._failed(task.unread)
             done = await self._ask(
                 reference, self.run.steps.judge, replace(task, failed=failed), key, _JUDGE
             )
         self.run.took(done.bytes_read, done.notes)
         return done.results
+
+    async def _failed(self, layers: Sequence[LayerTask]) -> tuple[LayerDone, ...]:
+        """The layers of an image that cannot be read; what comes above them is not read for it."""
+        seconds = 0.0
+        for start in range(0, len(layers), _LAYERS_AT_ONCE):
+            if seconds > self.run.settings.time_limit:
+                error = too_long("reading its layers", self.run.settings.time_limit)
+                return (LayerDone(digest="", bytes_read=0, seconds=seconds, error=error),)
+            some = layers[start : start + _LAYERS_AT_ONCE]
+            read = await asyncio.gather(*map(self._layer, some))
+            if failed := tuple(done for done in read if done.error is not None):
+                return failed
+            seconds += sum(done.seconds for done in read)
+        return ()
 
     async def _layer(self, layer: LayerTask) -> LayerDone:
         """How reading a layer ended, whoever needed it first."""

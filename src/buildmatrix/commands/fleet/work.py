@@ -7,12 +7,13 @@ bytes of an image do is part of their answer: nothing is raised for it.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 from buildmatrix.commands.fleet.answers import of_subject
 from buildmatrix.commands.fleet.context import WorkerContext, context_of
-from buildmatrix.commands.fleet.failing import Failure, failure_of
+from buildmatrix.commands.fleet.failing import Failure, failure_of, too_long
 from buildmatrix.commands.fleet.judging import Question, judge, of_image, unjudged, unresolved
 from buildmatrix.commands.fleet.model import (
     ImageDone,
@@ -227,10 +228,29 @@ def _blob(context: WorkerContext, reference: Reference, descriptor: Descriptor) 
     return LayerBlob(
         descriptor.digest,
         descriptor.size,
-        lambda: context.registry.blob(reference, descriptor),
+        lambda: _in_time(context, reference, descriptor),
         descriptor.annotations,
         lambda offset, length: context.registry.blob_range(reference, descriptor, offset, length),
     )
+
+
+@contextmanager
+def _in_time(
+    context: WorkerContext, reference: Reference, descriptor: Descriptor
+) -> Iterator[Iterator[bytes]]:
+    """The bytes of a layer; raises `UndecidedError` once it takes too long, however few come."""
+    limit = context.settings.time_limit
+    end = time.monotonic() + limit
+
+    def passed(chunks: Iterator[bytes]) -> Iterator[bytes]:
+        for chunk in chunks:
+            if time.monotonic() > end:
+                what = f"reading the layer {descriptor.digest} of {reference.name}"
+                raise UndecidedError(too_long(what, limit))
+            yield chunk
+
+    with context.registry.blob(reference, descriptor) as chunks:
+        yield passed(chunks)
 
 
 def _descriptor(task: LayerTask) -> Descriptor:
