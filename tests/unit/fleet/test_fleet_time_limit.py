@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -115,7 +116,8 @@ def test_an_image_with_many_layers_that_come_to_nothing(
 
 
 def test_what_dask_repeats_is_counted() -> None:
-    counting = Cluster(None, "here", "run-1", 2, 2)  # type: ignore[arg-type]
+    client: Any = SimpleNamespace(cluster=None)
+    counting = Cluster(client, "here", "run-1", 2, 2)
     key = ("read-run-1", "one")
     other = ("read-run-2", "one")
     counting.heed((0.0, {"action": "remove-worker", "processing-tasks": {key, other, "else"}}))
