@@ -138,9 +138,9 @@ def run(
     handed: list[str] = []
 
     class Workers:
-        workers, threads, busy, repeated = 1, 1, 0.0, 0
+        workers, threads, busy, repeated, is_local = 1, 1, 0.0, 0, True
 
-        async def do(self, work: Any, argument: Any, *, key: str, priority: int = 0) -> Any:
+        async def do(self, work: Any, argument: Any, **_: object) -> Any:
             handed.append(work.__name__)
             return work(settings, argument)
 
