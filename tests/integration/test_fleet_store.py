@@ -1,7 +1,15 @@
-"""The store of a fleet in a bucket: moto's S3 server on loopback, spoken to by s3fs."""
+"""The store of a fleet in a folder, S3, GCS and Azure: emulators on loopback, real drivers.
+
+moto's S3 server and gcp-storage-emulator are there always. Azurite is where somebody has put it
+on the PATH, with adlfs in the environment: `npm install azurite` brings 190 MB.
+"""
 
 from __future__ import annotations
 
+import logging
+import shutil
+import socket
+import subprocess
 import threading
 from collections.abc import Iterator
 from datetime import date
@@ -10,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+import fsspec
 import pytest
 from image_registry import ImageRegistry
 from layer_archives import tar
@@ -24,6 +33,12 @@ from buildmatrix.store.shared import SharedEntries, open_place
 DATA = bytes(range(256)) * 8_000
 BUCKET = "fleet"
 URL = f"s3://{BUCKET}/facts"
+AZURITE = shutil.which("azurite-blob")
+PLACES = ["folder", "s3", "gs", *(["abfs"] if AZURITE else [])]
+#: Azurite's; https://learn.microsoft.com/azure/storage/common/storage-use-azurite
+AZURE_KEY = (
+    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+)
 
 
 @pytest.fixture(scope="module")
@@ -61,37 +76,117 @@ def speak_to(endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
         monkeypatch.setenv(name, value)
 
 
-def store_of(folder: Path | None, notes: list[str] | None = None, patience: float = 30.0) -> Store:
+def store_of(
+    folder: Path | None, notes: list[str] | None = None, patience: float = 30.0, url: str = URL
+) -> Store:
     noted = [] if notes is None else notes
-    shared = SharedEntries(open_place(URL), URL, noted.append, patience=patience)
+    shared = SharedEntries(open_place(url), url, noted.append, patience=patience)
     cache = Cache(folder, noted.append, shared)
     return cache.store("layers", "1", limit=1 << 30, age=DAY, by_use=True)
 
 
-def test_what_one_worker_keeps_another_one_has(bucket: Any, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def google() -> Iterator[str]:
+    from gcp_storage_emulator.server import create_server
+
+    # It has no option for a free port, and takes 0 for one.
+    server = create_server("127.0.0.1", 0, in_memory=True)
+    server.start()
+    logging.getLogger("gcp_storage_emulator").setLevel(logging.CRITICAL)
+    yield f"http://127.0.0.1:{server._api._httpd.server_port}"
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def azure() -> Iterator[str]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    assert AZURITE is not None
+    line = [AZURITE, "--blobPort", port, "--inMemoryPersistence", "--disableTelemetry"]
+    with subprocess.Popen([*line, "--skipApiVersionCheck"], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert any(b"successfully listens" in line for line in process.stdout)
+        account = f"http://127.0.0.1:{port}/devstoreaccount1"
+        yield f"AccountName=devstoreaccount1;AccountKey={AZURE_KEY};BlobEndpoint={account}"
+        process.terminate()
+
+
+@pytest.fixture(params=PLACES)
+def url(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[str]:
+    """An empty place, and how this machine gets at it: by the environment alone."""
+    if request.param == "folder":
+        yield str(tmp_path / "place/facts")
+        return
+    if request.param == "s3":
+        request.getfixturevalue("bucket")
+    if request.param == "gs":
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", request.getfixturevalue("google"))
+    if request.param == "abfs":
+        connection = request.getfixturevalue("azure")
+        monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", connection)
+    url = f"{request.param}://{BUCKET}/facts"
+    files = raw(url)
+    if request.param != "s3":
+        files.mkdir(BUCKET)
+    yield url
+    if request.param != "s3":
+        files.rm(BUCKET, recursive=True)
+
+
+def raw(url: str) -> Any:
+    """What fsspec makes of an address, without anything remembered."""
+    return fsspec.core.url_to_fs(url, skip_instance_cache=True, use_listings_cache=False)[0]
+
+
+def the_entry(url: str) -> str:
+    """The path of the only entry."""
+    (path,) = raw(url).find(url)
+    return str(path)
+
+
+def test_what_one_worker_keeps_another_one_has(
+    url: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     notes: list[str] = []
-    store = store_of(tmp_path / "one", notes)
+    store = store_of(tmp_path / "one", notes, url=url)
     assert store.get("key") is None and not store.has("key")
     store.put("key", DATA)
-    other = store_of(tmp_path / "two", notes)
+    other = store_of(tmp_path / "two", notes, url=url)
     assert other.has("key") and other.get("key") == DATA
-    (entry,) = bucket.objects.all()
-    assert entry.key.startswith("facts/layers/")
-    entry.delete()
-    assert other.get("key") == DATA and store_of(None, notes).get("key") is None
+    entry = the_entry(url)
+    assert "facts/layers/" in entry
+    raw(url).rm(entry)
+    assert other.get("key") == DATA and store_of(None, notes, url=url).get("key") is None
     assert notes == []
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize("kept", [0, 20, 1000])
-def test_an_object_that_was_cut_is_not_taken_and_replaced(bucket: Any, kept: int) -> None:
+def test_an_object_that_was_cut_is_not_taken_and_replaced(url: str, kept: int) -> None:
     notes: list[str] = []
-    store = store_of(None, notes)
+    store = store_of(None, notes, url=url)
     store.put("key", DATA)
-    (entry,) = bucket.objects.all()
-    bucket.put_object(Key=entry.key, Body=entry.get()["Body"].read()[:kept])
+    entry = the_entry(url)
+    raw(url).pipe_file(entry, raw(url).cat_file(entry)[:kept])
     assert store.get("key") is None and store.has("key") is (kept > 0)
     store.put("key", DATA)
     assert store.get("key") == DATA and notes == []
+
+
+def test_a_place_that_is_not_there(url: str, tmp_path: Path) -> None:
+    if "://" not in url:
+        return  # A folder is made.
+    url = url.replace(BUCKET, "missing")
+    store = store_of(tmp_path, notes := [], url=url)
+    store.put("key", DATA)
+    assert store.get("key") == DATA
+    assert store_of(None, url=url).get("key") is None
+    (note,) = notes
+    assert url in note and "cannot be written" in note
+    assert AZURE_KEY not in note and "geheim" not in note
 
 
 def test_a_bucket_that_is_not_there(bucket: Any, tmp_path: Path) -> None:

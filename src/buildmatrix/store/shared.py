@@ -11,6 +11,7 @@ place that fails several times in a row is left alone for a while.
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import stat
 import threading
@@ -130,9 +131,14 @@ class FsspecPlace(Place):
             return bytes(self._files.cat_file(f"{self._root}/{kind}/{name}", start=0, end=end))
         except FileNotFoundError:
             return None
-        except OSError as error:
-            # Of an empty object no part can be had: RFC 9110, "416 Range Not Satisfiable".
-            if error.errno == errno.EINVAL or "416" in str(error):
+        except Exception as error:
+            # Of an empty object no part can be had: RFC 9110, "416 Range Not Satisfiable". Drivers
+            # say it in their own ways: s3fs, adlfs, gcsfs.
+            if (
+                getattr(error, "errno", None) == errno.EINVAL
+                or getattr(error, "status_code", None) == 416
+                or (isinstance(error, OSError) and "416" in str(error))
+            ):
                 return b""
             raise
 
@@ -174,6 +180,8 @@ def open_place(url: str) -> Place:
         ) from None
     except (ValueError, TypeError) as error:
         raise UsageError(f"{label} is no store: {printable(str(error))[:_LONGEST]}") from None
+    # What a driver logs besides would stand on the terminal, for each entry that is not there.
+    logging.getLogger(type(files).__module__.partition(".")[0]).setLevel(logging.CRITICAL)
     return FsspecPlace(files, root)
 
 
