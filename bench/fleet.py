@@ -7,10 +7,11 @@
 FOLDER is the storage of a registry that `bench/fleet_registry.py` filled; Debian's registry serves
 it on loopback (the test stack unpacks it). Images are drawn from all of the fleet, a smaller number
 being the beginning of a larger one. Each point is a first run, with an empty store, and a second
-run; RESULTS gets a line of JSON for each. Seconds are those of the clock; memory is the peak of the
-largest worker and of the process that hands out the work, read every 0.2 s. 0 workers stand for
-the peer: one process that does the same work without Dask, in the same minutes. The ratio is the
-result, since machines are noisy.
+run; RESULTS gets a line of JSON for each. Seconds are those of the clock, and those of processors
+for the command with all of its workers and for the registry; a machine that does other work, too,
+changes the latter least. Memory is the peak of the largest worker and of the process that hands out
+the work, read every 0.2 s. 0 workers stand for the peer: one process that does the same work
+without Dask, in the same minutes. The ratio is the result, since machines are noisy.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ def references(folder: Path, host: str) -> list[str]:
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[str]:
-    """Debian's registry over a storage, on a free port."""
+def served(folder: Path) -> Iterator[tuple[str, psutil.Process]]:
+    """Debian's registry over a storage, on a free port, and its process."""
     sys.path.insert(0, str(ROOT))
     from scripts.stack.layout import Layout
 
@@ -78,7 +79,7 @@ def served(folder: Path) -> Iterator[str]:
                     break
                 except OSError:
                     time.sleep(0.1)
-            yield f"localhost:{port}"
+            yield f"localhost:{port}", psutil.Process(process.pid)
         finally:
             process.terminate()
             process.wait()
@@ -135,7 +136,15 @@ def plain(arguments: argparse.Namespace) -> None:
     print(json.dumps({"work": {**work, "seconds": seconds, "busy": seconds}}))
 
 
-def run(chosen: Sequence[str], workers: int, store: Path) -> dict[str, Any]:
+def spent(process: psutil.Process) -> float:
+    """Seconds of processors that a process has used."""
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def run(
+    chosen: Sequence[str], workers: int, store: Path, registry: psutil.Process
+) -> dict[str, Any]:
     """One run of the command; 0 workers for one process without Dask."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -147,11 +156,13 @@ def run(chosen: Sequence[str], workers: int, store: Path) -> dict[str, Any]:
         if not workers:
             command = [sys.executable, __file__, "plain", "images.txt", str(store)]
         environment = {**os.environ, "BUILDMATRIX_CACHE": str(folder / "cache")}
-        started = time.monotonic()
+        started, served_before = time.monotonic(), spent(registry)
         with (folder / "out").open("wb") as out:
             process = subprocess.Popen(command, cwd=folder, env=environment, stdout=out)
         memory = Memory(process.pid)
-        code = process.wait()
+        # With all processes that it has waited for.
+        _, status, usage = os.wait4(process.pid, 0)
+        code = process.returncode = os.waitstatus_to_exitcode(status)
         seconds = time.monotonic() - started
         memory.stop()
         if code not in (0, 1, 3):
@@ -163,6 +174,9 @@ def run(chosen: Sequence[str], workers: int, store: Path) -> dict[str, Any]:
             "images": len(chosen),
             "workers": workers,
             "code": code,
+            "processor": round(usage.ru_utime + usage.ru_stime, 2),
+            "processor_registry": round(spent(registry) - served_before, 2),
+            "load": round(os.getloadavg()[0], 1),
             "memory": memory.own,
             "memory_worker": memory.worker or memory.own,
             "report_bytes": output.stat().st_size,
@@ -175,14 +189,14 @@ def run(chosen: Sequence[str], workers: int, store: Path) -> dict[str, Any]:
 
 def measure(arguments: argparse.Namespace) -> None:
     """All points; RESULTS is appended to."""
-    with served(arguments.folder) as host:
+    with served(arguments.folder) as (host, registry):
         every = references(arguments.folder, host)
         for count in arguments.images:
             for workers in arguments.workers:
                 store = Path(tempfile.mkdtemp(prefix="fleet-store-"))
                 try:
                     for number in ("first", "second"):
-                        point = run(every[:count], workers, store)
+                        point = run(every[:count], workers, store, registry)
                         with arguments.results.open("a") as file:
                             file.write(json.dumps({"run": number, **point}) + "\n")
                         print(number, point, flush=True)

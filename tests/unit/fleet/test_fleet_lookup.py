@@ -190,6 +190,15 @@ def test_workers_get_what_has_no_answer(tmp_path: Path, monkeypatch: pytest.Monk
     assert handed.count("resolve") == handed.count("read") == handed.count("judge") == 10
 
 
+def test_nobody_makes_a_text_of_all_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts: list[object] = []
+    monkeypatch.setattr(FleetResult, "__repr__", lambda result: texts.append(result) or "")
+    run(tmp_path, monkeypatch, ["image-1", "image-2"], answered)
+    assert texts == []
+
+
 def test_an_empty_fleet_starts_no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     outcome, handed = run(tmp_path, monkeypatch, [], answered)
     assert outcome.results == () and handed == []

@@ -28,7 +28,8 @@ KILLED = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+#: Without a text: `asyncio.run` makes that of what it returns, to put back the handler of Ctrl-C.
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Outcome:
     """What a run found out."""
 
