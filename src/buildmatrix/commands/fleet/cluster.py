@@ -11,28 +11,30 @@ import asyncio
 import logging
 import multiprocessing
 import os
-import signal
-import threading
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import dask
-from distributed import Client, KilledWorker, LocalCluster, Worker, get_worker
+from distributed import Client, KilledWorker, LocalCluster
 from distributed.client import FutureCancelledError
-from distributed.diagnostics.plugin import WorkerPlugin
 from distributed.security import Security
 
-from buildmatrix.commands.fleet.failing import LateError, WorkerKilledError, WorkError, too_long
-from buildmatrix.commands.fleet.fitness import Release, differs, release_of_worker, unfit
+from buildmatrix.commands.fleet.failing import LateError, WorkerKilledError, WorkError
+from buildmatrix.commands.fleet.fitness import (
+    astray,
+    mark_store,
+    miss_mark,
+    release_of_worker,
+    unfit,
+)
 from buildmatrix.commands.fleet.model import ClusterOptions, Work, WorkerSettings
+from buildmatrix.commands.fleet.performing import Answered, RunPlugin, perform
 from buildmatrix.errors import ComponentError
 from buildmatrix.text import shown
-from buildmatrix.threads import ended_within
 from buildmatrix.trees.base import defect
 
 Argument = TypeVar("Argument")
@@ -50,10 +52,8 @@ _NO_WORKER = 600.0
 #: Seconds that a cluster has to end, and that its processes have for that.
 _END = 2.0
 _GRACE = 0.5
-#: Seconds that a task may take beyond the time limit: what looks at the clock ends by itself.
-_LATE = 30.0
-#: Until what came of the last task of a worker is on its way.
-_LAST_WORDS = 1.0
+#: Events of all workers, by Dask's name for them.
+_ALL = "all"
 #: Settings of a local cluster, by their names in Dask's configuration.
 _LOCAL = {
     # It counts from when a worker dies to when the next one is there in its place.
@@ -71,68 +71,6 @@ _LOCAL = {
     # more (mallopt(3)): an eighth of the time of a first run, and it saves some MB.
     "distributed.nanny.pre-spawn-environ": {},
 }
-
-
-class RunPlugin(WorkerPlugin):
-    """Settings of a run, which Dask hands to each worker once, to those that come later as well."""
-
-    def __init__(self, run: str, settings: WorkerSettings, *, is_local: bool) -> None:
-        self.name = run
-        self.settings = settings
-        self.release = Release.here()
-        self._is_local = is_local
-
-    def setup(self, worker: Worker) -> None:  # noqa: ARG002  # As `WorkerPlugin` has it.
-        """Leave Ctrl-C to the process that has started this one, and that ends it."""
-        if self._is_local and threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-@dataclass(frozen=True, slots=True)
-class _Answered(Generic[Answer]):
-    """What came back, how long it took, and from whom; else why that worker is unfit."""
-
-    answer: Answer | None
-    seconds: float
-    worker: str
-    unfit: str = ""
-
-
-def perform(run: str, work: Work[Argument, Answer], argument: Argument) -> _Answered[Answer]:
-    """What a worker does with a task. Raises `LateError` for one that does not end in time.
-
-    What still works on it then cannot be stopped: where somebody starts worker processes again, the
-    process ends with it.
-    """
-    worker = get_worker()
-    plugin = worker.plugins.get(run)
-    if not isinstance(plugin, RunPlugin):
-        why = f"the worker {worker.address} cannot take the settings of a run"
-        return _Answered(None, 0.0, worker.address, why)
-    if plugin.release != Release.here():
-        why = differs(worker.address, Release.here(), plugin.release)
-        return _Answered(None, 0.0, worker.address, why)
-    start = time.perf_counter()
-    limit = plugin.settings.time_limit
-    ended = ended_within(
-        limit + min(limit, _LATE), lambda: work(plugin.settings, argument), work.__name__
-    )
-    if ended is None:
-        if worker.nanny is not None:
-            worker.loop.add_callback(_replaced, worker, worker.get_current_task())
-        raise LateError(too_long("it", limit))
-    return _Answered(ended.result(), time.perf_counter() - start, worker.address)
-
-
-async def _replaced(worker: Worker, key: Any) -> None:
-    """End a worker whose nanny starts another one, after the end of its task is known.
-
-    What it has not ended would be done again, as nobody is to blame for a worker that closes.
-    """
-    while (task := worker.state.tasks.get(key)) is not None and task.state == "executing":
-        await asyncio.sleep(_LAST_WORDS / 10)
-    await asyncio.sleep(_LAST_WORDS)
-    await worker.close_gracefully(restart=True)
 
 
 class Cluster:
@@ -207,7 +145,7 @@ class Cluster:
         key: str,
         priority: int,
         workers: Sequence[str],
-    ) -> _Answered[Answer]:
+    ) -> Answered[Answer]:
         lost = ComponentError(
             f"{self._where} is gone; what was read until then is kept in the store: run the same "
             "command again, and it goes on from there"
@@ -226,7 +164,7 @@ class Cluster:
             allow_other_workers=bool(workers),
         )
         try:
-            answered: _Answered[Answer] = await future
+            answered: Answered[Answer] = await future
         except FutureCancelledError as error:
             raise lost from error
         except KilledWorker as error:
@@ -366,6 +304,17 @@ async def _end(cluster: LocalCluster) -> None:
             process.kill()
 
 
+async def _check_store(client: Client, store: str, run: str, workers: Sequence[str]) -> None:
+    """Raise `ComponentError` where a worker does not reach the store that the first one has."""
+    first, *others = workers
+    troubles = await client.run(mark_store, store, run, workers=[first], on_error="return")
+    # A store that nobody can write to is said in the report.
+    if others and not any(troubles.values()):
+        missing = await client.run(miss_mark, store, run, workers=others, on_error="return")
+        if problem := astray(store, first, missing):
+            raise ComponentError(problem)
+
+
 def _memory(workers: int) -> int:
     """Bytes that each of some workers may use on this machine."""
     from distributed.system import MEMORY_LIMIT
@@ -404,15 +353,20 @@ async def _prepared(
     if problem := unfit(releases):
         raise ComponentError(problem)
     is_local = client.cluster is not None
+    if settings.store and not is_local:
+        await _check_store(client, settings.store, run, sorted(releases))
     await client.register_plugin(RunPlugin(run, settings, is_local=is_local))
     try:
         threads = await client.nthreads()
         if client.dashboard_link and (find_spec("bokeh") or not is_local):
             note(f"dashboard: {client.dashboard_link}")
         cluster = Cluster(client, where, run, len(threads), sum(threads.values()))
-        client.subscribe_topic("all", cluster.heed)
+        client.subscribe_topic(_ALL, cluster.heed)
         yield cluster
     finally:
+        # The scheduler would tell a client that it has gone.
+        with suppress(Exception):
+            client.unsubscribe_topic(_ALL)
         if client.status == "running" and not is_local:
             with suppress(Exception):
                 await asyncio.wait_for(client.unregister_worker_plugin(run), _END)

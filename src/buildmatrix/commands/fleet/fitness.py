@@ -8,18 +8,21 @@ image; one that does not reach the store would read everything again, and leave 
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
 from buildmatrix import __version__
+from buildmatrix.errors import BuildmatrixError
 from buildmatrix.inventory.model import SCHEMA
 from buildmatrix.store.cache import code
+from buildmatrix.store.shared import SharedEntries, open_place
 from buildmatrix.text import shown
 
-#: Where in the store workers look whether they reach the same one, and bytes of what they find.
+#: Where in the store workers look whether they reach the same one; what stands there; seconds.
 _KIND = "workers"
-_LARGEST = 64
+_MARK = b"a run was here"
+_PATIENCE = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,3 +84,36 @@ def differs(address: str, there: Release, here: Release) -> str:
         f"the worker {address} runs {there}, and here is {here}: verdicts could differ; install "
         "the same versions on both"
     )
+
+
+def mark_store(store: str, run: str) -> str:
+    """Leave something in the store for `miss_mark`, and say why that cannot be, if it cannot."""
+    return _reached(store, lambda entries: entries.write(_KIND, run, (_MARK,)))
+
+
+def miss_mark(store: str, run: str) -> str:
+    """Why this worker does not find what `mark_store` of another one left; empty where it does."""
+    found: list[bytes | None] = []
+    read = _reached(store, lambda entries: found.append(entries.read(_KIND, run, len(_MARK))))
+    return read or ("" if found == [_MARK] else "there is nothing of the kind")
+
+
+def _reached(store: str, work: Callable[[SharedEntries], None]) -> str:
+    troubles: list[str] = []
+    try:
+        work(SharedEntries(open_place(store), store, troubles.append, patience=_PATIENCE))
+    except BuildmatrixError as error:
+        return error.message
+    return " ".join(troubles)
+
+
+def astray(store: str, marker: str, missing: Mapping[str, str | BaseException]) -> str:
+    """The sentence about workers that reach another store than `marker`; empty for none."""
+    for address, why in sorted(missing.items()):
+        if why:
+            return (
+                f"the worker {address} does not find in the store {shown(store)} what the worker "
+                f"{marker} has just left there ({shown(str(why))}); have all workers reach the "
+                "same store, or leave --store out"
+            )
+    return ""
