@@ -6,9 +6,12 @@
 `generate`  nothing changed.
 `build`     nothing to do: an engine that has every image stands for Docker, since what is measured
             is buildmatrix's own work. Each image holds the same real wheels.
+`docker`    the same with a real daemon (DOCKER_HOST), beside the processor time of all dockerd and
+            containerd of this machine: images of one file that differ in a label. Builds them
+            first, at a second or two for each; `--builder` takes several. No commit before.
 
-Every line is the least processor time of `--runs` runs, those of uv included, beside the same of
-the commit `--before` in turns. Machines are noisy: the ratio is the result.
+Every other line is the least processor time of `--runs` runs, those of uv included, beside the
+same of the commit `--before` in turns. Machines are noisy: the ratio is the result.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -106,6 +110,77 @@ def make(folder: Path, targets: int) -> None:
         (folder / f"{name}.in").write_text(f"{name}\n")
 
 
+#: One file in an image, and no step that runs: what is left is what each target costs.
+SMALL = """{% extends "backend.Dockerfile.j2" %}
+{% block final %}
+FROM scratch AS final
+COPY base.in /
+{% endblock %}
+""" + "".join(
+    f"{{% block {block} %}}{{% endblock %}}\n"
+    for block in ("base", "build_env", "build_tools", "install", "python", "account", "app")
+)
+
+
+def make_small(folder: Path, targets: int) -> None:
+    """The specification of so many images of one file."""
+    names = [f"v{number}" for number in range(targets)]
+    text = [
+        'schema = 1\n[project]\nname = "small"\nversion = "1"\nimage = "bench/small"\n[defaults]',
+        f'python = ["3.11"]\nvariant = {names}\nrequirements = ["base.in"]'.replace("'", '"'),
+        'copy = [["base.in", "/base.in"]]',
+        '[backend.cpu]\nruntime = "any"\nbase = "python:{python}-slim-bookworm"',
+        'template = "small.Dockerfile.j2"',
+        *(f"[variant.{name}]\nlabels = {{ number = '{name}' }}" for name in names),
+    ]
+    (folder / "buildmatrix.toml").write_text("\n".join(text) + "\n")
+    (folder / "base.in").touch()
+    (folder / "small.Dockerfile.j2").write_text(SMALL)
+
+
+def daemons() -> float:
+    """Seconds of processor time that the daemons of this machine took so far."""
+    ticks = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            name, _, rest = stat.read_text().partition("(")[2].rpartition(")")
+        except OSError:
+            continue  # It has just ended.
+        if name in {"dockerd", "containerd"}:
+            ticks += sum(map(int, rest.split()[11:13]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def measure_docker(targets: int, runs: int, builders: Sequence[str]) -> None:
+    """Print one line for each run of `build` with nothing to do, after a first one that builds."""
+    options = [f"--builder={name}" for name in builders]
+    command = ["build", "-q", "--engine=docker", "--no-audit", "--no-vulnerabilities", "--no-smoke"]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        make_small(folder, targets)
+        for number in range(runs + 1):
+            before, used, started = usage(), daemons(), time.monotonic()
+            subprocess.run(
+                [sys.executable, "-m", "buildmatrix", *command, *options],
+                cwd=folder,
+                check=True,
+                stdout=subprocess.DEVNULL,
+            )
+            seconds, here, there = time.monotonic() - started, usage() - before, daemons() - used
+            what = "nothing to do" if number else "first build"
+            print(
+                f"docker, {targets} targets, {what}: {here:.2f} s, daemons {there:.2f} s, "
+                f"{seconds:.1f} s of wall clock at a load of {os.getloadavg()[0]:.0f}",
+                flush=True,
+            )
+
+
+def usage() -> float:
+    """Seconds of processor time of all programs that were run so far."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return children.ru_utime + children.ru_stime
+
+
 def install(root: Path) -> None:
     """The root file system of every image."""
     site = root / "opt/venv/lib/python3.11/site-packages"
@@ -121,7 +196,7 @@ def processor_time(source: Path, folder: Path, *arguments: str) -> float:
         "PYTHONPYCACHEPREFIX": str(folder / "bytecode"),
         "BUILDMATRIX_CACHE": str(folder / "cache"),
     }
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    before = usage()
     done = subprocess.run(
         [sys.executable, "-c", DRIVER, *arguments],
         cwd=folder,
@@ -132,8 +207,7 @@ def processor_time(source: Path, folder: Path, *arguments: str) -> float:
     )
     if done.returncode:
         sys.exit(f"{arguments}: exit {done.returncode}\n{done.stderr.decode()[-3000:]}")
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return usage() - before
 
 
 def measure(
@@ -158,11 +232,18 @@ def measure(
 def main() -> None:
     """Measure what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", nargs="+", choices=["lock", "generate", "build"])
+    parser.add_argument("what", nargs="+", choices=["lock", "generate", "build", "docker"])
     parser.add_argument("--targets", type=int, default=500)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--before", metavar="COMMIT", help="measure this commit, too")
+    parser.add_argument(
+        "--builder", action="append", default=[], help="for `docker`; several share"
+    )
     options = parser.parse_args()
+    if "docker" in options.what:
+        measure_docker(options.targets, options.runs, options.builder)
+    if not {"lock", "generate", "build"} & {*options.what}:
+        return
     with tempfile.TemporaryDirectory() as name:
         sources = [ROOT]
         if options.before:
