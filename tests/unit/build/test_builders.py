@@ -25,7 +25,8 @@ def work(id: str, *, base: str = "debian", lock: str = "", home: str | None = No
     held = BuildWork(
         replace(target("cpu"), id=id, base=Base(base, base)), State(Path("nowhere")).of(id)
     )
-    held.lock = Lock(Path("lock"), id, (), "", f"sha256:{lock or id}")
+    # Locks of the same resolution have one digest of their inputs, and each one of its own.
+    held.lock = Lock(Path("lock"), id, (), f"sha256:{lock or id}", f"sha256:of-{id}")
     held.home = home
     return held
 
@@ -108,6 +109,14 @@ def test_targets_of_one_base_or_lock_stay_on_one_builder() -> None:
     cuda = {built[id] for id in built if id.startswith("cuda")}
     rocm = {built[id] for id in built if id.startswith("rocm")}
     assert (cuda, rocm) in [({"a"}, {"b"}), ({"b"}, {"a"})]
+
+
+def test_a_target_goes_where_the_wheels_of_its_lock_are() -> None:
+    works = [work("one", lock="torch"), work("two", lock="torch"), work("three", lock="jax")]
+    builders = Builders(("a", "b"), 1, works)
+    with builders.slot() as one, builders.slot() as other:
+        assert one is not None and other is not None
+        assert [slot.work.target.id for slot in (one, other)] == ["one", "three"]
 
 
 def test_a_target_goes_where_its_last_image_was_built() -> None:

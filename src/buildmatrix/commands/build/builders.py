@@ -115,7 +115,8 @@ class Builders:
 
 
 def _parts(work: BuildWork) -> frozenset[str]:
-    """What the cache of a builder may have of a target: itself, its lock, its bases."""
-    target = work.target
-    lock = work.lock.digest if work.lock is not None else target.lock
-    return frozenset((target.id, lock, target.base.build, target.base.final))
+    """What the cache of a builder may have of a target: itself, its wheels, its bases."""
+    target, lock = work.target, work.lock
+    # The digest of a lock is another one for each target: its text names the target.
+    wheels = target.lock if lock is None else lock.inputs or lock.digest
+    return frozenset((target.id, wheels, target.base.build, target.base.final))
