@@ -35,12 +35,12 @@ def write_changed(path: Path, data: bytes) -> None:
         raise UndecidedError(f"{path} cannot be written: {reason(error)}.") from error
 
 
-def read_at_most(name: str, most: int) -> bytes:
-    """A file, `-` for standard input, of which at most one byte more than `most` is read.
+def read_at_most(path: str | Path, most: int) -> bytes:
+    """A file, of which at most one byte more than `most` is read, so that too long a one shows.
 
-    Raises OSError, and ValueError for what is no path.
+    The text `-` stands for standard input. Raises OSError, and ValueError for what is no path.
     """
-    if name == "-":
+    if path == "-":
         return sys.stdin.buffer.read(most + 1)
-    with Path(name).open("rb") as file:
+    with Path(path).open("rb") as file:
         return file.read(most + 1)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from buildmatrix.errors import ComponentError, UndecidedError, UsageError
+from buildmatrix.files import read_at_most
 from buildmatrix.text import printable, shown
 
 if TYPE_CHECKING:
@@ -142,8 +143,7 @@ def _client_trust(path: Path) -> ClientTrustConfig:
 
 def _read(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            data = file.read(_LARGEST_FILE + 1)
+        data = read_at_most(path, _LARGEST_FILE)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
     if len(data) > _LARGEST_FILE:

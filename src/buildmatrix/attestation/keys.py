@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from buildmatrix.errors import ComponentError, UsageError
+from buildmatrix.files import read_at_most
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import (
@@ -180,8 +181,7 @@ def _public(key: object, path: Path) -> PublicKey:
 def _pem(path: Path) -> tuple[str, bytes]:
     """Label and bytes of the first block in a PEM file (RFC 7468)."""
     try:
-        with path.open("rb") as file:
-            data = file.read(_LARGEST_FILE + 1)
+        data = read_at_most(path, _LARGEST_FILE)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
     block = _PEM.search(data) if len(data) <= _LARGEST_FILE else None

@@ -11,6 +11,7 @@ from urllib.request import url2pathname
 from packaging.utils import InvalidName, canonicalize_name
 
 from buildmatrix.errors import UndecidedError
+from buildmatrix.files import read_at_most
 from buildmatrix.http.addresses import HttpAddress, parse
 from buildmatrix.http.requests import Requests
 from buildmatrix.index.cache import PAGE, Page, fresh_until
@@ -123,8 +124,7 @@ def _read_local(url: str, limit: int) -> bytes | None:
             raise OSError(f"{parts.netloc!r} is another machine")
         if not path.is_file():
             return None
-        with path.open("rb") as file:
-            data = file.read(limit + 1)
+        data = read_at_most(path, limit)
     except OSError as error:
         raise UndecidedError(f"{url} cannot be read: {reason(error)}") from error
     if len(data) > limit:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from buildmatrix import toml
 from buildmatrix.errors import Problem, SpecError
+from buildmatrix.files import read_at_most
 from buildmatrix.trees.base import reason
 from buildmatrix.urls import remember
 
@@ -23,8 +24,7 @@ def read_bytes(path: Path, label: str, hint: str | None, most: int = LARGEST) ->
         # A pipe or a device would be waited for, or never end.
         if path.exists() and not path.is_file():
             raise SpecError([Problem("it is not a file", label, hint=hint)])
-        with path.open("rb") as file:
-            data = file.read(most + 1)
+        data = read_at_most(path, most)
     except OSError as error:
         raise SpecError([Problem(f"cannot be read: {reason(error)}", label, hint=hint)]) from error
     if len(data) > most:

@@ -24,6 +24,7 @@ from typing import Any
 from urllib.parse import quote_plus
 
 from buildmatrix import child
+from buildmatrix.files import read_at_most
 from buildmatrix.parsing import parse_json
 from buildmatrix.registry.reference import DOCKER_HUB, Reference
 from buildmatrix.text import printable
@@ -154,8 +155,7 @@ def _files(environment: Mapping[str, str]) -> Iterator[Path]:
 def _read(path: Path) -> Mapping[str, Any]:
     """The file; empty where there is none. Raises ValueError."""
     try:
-        with path.open("rb") as file:
-            data = file.read(_LARGEST_FILE + 1)
+        data = read_at_most(path, _LARGEST_FILE)
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:

@@ -22,6 +22,7 @@ from typing import Any
 
 from buildmatrix import toml
 from buildmatrix.errors import Problem, SpecError, UndecidedError
+from buildmatrix.files import read_at_most
 from buildmatrix.http.addresses import HttpAddress, parse
 from buildmatrix.parsing import parse_json
 from buildmatrix.registry.reference import DOCKER_HUB, Reference
@@ -305,8 +306,7 @@ def _document(file: Path) -> tuple[Mapping[str, Any], str] | None:
 
 def _text(file: Path) -> str | None:
     try:
-        with file.open("rb") as opened:
-            data = opened.read(_LARGEST_FILE + 1)
+        data = read_at_most(file, _LARGEST_FILE)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from buildmatrix.commands.preflight.subject import Subject
 from buildmatrix.errors import UndecidedError, UsageError
-from buildmatrix.files import write_changed
+from buildmatrix.files import read_at_most, write_changed
 from buildmatrix.reports import json_form
 from buildmatrix.reports.preflight.model import (
     Check,
@@ -72,8 +72,7 @@ def expectations(
 def read(path: Path) -> Preflight:
     """An earlier preflight (`--format json`). Raises `UsageError` for what is none."""
     try:
-        with path.open("rb") as file:
-            data = file.read(_LARGEST + 1)
+        data = read_at_most(path, _LARGEST)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     if len(data) > _LARGEST:

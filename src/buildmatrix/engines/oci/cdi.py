@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 
 from buildmatrix.engines.text import shorten
+from buildmatrix.files import read_at_most
 
 FOLDERS = (Path("/etc/cdi"), Path("/var/run/cdi"))
 #: Bytes of one description, and descriptions of one folder.
@@ -126,8 +127,7 @@ def _document(path: Path) -> object:
     import yaml
 
     try:
-        with path.open("rb") as file:
-            data = file.read(_LARGEST + 1)
+        data = read_at_most(path, _LARGEST)
         if len(data) > _LARGEST:
             return None
         return json.loads(data) if path.suffix == ".json" else yaml.safe_load(data)
