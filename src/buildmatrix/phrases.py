@@ -24,12 +24,11 @@ def bounded(count: int, *, at_least: bool) -> str:
     return f"{'≥' if at_least else ''}{size(count)}"
 
 
-def listing(items: Iterable[str], most: int = 4) -> str:
+def listing(items: Iterable[str], most: int = 4, separator: str = ", ") -> str:
     """`a, b, c and 7 more`: each item once, in the given order."""
     unique: Sequence[str] = list(dict.fromkeys(items))
-    if len(unique) <= most:
-        return ", ".join(unique)
-    return f"{', '.join(unique[:most])} and {len(unique) - most} more"
+    shown = separator.join(unique[:most])
+    return shown if len(unique) <= most else f"{shown} and {len(unique) - most} more"
 
 
 def count(number: int, noun: str) -> str:

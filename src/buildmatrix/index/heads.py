@@ -24,6 +24,7 @@ from buildmatrix.inventory.nested import (
     tensors_of,
     zip_kind,
 )
+from buildmatrix.phrases import listing
 from buildmatrix.trees.base import Unreadable
 from buildmatrix.trees.inflating import LARGEST_HELD
 from buildmatrix.trees.zipdirectory import ZipEntry
@@ -174,11 +175,8 @@ def _not_read(binaries: Sequence[ZipEntry]) -> str:
     if sum(entry.size for entry in binaries) < LARGE_CONTAINER:
         return ""
     largest = sorted(binaries, key=lambda entry: (-entry.size, entry.name))
-    names = ", ".join(
-        f"{readable(entry.name)} ({entry.size} bytes)" for entry in largest[:MOST_NAMED]
-    )
-    more = len(largest) - MOST_NAMED
-    return f"not read of its files: {names}" + (f" and {more} more" if more > 0 else "")
+    names = (f"{readable(entry.name)} ({entry.size} bytes)" for entry in largest)
+    return f"not read of its files: {listing(names, MOST_NAMED)}"
 
 
 def is_small(member: Member) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from buildmatrix.phrases import listing
+
 
 def toml_string(text: str) -> str:
     """`text` as a TOML basic string."""
@@ -25,5 +27,4 @@ def did_you_mean(word: str, words: Iterable[str], plural: str) -> str:
         return f"did you mean `{near}`?"
     if not words:
         return f"there are no {plural}"
-    more = f" and {len(words) - 20} more" if len(words) > 20 else ""
-    return f"known {plural}: {', '.join(words[:20])}{more}"
+    return f"known {plural}: {listing(words, 20)}"

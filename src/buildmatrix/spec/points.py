@@ -11,6 +11,7 @@ from packaging.version import InvalidVersion, Version
 
 from buildmatrix.errors import UsageError
 from buildmatrix.parsing import parse_specifiers, parse_version
+from buildmatrix.phrases import listing
 from buildmatrix.spec.document import Problems
 from buildmatrix.spec.hints import closest, did_you_mean
 from buildmatrix.spec.keys_settings import WhenTable
@@ -62,8 +63,7 @@ def suggest(glob: str, ids: Sequence[str]) -> str:
     begin = re.split(r"[*?\[]", glob)[0] or glob.strip("*?")
     near = closest(begin, {id[: len(begin)] for id in ids})
     shown = [id for id in ids if near and id.startswith(near)] or list(ids)
-    more = f" and {len(shown) - 3} more" if len(shown) > 3 else ""
-    return f"the closest are {', '.join(shown[:3])}{more}" if shown else "there are no targets"
+    return f"the closest are {listing(shown, 3)}" if shown else "there are no targets"
 
 
 def choose(

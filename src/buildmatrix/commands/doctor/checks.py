@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from buildmatrix.catalogue.format.machines import Host
 from buildmatrix.commands.doctor.machine import MachineFacts
+from buildmatrix.phrases import count, listing
 from buildmatrix.reports.doctor.model import DoctorLine
 
 #: Bytes of a disk below which a build of an accelerator's image is likely to fill it: the build and
@@ -48,12 +49,14 @@ def _troubles(seen: MachineFacts, host: Host) -> Iterator[str]:
             )
         return
     if seen.missing:
-        yield f"{_listed(seen.missing)} missing: programs cannot open a device without it."
+        nodes = listing(seen.missing, _SHOWN, " ")
+        yield f"{nodes} missing: programs cannot open a device without it."
     if seen.closed:
+        nodes = listing(seen.closed, _SHOWN, " ")
         groups = sorted({number for number in seen.closed.values() if number is not None})
         numbers = " ".join(map(str, groups))
         yield (
-            f"This user may not open {_listed(tuple(seen.closed))}: add the user to the group "
+            f"This user may not open {nodes}: add the user to the group "
             f"{numbers}, and start containers with --group-add {numbers}."
         )
 
@@ -71,12 +74,7 @@ def _access(seen: MachineFacts, host: Host) -> str:
 
 
 def _count(nodes: Sequence[str]) -> str:
-    return f"{len(nodes)} device{'s' if len(nodes) > 1 else ''} ({_listed(nodes)})"
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return " ".join(names[:_SHOWN]) + more
+    return f"{count(len(nodes), 'device')} ({listing(nodes, _SHOWN, ' ')})"
 
 
 def absent(backends: Collection[str]) -> DoctorLine:

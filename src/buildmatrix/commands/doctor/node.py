@@ -18,6 +18,7 @@ from buildmatrix.catalogue.format.machines import HostCheck
 from buildmatrix.catalogue.load import Catalogue, Owned
 from buildmatrix.catalogue.names import matches_any
 from buildmatrix.commands.doctor.machine import KernelLog, MachineFiles
+from buildmatrix.phrases import listing
 from buildmatrix.reports.doctor.model import DoctorLine, Measure, NodeCheck, State
 
 #: Measures in one line, and kinds of error of a log that are kept.
@@ -328,12 +329,11 @@ def _counted(check: HostCheck, measures: Sequence[Measure]) -> str:
     """What is there, each value once with how often."""
     values = Counter(measure.value for measure in measures)
     unit = f" {check.unit}" if check.unit else ""
-    parts = [
+    parts = (
         f"{value}{unit} ({count}×)" if count > 1 else f"{value}{unit}"
-        for value, count in values.most_common(_SHOWN)
-    ]
-    rest = f" and {len(values) - _SHOWN} more" if len(values) > _SHOWN else ""
-    return ", ".join(parts) + rest
+        for value, count in values.most_common()
+    )
+    return listing(parts, _SHOWN)
 
 
 def _place(path: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from buildmatrix.phrases import count, size
+from buildmatrix.phrases import count, listing, size
 from buildmatrix.reports.inspect.model import Contents, Share
 
 #: Distributions that are listed by name; JSON has all.
@@ -31,14 +31,12 @@ def lists(contents: Contents) -> Iterator[tuple[str, list[str]]]:
 
 def share_line(share: Share) -> str:
     """One vendor in one role."""
-    names = share.architectures[:_ARCHITECTURES]
-    more = len(share.architectures) - len(names)
+    names = listing(share.architectures, _ARCHITECTURES, " ")
     return (
         f"{share.vendor} {share.role} ({share.backend}): "
         + (f"{size(share.size)} in " if share.size else "linked statically into ")
         + count(share.files, "file")
-        + (f"; {' '.join(names)}" if names else "")
-        + (f" and {more} more" if more > 0 else "")
+        + (f"; {names}" if names else "")
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from buildmatrix.binaries.model import Elf
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.inventory.model import Binary
-from buildmatrix.phrases import count, size
+from buildmatrix.phrases import count, listing, size
 from buildmatrix.reports.inspect.contents_text import lists
 from buildmatrix.reports.inspect.model import Inspection, Inspections
 from buildmatrix.reports.terminal import Painter, wrapped
@@ -112,7 +112,7 @@ class _InspectionWriter:
             )
             yield f"{_INDENT * 2}{name}" + (f"  {count(len(symbols), 'symbol')}" if symbols else "")
             if symbols:
-                yield from self._wrapped(_some(symbols), _INDENT * 3)
+                yield from self._wrapped(listing(symbols, _SHOWN), _INDENT * 3)
 
     def _sections(self, elf: Elf) -> Iterator[str]:
         on_disk = [section for section in elf.sections if not section.nobits]
@@ -206,11 +206,6 @@ def _binary(binary: Binary) -> str:
 
 def _by_size(binaries: Iterable[Binary]) -> list[Binary]:
     return sorted(binaries, key=lambda binary: (-binary.size, binary.path))
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
 
 
 def _evidence_line(item: Evidence) -> str:

@@ -6,6 +6,7 @@ import posixpath
 import re
 
 from buildmatrix.inventory.model import Buried
+from buildmatrix.phrases import listing
 from buildmatrix.reports.why.graph import Edge, Embedded, Graph, Node
 from buildmatrix.reports.why.model import Question
 
@@ -107,9 +108,7 @@ def copy(embedded: Embedded, size: str) -> str:
     if embedded.size:
         parts.append(size if embedded.kind == "device-code" else f"about {size}")
     if embedded.architectures:
-        more = len(embedded.architectures) - MOST_ARCHITECTURES
-        names = " ".join(embedded.architectures[:MOST_ARCHITECTURES])
-        parts.append(f"for {names}" + (f" and {more} more" if more > 0 else ""))
+        parts.append(f"for {listing(embedded.architectures, MOST_ARCHITECTURES, ' ')}")
     elif embedded.kind == "device-code":
         parts.append("architectures unknown")
     if embedded.marks:
