@@ -21,7 +21,7 @@ from buildmatrix.engines.oci.contents import assemble
 from buildmatrix.engines.oci.model import BuiltImage
 from buildmatrix.engines.oci.store import ImageStore
 from buildmatrix.locks.pylock_reader import read_lock
-from buildmatrix.oci.archive import write_archive
+from buildmatrix.oci.archive import archive as archive_of
 from buildmatrix.progress import Silent
 from buildmatrix.registry.client import Registry
 from buildmatrix.spec.load import load_spec
@@ -112,7 +112,7 @@ def test_docker_and_this_engine_make_the_same_image_of_one_lock(
     ours = f"buildmatrix-test/contents:{target}"
     archive = project.parent / f"{target}.tar"
     with built(project, target) as (store, image), archive.open("wb") as file:
-        write_archive(store.layout, image.descriptor, [f"docker.io/{ours}"], file)
+        file.writelines(archive_of(store.layout, image.descriptor, [f"docker.io/{ours}"]))
     loaded = subprocess.run(["docker", "load", "-i", archive], capture_output=True, text=True)
     assert loaded.returncode == 0, loaded.stderr
     archive.unlink()

@@ -32,7 +32,7 @@ from buildmatrix.commands.verify.judgement import Demands
 from buildmatrix.commands.verify.run import verify
 from buildmatrix.engines.docker.engine import DockerEngine
 from buildmatrix.inventory.model import Inventory
-from buildmatrix.oci.archive import write_archive
+from buildmatrix.oci.archive import archive as archive_of
 from buildmatrix.oci.compression import Compression
 from buildmatrix.oci.documents import (
     CONFIGURATION,
@@ -296,7 +296,7 @@ def test_podman_loads_and_pulls_what_we_write_and_we_read_what_it_saves(
     compression: Compression,
 ) -> None:
     with (tmp_path / "ours.tar").open("wb") as file:
-        write_archive(layout, the_image(layout), ["example.com/ours:1"], file)
+        file.writelines(archive_of(layout, the_image(layout), ["example.com/ours:1"]))
     run(*podman, "load", "--input", tmp_path / "ours.tar")
     run(*podman, "pull", "--tls-verify=false", name)
     run(*podman, "pull", f"oci:{layout.folder}:1")

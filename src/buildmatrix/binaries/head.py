@@ -21,23 +21,12 @@ from buildmatrix.binaries.passing import PassingSearch
 from buildmatrix.device_code import codeobject
 from buildmatrix.elf.headers import Malformed, read_headers
 from buildmatrix.elf.regions import CHUNK
-from buildmatrix.elf.source import ByteSource, BytesSource, CachedSource
+from buildmatrix.elf.source import ByteSource, CachedSource
 
-__all__ = ["Head", "HeadReader", "Malformed", "read_head"]
+__all__ = ["Head", "HeadReader", "Malformed"]
 
 #: Bytes that the headers are read from, before the rest is searched.
 FIRST_PAGES = 64 << 10
-
-
-def read_head(data: bytes, size: int) -> Head | None:
-    """What `data`, the beginning of a file of `size` bytes, says; None when it is no ELF.
-
-    Raises:
-        Malformed: the header itself cannot be used.
-    """
-    reader = HeadReader(BytesSource(data), size)
-    reader.read_to(len(data))
-    return reader.head()
 
 
 class HeadReader:

@@ -81,9 +81,8 @@ class Headers:
     abi_version: int
     sections: tuple[SectionHeader, ...] = ()
     segments: tuple[Segment, ...] = ()
-    #: Where the section headers begin, 0 for nowhere, and their bytes, as the header says.
+    #: Where the section headers begin; 0 for nowhere.
     sections_at: int = 0
-    sections_size: int = 0
     #: What could not be read; every reader of the file adds to it.
     unread: list[str] = field(default_factory=list)
 
@@ -161,7 +160,6 @@ def read_headers(source: CachedSource) -> Headers | None:
         sections=tuple(_named(source, entries, names_index, unread)),
         segments=segments,
         sections_at=sections_at,
-        sections_size=section_size * section_count,
         unread=unread,
     )
 

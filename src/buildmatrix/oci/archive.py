@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import tarfile
 from collections.abc import Iterable, Iterator, Sequence
-from typing import BinaryIO, Final
+from typing import Final
 
 import msgspec
 
@@ -22,21 +22,13 @@ from buildmatrix.oci.layout import LAYOUT_FILE, REF_NAME, OciLayout
 _IMAGE_NAME: Final = "io.containerd.image.name"
 
 
-def write_archive(
-    layout: OciLayout, image: Descriptor, references: Sequence[str], file: BinaryIO
-) -> None:
-    """Write `image` to `file` under its names `references`.
+def archive(layout: OciLayout, image: Descriptor, references: Sequence[str]) -> Iterator[bytes]:
+    """The bytes of an archive of `image` under its names `references`, as they are made.
 
-    They have to be complete, as containerd does not complete them: `docker.io/library/app:1`, which
-    `str` of a `registry.reference.Reference` is.
+    Names have to be complete, as containerd does not complete them: `docker.io/library/app:1`,
+    which `str` of a `registry.reference.Reference` is.
     The digests of all blobs are checked on the way. Raises UndecidedError or OSError.
     """
-    for chunk in archive(layout, image, references):
-        file.write(chunk)
-
-
-def archive(layout: OciLayout, image: Descriptor, references: Sequence[str]) -> Iterator[bytes]:
-    """The bytes of the archive, as they are made; see `write_archive`."""
     manifest = layout.manifest(image)
     entries = tuple(_named(image, reference) for reference in references) or (image,)
     index = ImageIndex(schema_version=2, media_type=INDEX, manifests=entries)

@@ -12,7 +12,7 @@ import pytest
 from elf_images import NOTE, Image, Part, bundle, fat_binary, fat_entry
 from headcases import assert_says_no_more, fed, whole
 
-from buildmatrix.binaries.head import HeadReader, Malformed, read_head
+from buildmatrix.binaries.head import Head, HeadReader, Malformed
 from buildmatrix.elf.source import BytesSource
 from buildmatrix.trees.archive import OpenFile
 
@@ -52,6 +52,13 @@ def test_most_real_libraries_show_what_they_link_before_their_dynamic_section() 
         full = whole(data)
         shown += set(full.needed) <= set(fed(data, len(data) * 2 // 3, 1 << 20).elf.linked_names)
     assert shown > len(FILES) // 2
+
+
+def read_head(data: bytes, size: int) -> Head | None:
+    """What `data`, the beginning of a file of `size` bytes, says."""
+    reader = HeadReader(BytesSource(data), size)
+    reader.read_to(len(data))
+    return reader.head()
 
 
 def library(*, needed: tuple[str, ...] = ("libz.so.1",), parts: tuple[Part, ...] = ()) -> Image:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from buildmatrix.errors import UndecidedError
-from buildmatrix.oci.archive import write_archive
+from buildmatrix.oci.archive import archive
 from buildmatrix.oci.documents import (
     CONFIGURATION,
     LAYER,
@@ -141,7 +141,7 @@ def test_an_archive_of_an_image_is_the_same_every_time(tmp_path: Path) -> None:
     for number in range(2):
         layout = OciLayout(tmp_path / str(number))
         with (tmp_path / f"{number}.tar").open("wb") as file:
-            write_archive(layout, image_in(layout), names, file)
+            file.writelines(archive(layout, image_in(layout), names))
         archives.append((tmp_path / f"{number}.tar").read_bytes())
     assert archives[0] == archives[1]
     with tarfile.open(tmp_path / "0.tar") as tar:
@@ -160,7 +160,7 @@ def test_a_damaged_blob_gets_into_no_archive(tmp_path: Path) -> None:
     layer = layout.manifest(image).layers[0]
     layout.path(layer.digest).write_bytes(b"lAyer")
     with pytest.raises(UndecidedError, match="is damaged"), (tmp_path / "x.tar").open("wb") as file:
-        write_archive(layout, image, [], file)
+        file.writelines(archive(layout, image, []))
 
 
 def test_several_runs_name_images_at_once(tmp_path: Path) -> None:

@@ -15,18 +15,15 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import get_args
 
 import msgspec
 
 from buildmatrix.engines.model import RunResult
-from buildmatrix.reports.preflight.model import Check, RungState
+from buildmatrix.reports.preflight.model import Check
 from buildmatrix.text import printable, shown
 
 #: Characters of one line, checks of one probe, characters of a message.
 LONGEST, MOST, MESSAGE = 64 << 10, 2_000, 2_000
-#: Fields beside the mark that a probe may set.
-_STATES = frozenset(get_args(RungState))
 #: Where probes are, and how one imports another.
 _PROBES = "buildmatrix.commands.preflight.probes"
 _PART = re.compile(rf"^from {re.escape(_PROBES)}\.(\w+) import", re.MULTILINE)
