@@ -32,7 +32,7 @@ def needed(root: Path) -> Facts:
 
 def linking(root: Path) -> Facts:
     """The same, and every NEEDED entry resolved as the loader would."""
-    from buildmatrix.inventory.collect import FileFacts
+    from buildmatrix.inventory.file_facts import FileFacts
     from buildmatrix.inventory.shallow import collect_shallow
     from buildmatrix.loader.resolver import resolve
     from buildmatrix.trees.directory import DirectoryTree
@@ -67,7 +67,8 @@ def _headers(root: Path) -> dict[str, Any]:
 
 def full(root: Path, *, python: bool = True) -> Facts:
     """The whole scan; without `python` binaries and device code only."""
-    from buildmatrix.inventory.collect import collect, inspect
+    from buildmatrix.inventory.collect import collect
+    from buildmatrix.inventory.file_facts import inspect
     from buildmatrix.inventory.listing import Listing
     from buildmatrix.inventory.workers import spread
     from buildmatrix.trees.directory import DirectoryTree

@@ -26,7 +26,7 @@ from buildmatrix.index.forward import Forward
 from buildmatrix.index.heads import is_small
 from buildmatrix.index.model import Member
 from buildmatrix.index.parts import DLOPEN, LARGEST_HEAD, WheelParts
-from buildmatrix.inventory.collect import FileFacts, look, with_contents
+from buildmatrix.inventory.file_facts import FileFacts, look, with_contents
 from buildmatrix.trees.base import Unreadable
 from buildmatrix.trees.inflating import Inflated, Sequential
 from buildmatrix.trees.zipdirectory import DEFLATED, ZipEntry

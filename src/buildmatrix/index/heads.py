@@ -14,7 +14,7 @@ from buildmatrix.index.members import facts_of_bytes
 from buildmatrix.index.model import Member
 from buildmatrix.index.nested import nested_directory
 from buildmatrix.index.parts import DLOPEN, LARGEST_HEAD, WheelParts
-from buildmatrix.inventory.collect import ELF_MAGIC, FileFacts
+from buildmatrix.inventory.file_facts import ELF_MAGIC, FileFacts
 from buildmatrix.inventory.mattering import LARGE_CONTAINER, may_matter
 from buildmatrix.inventory.names import readable
 from buildmatrix.inventory.nested import (

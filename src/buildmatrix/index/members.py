@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from buildmatrix.elf.source import BytesSource
-from buildmatrix.inventory.collect import FileFacts, inspect, opened
+from buildmatrix.inventory.file_facts import FileFacts, inspect, opened
 from buildmatrix.trees.base import File, RandomAccess, Symlink, Tree, Trouble, Unreadable
 from buildmatrix.trees.wheel import PackedMember
 

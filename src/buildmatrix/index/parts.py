@@ -11,7 +11,7 @@ from buildmatrix.binaries.model import DeviceFile
 from buildmatrix.index.amounts import GAP
 from buildmatrix.index.members import LARGEST_PACKED, is_metadata
 from buildmatrix.index.model import Member
-from buildmatrix.inventory.collect import FileFacts
+from buildmatrix.inventory.file_facts import FileFacts
 from buildmatrix.trees.base import Unreadable
 from buildmatrix.trees.wheel import PackedMember, WheelTree
 

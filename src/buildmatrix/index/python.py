@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from buildmatrix.index.amounts import FEW_PYTHON
 from buildmatrix.index.members import LARGEST_PACKED
 from buildmatrix.index.parts import WheelParts
-from buildmatrix.inventory.collect import FileFacts, python_facts
+from buildmatrix.inventory.file_facts import FileFacts, python_facts
 from buildmatrix.inventory.mattering import may_matter
 from buildmatrix.python_imports.stages import Stages
 from buildmatrix.trees.base import Unreadable

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from buildmatrix.index.depth import Reading
 from buildmatrix.index.forward import Forward
 from buildmatrix.index.members import LARGEST_PACKED, HeldTree, facts_of_bytes, is_metadata
-from buildmatrix.inventory.collect import FileFacts, look, python_facts, with_contents
+from buildmatrix.inventory.file_facts import FileFacts, look, python_facts, with_contents
 from buildmatrix.inventory.mattering import may_matter
 from buildmatrix.inventory.shallow import collect_shallow
 from buildmatrix.trees.base import Unreadable

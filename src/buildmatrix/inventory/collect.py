@@ -7,12 +7,9 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Literal, Protocol
 
-from buildmatrix.binaries import devicefile
-from buildmatrix.binaries.model import DeviceFile, Elf
-from buildmatrix.binaries.reader import Malformed, read_elf
 from buildmatrix.inventory.distributions import Ownership, read_distributions
+from buildmatrix.inventory.file_facts import FactMemory, FileFacts, inspect, opened
 from buildmatrix.inventory.folders import folders, one_name_each
 from buildmatrix.inventory.listing import AskedNames, Listing
 from buildmatrix.inventory.mattering import LARGE_CONTAINER
@@ -31,10 +28,7 @@ from buildmatrix.inventory.model import (
 from buildmatrix.inventory.nested import (
     SEPARATOR,
     NestedContents,
-    look_inside,
     planned,
-    recognised,
-    recognised_behind,
 )
 from buildmatrix.inventory.python_loading import read_python
 from buildmatrix.inventory.python_memory import PythonMemory
@@ -50,53 +44,16 @@ from buildmatrix.inventory.system import (
 from buildmatrix.inventory.system_files import packaged
 from buildmatrix.inventory.workers import Watch, spread, unwatched
 from buildmatrix.python_imports.source import (
-    LARGEST_SEARCHED,
     Outline,
-    compiled_outline,
     is_sourceless,
-    outline,
 )
-from buildmatrix.python_imports.statements import Stated, is_stating, stated
-from buildmatrix.trees import containers
-from buildmatrix.trees.base import File, RandomAccess, Tree, defect, reason
-from buildmatrix.trees.inflating import Inflated
+from buildmatrix.trees.base import Tree
 
-ELF_MAGIC = b"\x7fELF"
 #: `libx.so`, `libx.so.12`, `ld-linux-x86-64.so.2`: the names that a loader looks for.
 _LIBRARY_NAME = re.compile(r"\.so(\.|$)")
 
 #: What the records of the system's packages are called where no single record is meant.
 _SYSTEM = "packages of the system"
-
-
-@dataclass(frozen=True, slots=True)
-class FileFacts:
-    """What the bytes of one file are: at most one of the first four is set.
-
-    A program may have a container behind it.
-    """
-
-    elf: Elf | None = None
-    outline: Outline | None = None
-    device: DeviceFile | None = None
-    unread: str | None = None
-    contents: NestedContents | None = None
-    #: What says that it may matter, where it was not looked at; see `ClosedFile.by`.
-    closed: Literal["name", "bytes", "size"] | None = None
-    #: Of a file with an outline that is named after what it says.
-    stated: Stated | None = None
-    #: What it cost in this scan; 0 for what was recalled.
-    bytes_read: int = 0
-
-
-class FactMemory(Protocol):
-    """Facts of the files of a tree from earlier scans; `buildmatrix.store` has one that lasts."""
-
-    def recall(self, file: File) -> FileFacts | None:
-        """The facts of `file` when it had these bytes; None when they are not known."""
-
-    def keep(self, file: File, facts: FileFacts) -> None:
-        """Remember the facts of `file`; called for all files, also those just recalled."""
 
 
 def collect(
@@ -329,88 +286,6 @@ def _contents(
             for path, nested_contents in contents.items()
         },
     }
-
-
-def opened(tree: Tree, file: File, facts: FileFacts) -> FileFacts:
-    """`facts` of `file` of `tree`, with what it holds where it is a container."""
-    try:
-        with tree.open(file.path) as source:
-            return with_contents(facts, source, file.path, file.size)
-    except OSError as error:
-        why = reason(error)
-    except Exception as error:
-        why = defect(error)
-    kind = facts.contents.kind if facts.contents is not None else ""
-    return replace(facts, contents=NestedContents(kind, closed=why))
-
-
-def with_contents(facts: FileFacts, source: RandomAccess, path: str, size: int) -> FileFacts:
-    """`facts` with what the file holds, where it is a container that was not opened yet."""
-    if facts.contents is None or facts.contents.waiting is None:
-        return facts
-    before = source.bytes_read
-    contents = look_inside(source, path, size, facts.contents.waiting)
-    bytes_read = facts.bytes_read + source.bytes_read - before
-    return replace(facts, contents=contents, bytes_read=bytes_read)
-
-
-def inspect(tree: Tree, file: File) -> FileFacts:
-    """What `file` of `tree` is; trouble with its bytes is part of the result."""
-    if file.size < len(ELF_MAGIC):
-        return FileFacts()
-    try:
-        with tree.open(file.path) as source:
-            return look(source, file.path, file.size)
-    except OSError as error:
-        return FileFacts(unread=reason(error))
-    except Exception as error:
-        return FileFacts(unread=defect(error))
-
-
-def look(source: RandomAccess, path: str, size: int, *, nested: bool = False) -> FileFacts:
-    """What the file at `path` is, whose `size` bytes `source` has. Raises OSError.
-
-    An `Inflated` source is read as far as it takes to see that it is nothing, or to its end. A
-    container is recognised, unless the file is itself `nested` in one; see `with_contents`.
-    """
-    if path.endswith(".py"):
-        facts = python_facts(path, source.read(0, min(size, LARGEST_SEARCHED)))
-        if size > LARGEST_SEARCHED and facts.outline is not None:
-            # It may load, in the part that was not looked at.
-            facts = replace(facts, outline=replace(facts.outline, loads=True))
-        return replace(facts, bytes_read=source.bytes_read)
-    if is_sourceless(path):
-        return FileFacts(
-            outline=compiled_outline(source.read(0, min(size, LARGEST_SEARCHED))),
-            bytes_read=source.bytes_read,
-        )
-    head = source.read(0, containers.HEAD)
-    elf: Elf | None = None
-    device: DeviceFile | None = None
-    contents = None
-    try:
-        if not nested and not head.startswith(ELF_MAGIC):
-            contents = recognised(source, head, size)
-        if contents is not None:
-            pass
-        elif devicefile.kind_of(path, head) is not None:
-            device = devicefile.read_device_file(source, size, path)
-        elif head.startswith(ELF_MAGIC):
-            elf = read_elf(source, size)
-            if elf is not None and not nested:
-                contents = recognised_behind(source, elf, size)
-    except Malformed as error:
-        return FileFacts(unread=error.reason, bytes_read=source.bytes_read)
-    if isinstance(source, Inflated) and (elf or device):
-        source.finish()
-    return FileFacts(elf=elf, device=device, contents=contents, bytes_read=source.bytes_read)
-
-
-def python_facts(path: str, text: bytes) -> FileFacts:
-    """What the source of the Python file at `path` says."""
-    return FileFacts(
-        outline=outline(text), stated=stated(text) if is_stating(path, len(text)) else None
-    )
 
 
 def _library_links(

@@ -190,7 +190,7 @@ class _ContainerReader:
 
     def _look(self, source: RandomAccess, name: str, inner: Inner) -> None:
         # Here, since `collect` asks this module what lies in containers.
-        from buildmatrix.inventory.collect import look
+        from buildmatrix.inventory.file_facts import look
 
         head = source.read(0, containers.HEAD)
         if head.startswith(ELF_MAGIC) or devicefile.kind_of(name, head) is not None:

@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Literal
 
-from buildmatrix.inventory.collect import FileFacts, collect
+from buildmatrix.inventory.collect import collect
+from buildmatrix.inventory.file_facts import FileFacts
 from buildmatrix.inventory.mattering import LEAST, may_hide, may_matter
 from buildmatrix.inventory.model import ClosedFile, Inventory
 from buildmatrix.inventory.names import owner_name

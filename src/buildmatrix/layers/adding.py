@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import msgspec
 
-from buildmatrix.inventory.collect import FileFacts
+from buildmatrix.inventory.file_facts import FileFacts
 from buildmatrix.inventory.listing import AskedNames
 from buildmatrix.inventory.names import readable
 from buildmatrix.inventory.own_files import is_read_itself

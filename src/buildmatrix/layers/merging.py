@@ -14,7 +14,8 @@ from dataclasses import replace
 from functools import lru_cache
 
 from buildmatrix.device_code.suffixes import SUFFIXES
-from buildmatrix.inventory.collect import FileFacts, collect
+from buildmatrix.inventory.collect import collect
+from buildmatrix.inventory.file_facts import FileFacts
 from buildmatrix.inventory.layers import with_layers
 from buildmatrix.inventory.listing import AskedNames
 from buildmatrix.inventory.model import Inventory

@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from buildmatrix.inventory.collect import FileFacts
 from buildmatrix.inventory.distributions import without_secrets
+from buildmatrix.inventory.file_facts import FileFacts
 
 Kind = Literal["file", "folder", "symlink", "hardlink", "other"]
 KINDS: tuple[Kind, ...] = ("file", "folder", "symlink", "hardlink", "other")

@@ -19,7 +19,7 @@ import msgspec
 from buildmatrix.binaries.head import HeadReader, Malformed
 from buildmatrix.binaries.reader import read_elf
 from buildmatrix.elf.source import BytesSource
-from buildmatrix.inventory.collect import ELF_MAGIC, FileFacts, look, with_contents
+from buildmatrix.inventory.file_facts import ELF_MAGIC, FileFacts, look, with_contents
 from buildmatrix.inventory.mattering import LEAST, may_hide, may_matter
 from buildmatrix.inventory.own_files import is_read_itself
 from buildmatrix.layers.model import KINDS, EntryFacts, KeptFiles, LayerFacts, packed_entries

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import msgspec
 
-from buildmatrix.inventory.collect import ELF_MAGIC, FileFacts, look, with_contents
+from buildmatrix.inventory.file_facts import ELF_MAGIC, FileFacts, look, with_contents
 from buildmatrix.inventory.nested import (
     LARGEST_STREAM,
     MOST_CONTAINERS,

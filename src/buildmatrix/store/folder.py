@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from buildmatrix.inventory.collect import FileFacts
+from buildmatrix.inventory.file_facts import FileFacts
 from buildmatrix.store.python_answers import PythonAnswers
 from buildmatrix.trees.base import File
 from buildmatrix.trees.directory import changed_ns
