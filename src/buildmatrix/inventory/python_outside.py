@@ -7,7 +7,6 @@ something of interest are parsed, to see which functions they call while they ar
 
 from __future__ import annotations
 
-import ast
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ from buildmatrix.inventory.python_memory import (
     TreeModule,
     answer_key,
 )
-from buildmatrix.python_imports.module import Module
+from buildmatrix.python_imports.calls_at_import import calls_at_import
 from buildmatrix.python_imports.program import Program
 from buildmatrix.python_imports.source import (
     LARGEST_SOURCE,
@@ -32,15 +31,11 @@ from buildmatrix.python_imports.source import (
     import_line,
     may_call_at_once,
 )
-from buildmatrix.python_imports.syntax import children
-from buildmatrix.python_imports.system import truth
 
 #: Bytes of source that are parsed for one distribution, and for all of a tree: 0.4 s, and one
 #: second. What exceeds them is said.
 MOST_SOURCE = 6 << 20
 MOST_SOURCE_IN_ALL = 16 << 20
-#: Functions inside of functions that a module calls while it is imported.
-DEEPEST_CALL = 3
 #: Folders whose modules only a test runner imports.
 _TESTS = frozenset({"test", "tests", "testing"})
 _STANDARD = sys.stdlib_module_names | {"__future__"}
@@ -322,83 +317,3 @@ class _ForeignImports:
             name = place.module if place is not None else dotted.rpartition(".")[0]
             if not self._was_reported(reported, "called", provider or name):
                 yield PythonImport(path, line, name, "called", self._owner, provider)
-
-
-def calls_at_import(program: Program, module: Module) -> Iterator[tuple[str, int]]:
-    """Functions of other modules that an import of `module` calls for sure: dotted name, line.
-
-    Names in capitals are classes, whose making loads nothing as a rule.
-    """
-    yield from _called_from(program, module, module.tree.body, 0, set())
-
-
-def _called_from(
-    program: Program, module: Module, body: Iterable[ast.stmt], depth: int, entered: set[str]
-) -> Iterator[tuple[str, int]]:
-    for statement in body:
-        for call in _calls(statement):
-            name = ast.unparse(call.func) if _is_dotted(call.func) else ""
-            first, _, rest = name.partition(".")
-            if not rest and first in module.functions:
-                if first not in entered and depth < DEEPEST_CALL:
-                    entered.add(first)
-                    function = program.whole(module, module.functions[first])
-                    yield from _called_from(program, module, function.body, depth + 1, entered)
-            elif first in module.imported:
-                last = name.rpartition(".")[2]
-                if last[:1].islower():
-                    dotted = module.imported[first] + (f".{rest}" if rest else "")
-                    yield dotted, call.lineno
-        if isinstance(statement, (ast.Return, ast.Raise)):
-            return
-
-
-def _is_dotted(node: ast.expr) -> bool:
-    while isinstance(node, ast.Attribute):
-        node = node.value
-    return isinstance(node, ast.Name)
-
-
-def _calls(statement: ast.stmt) -> Iterator[ast.Call]:
-    """The calls that a statement makes whatever the system is like; those in a `try` are none."""
-    match statement:
-        case ast.FunctionDef() | ast.AsyncFunctionDef():
-            ahead: list[ast.AST] = list(statement.decorator_list)
-        case ast.If():
-            value = truth(statement.test)
-            if value is not None:
-                for inner in statement.body if value else statement.orelse:
-                    yield from _calls(inner)
-            ahead = [statement.test]
-        case ast.With() | ast.AsyncWith():
-            ahead = [item.context_expr for item in statement.items]
-            if any(_called_name(child) == "suppress" for child in ahead):
-                return
-            for inner in statement.body:
-                yield from _calls(inner)
-        case ast.ClassDef():
-            for inner in statement.body:
-                yield from _calls(inner)
-            ahead = [*statement.decorator_list, *statement.bases]
-        case ast.For() | ast.AsyncFor():
-            ahead = [statement.iter]
-        case ast.While() | ast.Match() | ast.Try():
-            return
-        case _ if type(statement).__name__ == "TryStar":  # unknown to Python 3.10, which runs this
-            return
-        case _:
-            ahead = [statement]
-    while ahead:
-        node = ahead.pop()
-        if isinstance(node, (ast.Lambda, ast.IfExp, ast.BoolOp, ast.GeneratorExp)):
-            continue
-        if isinstance(node, ast.Call):
-            yield node
-        ahead.extend(children(node))
-
-
-def _called_name(node: ast.AST) -> str | None:
-    match node:
-        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
-            return name
-    return None
