@@ -30,11 +30,11 @@ from buildmatrix.python_imports.calls import (
     load_names,
     loading,
 )
-from buildmatrix.python_imports.module import Function, Module
+from buildmatrix.python_imports.module import Module
 from buildmatrix.python_imports.program import Program
 from buildmatrix.python_imports.reach import Reach
 from buildmatrix.python_imports.source import LARGEST_SEARCHED, Outline
-from buildmatrix.python_imports.syntax import children
+from buildmatrix.python_imports.syntax import Function, children
 from buildmatrix.python_imports.system import truth
 from buildmatrix.python_imports.values import UNKNOWN, Scope, scope_of
 from buildmatrix.python_imports.walk import Walk

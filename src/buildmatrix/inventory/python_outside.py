@@ -24,13 +24,9 @@ from buildmatrix.inventory.python_memory import (
     answer_key,
 )
 from buildmatrix.python_imports.calls_at_import import calls_at_import
+from buildmatrix.python_imports.import_lines import import_line
 from buildmatrix.python_imports.program import Program
-from buildmatrix.python_imports.source import (
-    LARGEST_SOURCE,
-    Outline,
-    import_line,
-    may_call_at_once,
-)
+from buildmatrix.python_imports.source import LARGEST_SOURCE, Outline, may_call_at_once
 
 #: Bytes of source that are parsed for one distribution, and for all of a tree: 0.4 s, and one
 #: second. What exceeds them is said.

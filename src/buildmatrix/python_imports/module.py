@@ -11,7 +11,7 @@ from buildmatrix.python_imports.skeleton import (
     NOTHING_LEFT_OUT,
     LeftOutBodies,
 )
-from buildmatrix.python_imports.syntax import children
+from buildmatrix.python_imports.syntax import Function, children
 from buildmatrix.python_imports.values import (
     UNKNOWN,
     Evaluator,
@@ -19,8 +19,6 @@ from buildmatrix.python_imports.values import (
     Value,
     scope_of,
 )
-
-Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(slots=True)

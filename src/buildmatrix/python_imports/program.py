@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from buildmatrix.python_imports.excerpt import excerpt
-from buildmatrix.python_imports.module import Function, Module, bind
+from buildmatrix.python_imports.module import Module, bind
 from buildmatrix.python_imports.parser import Unparsable, has_many_signs
 from buildmatrix.python_imports.repair import read_tree
 from buildmatrix.python_imports.skeleton import (
@@ -21,7 +21,7 @@ from buildmatrix.python_imports.source import (
     renames_imports,
 )
 from buildmatrix.python_imports.spelling import respell
-from buildmatrix.python_imports.syntax import children, last_name
+from buildmatrix.python_imports.syntax import Function, all_statements, definitions, last_name
 from buildmatrix.python_imports.values import (
     NOTHING,
     UNKNOWN,
@@ -232,7 +232,7 @@ class Program:
         else:
             module = Module(name, path, self._read_tree(path, source))
         tree = module.tree
-        for statement in _statements(tree.body):
+        for statement in all_statements(tree.body):
             if isinstance(statement, ast.Import):
                 for alias in statement.names:
                     local = alias.asname or alias.name.partition(".")[0]
@@ -251,7 +251,7 @@ class Program:
             "__name__": frozenset({name}),
             "__package__": frozenset({module.package}),
         }
-        for node in _definitions(tree.body):
+        for node in definitions(tree.body):
             if isinstance(node, ast.ClassDef):
                 module.classes.setdefault(node.name, node)
             else:
@@ -360,27 +360,6 @@ class Program:
             return value
 
         return Evaluator(module.path, scope, follow, outer)
-
-
-def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """All statements, also inside of functions and classes; expressions are not looked into."""
-    ahead: list[ast.AST] = list(body)
-    while ahead:
-        node = ahead.pop()
-        if isinstance(node, ast.stmt):
-            yield node
-        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
-            ahead.extend(getattr(node, name, ()))
-
-
-def _definitions(body: Iterable[ast.stmt]) -> Iterator[Function | ast.ClassDef]:
-    ahead: list[ast.AST] = list(reversed(list(body)))
-    while ahead:
-        node = ahead.pop()
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            yield node
-        elif isinstance(node, (ast.stmt, ast.ExceptHandler)):
-            ahead.extend(reversed(children(node)))
 
 
 def _left_out(lines: Sequence[int]) -> str:

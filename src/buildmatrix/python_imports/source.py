@@ -14,6 +14,13 @@ from heapq import merge
 from itertools import islice
 from sys import intern
 
+from buildmatrix.python_imports.import_lines import (
+    bound_names,
+    import_matches,
+    imported_names,
+    joined,
+)
+
 #: Bytes of a source file that is parsed as it is; of larger ones, an excerpt.
 LARGEST_SOURCE = 1 << 20
 #: Bytes of a source file that are looked at.
@@ -53,19 +60,12 @@ _ALONE = tuple(
 _ANY_WORD = re.compile(b"|".join(_LOADING_WORDS))
 #: Words of all calls that may be written in several ways.
 RESPELLED = re.compile(b"|".join((*_LOADING_WORDS, b"import_module", b"__import__")))
-_IMPORT = re.compile(
-    rb"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]*(\([^)]*\)|(?:[^\n#\\]|\\\r?\n)*)"
-    rb"|import[ \t]+([^\n#;]*))",
-    re.MULTILINE,
-)
 #: What stands below a `try` at the beginning of a line, and what below its handlers.
 _TRY = re.compile(
     rb"^try[ \t]*:(?P<body>[^\n]*\n(?:[ \t#][^\n]*\n|\r?\n)*)"
     rb"(?P<handlers>(?:except[^\n]*\n(?:[ \t#][^\n]*\n?|\r?\n)*)+)",
     re.MULTILINE,
 )
-#: What stands between names that are imported.
-_NO_NAME = re.compile(rb"#[^\n]*|[()\\]")
 _RAISES = re.compile(rb"^[ \t]+raise\b|:[ \t]*raise\b", re.MULTILINE)
 #: Functions that import a module by its name, and a line that gives them another name.
 _IMPORTING = (b"import_module", b"__import__")
@@ -93,8 +93,6 @@ _GAPS = re.compile(_GAP)
 MOST_CALLS = 10
 #: Lines above a call in which its function is looked for.
 MOST_LINES = 2000
-#: What every import and every such call has in it.
-_IMPORT_WORD = re.compile(rb"import")
 #: Names that one file imports and that are kept.
 MOST_IMPORTS = 5000
 
@@ -134,8 +132,8 @@ def outline(source: bytes) -> Outline:
     """The outline of a Python file."""
     everything: dict[str, None] = {}
     plain: dict[str, None] = {}
-    for match in _imports(source):
-        names = dict.fromkeys(_imported(match))
+    for match in import_matches(source):
+        names = dict.fromkeys(imported_names(match))
         everything |= names
         if match[0][:1] in (b"f", b"i"):
             plain |= names
@@ -225,17 +223,17 @@ def imported_at_once(source: bytes) -> Iterator[str]:
 
     Not what stands in a function that the file does not call, nor what is there for type checkers.
     """
-    matches = list(_imports(source))
+    matches = list(import_matches(source))
     if all(_stands_alone(match) for match in matches):
         for match in matches:
-            yield from _imported(match)
+            yield from imported_names(match)
     else:
         outside, functions = _outside_functions(source)
         called = set(_CALLED.findall(_NO_CODE.sub(b"", outside)))
         inside = (text for name, text in functions if name in called)
         for text in (outside, *inside):
-            for match in _imports(text):
-                yield from _imported(match)
+            for match in import_matches(text):
+                yield from imported_names(match)
     yield from _called(source)
 
 
@@ -258,9 +256,9 @@ def may_call_at_once(source: bytes, is_relevant: Callable[[str], bool]) -> bool:
     if any(name.decode("utf-8", "replace") in called for name, _ in functions):
         return True
     return any(
-        is_relevant(_joined(name, rest) if rest else name)
-        for match in _imports(source)
-        for local, name in _bound(match)
+        is_relevant(joined(name, rest) if rest else name)
+        for match in import_matches(source)
+        for local, name in bound_names(match)
         for rest in called.get(local, ())
     )
 
@@ -324,32 +322,6 @@ def _function_around(source: bytes, at: int) -> bytes | None:
     return name
 
 
-def import_line(source: bytes, name: str) -> int:
-    """Number of the first line that imports the module `name`, or something of it; 1 for none."""
-    for match in _imports(source):
-        if any(
-            imported == name or imported.startswith(f"{name}.") for imported in _imported(match)
-        ):
-            return source.count(b"\n", 0, match.start()) + 1
-    return 1
-
-
-def _imports(source: bytes) -> Iterator[re.Match[bytes]]:
-    """What `_IMPORT.finditer` finds: only lines with the word are looked at, each once."""
-    line_end = 0
-    for word in _IMPORT_WORD.finditer(source):
-        at = word.start()
-        if at < line_end:
-            continue
-        match = _IMPORT.match(source, source.rfind(b"\n", line_end, at) + 1)
-        if match is not None:
-            yield match
-            at = max(at, match.end())
-        line_end = source.find(b"\n", at)
-        if line_end < 0:
-            return
-
-
 def _most(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(islice(names, MOST_IMPORTS))
 
@@ -370,43 +342,5 @@ def _tried(source: bytes) -> Iterator[str]:
         return
     for block in _TRY.finditer(source):
         if not _RAISES.search(block["handlers"]):
-            for match in _imports(block["body"]):
-                yield from _imported(match)
-
-
-def _imported(match: re.Match[bytes]) -> Iterator[str]:
-    origin, names, modules = match.groups()
-    if origin:
-        base = origin.decode("utf-8", "replace")
-        yield intern(base)
-        for words in _names(names):
-            yield intern(_joined(base, words[0]))
-    else:
-        for words in _names(modules):
-            yield intern(words[0])
-
-
-def _bound(match: re.Match[bytes]) -> Iterator[tuple[str, str]]:
-    """The names that an import statement makes, and what they stand for."""
-    origin, names, modules = match.groups()
-    for words in _names(names if origin else modules):
-        name = _joined(origin.decode("utf-8", "replace"), words[0]) if origin else words[0]
-        if len(words) > 2:
-            yield words[2], name
-        elif origin:
-            yield words[0], name
-        else:
-            first = name.partition(".")[0]
-            yield first, first
-
-
-def _joined(base: str, name: str) -> str:
-    return f"{base}{name}" if base.endswith(".") else f"{base}.{name}"
-
-
-def _names(listing: bytes) -> Iterator[list[str]]:
-    """The words of each name in a list of imports: it alone, or with `as` and another one."""
-    for part in _NO_NAME.sub(b" ", listing).decode("utf-8", "replace").split(","):
-        words = part.split()
-        if words and words[0] != "*":
-            yield words
+            for match in import_matches(block["body"]):
+                yield from imported_names(match)

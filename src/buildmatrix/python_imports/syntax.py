@@ -7,7 +7,9 @@ written.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 #: Fields that never hold a node, or only one that is left out.
 _EMPTY = frozenset(
@@ -56,3 +58,25 @@ def last_name(node: ast.expr) -> str | None:
         case ast.Call(func=inner):
             return last_name(inner)
     return None
+
+
+def all_statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    """All statements, also inside of functions and classes; expressions are not looked into."""
+    ahead: list[ast.AST] = list(body)
+    while ahead:
+        node = ahead.pop()
+        if isinstance(node, ast.stmt):
+            yield node
+        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+            ahead.extend(getattr(node, name, ()))
+
+
+def definitions(body: Iterable[ast.stmt]) -> Iterator[Function | ast.ClassDef]:
+    """Functions and classes, also behind conditions; those inside of others are left out."""
+    ahead: list[ast.AST] = list(reversed(list(body)))
+    while ahead:
+        node = ahead.pop()
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield node
+        elif isinstance(node, (ast.stmt, ast.ExceptHandler)):
+            ahead.extend(reversed(children(node)))

@@ -9,6 +9,7 @@ import tokenize
 from hypothesis import given
 from hypothesis import strategies as st
 
+from buildmatrix.python_imports import import_lines
 from buildmatrix.python_imports import source as python_source
 from buildmatrix.python_imports.source import outline
 from buildmatrix.python_imports.syntax import children, walk
@@ -29,8 +30,8 @@ DUMB = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
 @given(st.lists(st.sampled_from(TOKENS), max_size=14).map("".join))
 def test_the_imports_of_a_file_are_those_that_a_search_line_by_line_finds(text: str) -> None:
     source = text.encode()
-    expected = [match[0] for match in python_source._IMPORT.finditer(source)]
-    assert [match[0] for match in python_source._imports(source)] == expected
+    expected = [match[0] for match in import_lines._IMPORT.finditer(source)]
+    assert [match[0] for match in import_lines.import_matches(source)] == expected
 
 
 @given(st.lists(st.sampled_from(WORDS), max_size=5).map("".join))
