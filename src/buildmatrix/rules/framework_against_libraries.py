@@ -10,22 +10,29 @@ BM303, as far as those see them.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Literal
 
 from packaging.requirements import InvalidRequirement
 from packaging.specifiers import SpecifierSet
-from packaging.version import InvalidVersion
 
 from buildmatrix.catalogue import drivers
-from buildmatrix.catalogue.lookup import distribution, library
+from buildmatrix.catalogue.lookup import distribution
 from buildmatrix.catalogue.names import demangle, matches_any, version_of
-from buildmatrix.catalogue.runtimes import built_for
 from buildmatrix.inventory.model import Binary, Distribution
 from buildmatrix.inventory.names import distribution_name
 from buildmatrix.loader.resolution import Needed
-from buildmatrix.parsing import parse_requirement, parse_version
+from buildmatrix.parsing import parse_requirement
 from buildmatrix.phrases import listing
+from buildmatrix.rules.built_with import (
+    ExpectedVersion,
+    LeastVersion,
+    expected_version,
+    is_version,
+    least_versions,
+    metadata_words,
+    needed_version,
+    role_of,
+    soname_globs,
+)
 from buildmatrix.rules.findings import chain_to_file, finding, split_owner
 from buildmatrix.rules.model import Finding, Fix, Severity
 from buildmatrix.rules.runtime_versions import stated_versions
@@ -35,25 +42,6 @@ from buildmatrix.spec.version_range import Numbers, compare, numbers
 #: Roles of libraries that refuse a framework which was built with a newer one, or lack what it
 #: calls: cuDNN compares versions when it is loaded.
 _STRICT = ("dnn",)
-_ROLES = ("runtime", "dnn", "comm", "math")
-
-
-@dataclass(frozen=True, slots=True)
-class _Expected:
-    """The version of a library that a distribution was built with."""
-
-    version: Numbers
-    #: Who says so: a pin, the catalogue, or its local version.
-    by: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """The least version of a distribution that metadata asks for."""
-
-    version: str
-    #: `==` for what it was built with; `>=` for what it runs with.
-    operator: Literal["==", ">="]
 
 
 def check(image: ImageSubject) -> Iterator[Finding]:
@@ -71,7 +59,7 @@ def check(image: ImageSubject) -> Iterator[Finding]:
         match = distribution(installed.name, installed.version, image.catalogue)
         if match is None or match.backend != image.backend:
             continue
-        asked = _asked(installed)
+        asked = least_versions(installed)
         linked = needed.get(owner, [])
         yield from _judged(image, installed, owner, linked, binaries, asked)
         names = {item.name for item in linked}
@@ -96,16 +84,16 @@ def _opened(
     owner: str,
     linked: Collection[str],
     libraries: Mapping[str, list[Binary]],
-    asked: Mapping[str, _Asked],
+    asked: Mapping[str, LeastVersion],
 ) -> Iterator[Finding]:
     """Libraries that it asks for and does not link, where each copy in the tree is too old."""
     for name, least in sorted(asked.items()):
-        expected = _needed_version(least)
+        expected = needed_version(least)
         if expected is None:
             continue
-        globs = _globs(image, name)
+        globs = soname_globs(image, name)
         for soname, copies in sorted(libraries.items()):
-            role = _role(image, soname)
+            role = role_of(image, soname)
             if soname in linked or role is None or not matches_any(globs, soname):
                 continue
             versions = [_version(image, copy) for copy in copies]
@@ -118,7 +106,7 @@ def _opened(
                     soname,
                     present,
                     role,
-                    _Expected(expected, _words(name, least)),
+                    ExpectedVersion(expected, metadata_words(name, least)),
                     version,
                 )
 
@@ -128,10 +116,10 @@ def _of_another_line(
     owner: str,
     linked: Collection[str],
     libraries: Mapping[str, list[Binary]],
-    asked: Mapping[str, _Asked],
+    asked: Mapping[str, LeastVersion],
 ) -> Iterator[Finding]:
     """Libraries that it was built with by its own files, and of which the tree has other lines."""
-    named = {glob for name in asked for glob in _globs(image, name)}
+    named = {glob for name in asked for glob in soname_globs(image, name)}
     for row, text in stated_versions(image, owner):
         version = numbers(text)
         copies = {
@@ -147,7 +135,7 @@ def _of_another_line(
             continue
         soname, present = next(iter(copies.items()))
         name, number = split_owner(owner)
-        role = _role(image, soname)
+        role = role_of(image, soname)
         yield finding(
             "BM706",
             image,
@@ -168,14 +156,6 @@ def _line(soname: str) -> int | None:
     """The major version in a SONAME; the runtime of CUDA 11 is `libcudart.so.11.0`."""
     version = numbers(soname.partition(".so.")[2])
     return version[0] if version is not None else None
-
-
-def _globs(image: ImageSubject, name: str) -> tuple[str, ...]:
-    """Globs of the SONAMEs that a distribution of this name has."""
-    rows = drivers.of_backend(image.catalogue.library_distributions, image.backend)
-    return tuple(
-        glob for row in rows if matches_any(row.distributions, name) for glob in row.libraries
-    )
 
 
 def _is_older(version: Numbers | None, expected: Numbers) -> bool:
@@ -221,7 +201,7 @@ def _fits(installed: Distribution, other: Distribution, asked: SpecifierSet | No
         return _same(installed.version, other.version)
     # A build of it, `0.10.2+rocm`, is that version.
     public = other.version.partition("+")[0]
-    return not _is_version(public) or asked.contains(public, prereleases=True)
+    return not is_version(public) or asked.contains(public, prereleases=True)
 
 
 def _specifier(installed: Distribution, name: str) -> SpecifierSet:
@@ -248,18 +228,18 @@ def _judged(
     owner: str,
     needed: list[Needed],
     binaries: Mapping[str, Binary],
-    asked: Mapping[str, _Asked],
+    asked: Mapping[str, LeastVersion],
 ) -> Iterator[Finding]:
     seen: set[str] = set()
     for item in sorted(needed, key=lambda item: (item.name, item.binary)):
         if item.name in seen or item.path is None:
             continue
-        role = _role(image, item.name)
+        role = role_of(image, item.name)
         present = binaries.get(item.path)
         if role is None or present is None or present.owner == owner:
             continue
         seen.add(item.name)
-        expected = _expected(image, installed, item.name, asked, binaries)
+        expected = expected_version(image, installed, item.name, asked, binaries)
         version = _version(image, present)
         if expected is None or version is None:
             continue
@@ -276,7 +256,7 @@ def _finding(
     soname: str,
     present: Binary,
     role: str,
-    expected: _Expected,
+    expected: ExpectedVersion,
     version: Numbers,
     *,
     binary: str | None = None,
@@ -305,113 +285,6 @@ def _finding(
             f"take the older library out of the way, or bring {soname} to {wanted} or later there",
         ),
     )
-
-
-def _role(image: ImageSubject, name: str) -> str | None:
-    for match in library(name, None, image.catalogue):
-        entry = match.owned.entry
-        if match.owned.backend == image.backend and entry.role in _ROLES and entry.where == "image":
-            return entry.role
-    return None
-
-
-def _asked(installed: Distribution) -> Mapping[str, _Asked]:
-    """Distributions of which its metadata asks for one version, or for a least one.
-
-    Extras count, whether they were asked for or not: they say what it works with. Of several lines
-    about one distribution (for a Python, for a platform) the one that asks for least counts.
-    """
-    asked: dict[str, _Asked] = {}
-    for line in installed.requires:
-        try:
-            requirement = parse_requirement(line)
-        except InvalidRequirement:
-            continue
-        name = distribution_name(requirement.name)
-        least = _least(requirement.specifier)
-        before = asked.get(name)
-        if least is not None and (
-            before is None or parse_version(least.version) < parse_version(before.version)
-        ):
-            asked[name] = least
-    return asked
-
-
-def _least(specifier: SpecifierSet) -> _Asked | None:
-    exact = [item.version for item in specifier if item.operator in ("==", "===")]
-    if len(exact) == 1 and not exact[0].endswith("*"):
-        return _Asked(exact[0], "==") if _is_version(exact[0]) else None
-    floors = [
-        item.version
-        for item in specifier
-        if item.operator in (">=", "~=") and _is_version(item.version)
-    ]
-    return _Asked(max(floors, key=parse_version), ">=") if floors else None
-
-
-def _is_version(text: str) -> bool:
-    try:
-        parse_version(text)
-    except InvalidVersion:
-        return False
-    return True
-
-
-def _needed_version(asked: _Asked) -> Numbers | None:
-    """What a copy that is not the one that it asks for must have: a pin names a release.
-
-    torch, jax and tensorflow compare the first two numbers of cuDNN.
-    """
-    version = numbers(asked.version)
-    return version[:2] if version is not None and asked.operator == "==" else version
-
-
-def _words(name: str, asked: _Asked) -> str:
-    return f"its metadata asks for {name}{asked.operator}{asked.version}"
-
-
-def _expected(
-    image: ImageSubject,
-    installed: Distribution,
-    soname: str,
-    asked: Mapping[str, _Asked],
-    binaries: Mapping[str, Binary],
-) -> _Expected | None:
-    """By what its metadata asks for, the catalogue, or the local version."""
-    for binary in binaries.values():
-        name, _ = split_owner(binary.owner)
-        if (
-            name is not None
-            and name in asked
-            and soname in (binary.elf.soname, binary.path.rpartition("/")[2])
-        ):
-            version = numbers(asked[name].version)
-            if version is not None:
-                return _Expected(version, _words(name, asked[name]))
-    for name, least in sorted(asked.items()):
-        version = _needed_version(least)
-        if version is not None and matches_any(_globs(image, name), soname):
-            return _Expected(version, _words(name, least))
-    for stated, text in stated_versions(image, f"{installed.name}=={installed.version}"):
-        version = numbers(text)
-        if version is not None and matches_any(stated.libraries, soname):
-            return _Expected(version, f"{stated.file} says {stated.name} {text}")
-    local = installed.version.partition("+")[2]
-    release = ".".join(map(str, (numbers(installed.version) or ())[:2]))
-    for row in drivers.of_backend(image.catalogue.framework_libraries, image.backend):
-        if (
-            row.distribution == installed.name
-            and release in row.releases
-            and matches_any(row.builds, local)
-            and soname in row.libraries
-        ):
-            version = numbers(row.libraries[soname])
-            if version is not None:
-                return _Expected(version, f"as {installed.name} {release} for {local} was")
-    made_for = numbers(built_for(local) or "") if local else None
-    if made_for is not None and len(made_for) > 1 and _role(image, soname) == "runtime":
-        return _Expected(made_for, f"its local version is +{local}")
-    return None
 
 
 def _version(image: ImageSubject, binary: Binary) -> Numbers | None:
