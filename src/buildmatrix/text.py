@@ -67,7 +67,7 @@ _PAIR = re.compile(r"(?P<key>[?&#][^=&#]*)=(?P<value>[^&#]*)")
 #: Keys of a query or a fragment whose values say what is meant, and open nothing.
 _HARMLESS = re.compile(
     r"[?&#](?:amp;)?(?:md5|sha\d+|egg|subdirectory|name|version|ref|tag|page|format|download|raw"
-    r"|hl|lang)",
+    r"|hl|lang|repository_url)",
     re.IGNORECASE,
 )
 _MASK = "***"

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -254,6 +255,11 @@ POLICIES = {
     ][0]["attestations"][0]["policy"]["data"],
 }
 
+#: How the page has cosign ask for a policy.
+COSIGN = shlex.split(
+    re.findall(r"```\n(cosign verify-attestation --key .*?)```", PAGE, re.DOTALL)[0]
+)
+
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_the_policies_of_the_documentation_admit_what_they_should(
@@ -265,10 +271,8 @@ def test_the_policies_of_the_documentation_admit_what_they_should(
     def admitted(held: TargetVerdict) -> bool:
         place.image = place.push(place.name, uuid.uuid4().bytes)
         place.attest(held=held)
-        done = place.cosign(
-            "verify-attestation", "--key=ecdsa.pub", "--insecure-ignore-tlog",
-            f"--type={verdict.PREDICATE_TYPE}", f"--policy={tmp_path / policy}", str(place.image),
-        )  # fmt: skip
+        here = {"cosign.pub": "ecdsa.pub", "policy.rego": str(tmp_path / policy)}
+        done = place.cosign(*(here.get(word, word) for word in COSIGN[1:-1]), str(place.image))
         assert done.returncode == 0 or "validation error" in done.stderr, done.stderr
         return done.returncode == 0
 

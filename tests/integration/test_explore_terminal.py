@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import re
 import select
 import signal
 import struct
@@ -133,7 +134,10 @@ def test_a_person_looks_through_a_tree(tree: Path) -> None:
 
 
 def test_sixteen_colors_are_enough(tree: Path) -> None:
-    with terminal(tree, "tree", "--backend", "cpu", TERM="xterm-16color") as screen:
+    page = (Path(__file__).parents[2] / "docs/explore.md").read_text()
+    (line,) = re.findall(r"^buildmatrix explore (\.venv .*)$", page, re.MULTILINE)
+    (tree / "tree").rename(tree / ".venv")
+    with terminal(tree, *line.split(), TERM="xterm-16color") as screen:
         screen.until("gradients 2.0")
         screen.press("\x03")
         assert screen.ended() == 0

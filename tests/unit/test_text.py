@@ -127,6 +127,8 @@ HARMLESS = (
     "docker:registry.example:5000/a@sha256:0011",
     "docker://demo@sha256:0011",
     "demo @ https://host/demo-1.0.whl#sha256=0011",
+    # A package URL of an image (purl-spec: OCI).
+    "pkg:oci/inferno@sha256%3A0011?repository_url=ghcr.io/acme/inferno",
     "requirements:some@thing.txt",
     "/srv/node_modules/@types/x",
     "mail somebody@host.example/x",

@@ -5,7 +5,6 @@ What they replace is the outside world: the container engine, and the machine th
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -37,4 +36,5 @@ def replace_the_outside(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     monkeypatch.setattr(sandbox, "usable", lambda: (object(), "bwrap"))
     monkeypatch.setattr(client, "Registry", lambda **_: FileRegistry(folder))
-    monkeypatch.setattr(machine, "MachineFiles", partial(machine.MachineFiles, folder / "machine"))
+    files, here = machine.MachineFiles, folder / "machine"
+    monkeypatch.setattr(machine, "MachineFiles", lambda root=here: files(root))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -170,3 +171,10 @@ def test_the_table_draws_each_run_as_a_bar() -> None:
     document = Preflight(tool, (PreflightTarget("acme", "cpu", rungs),))
     lines = render(document, width=80, color=False).splitlines()
     assert lines[lines.index("    passed torch: p50 2.00 s") + 1] == "    █▅▁█"
+
+
+def test_the_line_of_the_page_is_a_result() -> None:
+    page = Path(__file__).parents[3] / "docs/preflight.md"
+    (line,) = re.findall(r"^BUILDMATRIX_RESULT .*$", page.read_text(), re.MULTILINE)
+    numbers = {"loss": 0.25, "logits[0]": 1.5, "logits[1]": -0.5, "tolerance": 0.01}
+    assert result_of(line) == numbers

@@ -32,6 +32,10 @@ with socket.socket(socket.AF_UNIX) as server:
     server.sendmsg([text], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, streams)])
     sys.exit(int(server.recv(16)))
 """
+#: Writes down how each part of each pipeline ended.
+_WATCH = """\
+trap 'printf "%s\\n" "${PIPESTATUS[@]}" >>"$DOCUMENT_SHELL.ends"' DEBUG EXIT
+"""
 _LONGEST_S = 60
 
 
@@ -43,6 +47,8 @@ class Played:
     err: str
     #: That of each command of buildmatrix, in order.
     codes: list[int] = field(default_factory=list)
+    #: Exit codes other than 0 of what else ran.
+    failures: list[int] = field(default_factory=list)
 
 
 def play(script: str, folder: Path, scratch: Path) -> Played:
@@ -52,7 +58,9 @@ def play(script: str, folder: Path, scratch: Path) -> Played:
     if not client.exists():
         client.write_text(_CLIENT.replace("{python}", sys.executable))
         client.chmod(0o755)
-    address.unlink(missing_ok=True)
+    ends = scratch / "socket.ends"
+    for path in (address, ends):
+        path.unlink(missing_ok=True)
     played = Played("", "")
     environment = {
         **os.environ,
@@ -68,7 +76,7 @@ def play(script: str, folder: Path, scratch: Path) -> Played:
         server.bind(str(address))
         server.listen()
         with subprocess.Popen(
-            ["/bin/bash", "-u", "-o", "pipefail", "-c", script],
+            ["/bin/bash", "-u", "-o", "pipefail", "-c", _WATCH + script],
             cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
         ) as shell:  # fmt: skip
             try:
@@ -84,6 +92,7 @@ def play(script: str, folder: Path, scratch: Path) -> Played:
         for file in (out, err):
             file.seek(0)
         played.out, played.err = out.read(), err.read()
+    played.failures = sorted({int(code) for code in ends.read_text().split()} - {0, *played.codes})
     return played
 
 

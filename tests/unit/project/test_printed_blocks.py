@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import shutil
 import sys
 from collections.abc import Iterator
@@ -73,23 +74,45 @@ PLAYED = [block for block in BLOCKS if block.marked("played in")]
 FILES = [(block, match) for block in BLOCKS if (match := block.marked("file of"))]
 
 
+@dataclass(frozen=True)
+class World:
+    """What all folders share: a place for them, the inputs of the golden tests, and their index."""
+
+    place: Path
+    golden: Path
+    index: str
+
+    def enter(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Take this machine out of the environment."""
+        shell = clean(monkeypatch, self.place / "home", self.index)
+        for name, value in {
+            **{name: value for name, value in shell.items() if name.startswith("GIT_")},
+            "BUILDMATRIX_CACHE": str(self.place / "cache"),
+            "BUILDMATRIX_NO_VULNERABILITIES": "1",
+            "SOURCE_DATE_EPOCH": "1795388706",
+            "COLUMNS": "100",
+            "GITHUB_REPOSITORY": "acme/inferno",
+            "DOCUMENT_PYTHON": sys.executable,
+        }.items():
+            monkeypatch.setenv(name, value)
+
+
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path, str]]:
-    """The inputs of the golden tests with their locks, a home folder, and the index of both."""
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """The inputs of the golden tests with their locks."""
     place = tmp_path_factory.mktemp("documents")
-    golden, home = place / "world", place / "home"
+    golden, programs = place / "golden", place / "home/bin"
     golden_world.write(golden)
-    (home / "bin").mkdir(parents=True)
-    (home / "bin/git").symlink_to(shutil.which("git") or "git")
-    (home / "bin/python3").symlink_to(sys.executable)
-    with (
-        IndexServer(golden / "wheels", pages="json", metadata=True) as index,
-        pytest.MonkeyPatch.context() as monkeypatch,
-    ):
-        clean(monkeypatch, home, index.url)
-        played = play("buildmatrix -q lock", golden, place / "shell")
+    programs.mkdir(parents=True)
+    (programs / "git").symlink_to(shutil.which("git") or "git")
+    (programs / "python3").symlink_to(sys.executable)
+    with IndexServer(golden / "wheels", pages="json", metadata=True) as index:
+        world = World(place, golden, index.url)
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            world.enter(monkeypatch)
+            played = play("buildmatrix -q lock", golden, place / "shell")
         assert played.codes == [0], played.err
-        yield golden, home, index.url
+        yield world
 
 
 class Stage:
@@ -100,41 +123,40 @@ class Stage:
 
     def play(self, script: str) -> tuple[str, str, list[int]]:
         played = play(script, self.folder, self.scratch)
+        assert not played.failures, f"{played.out}\n{played.err}"
         return played.out, played.err, played.codes
 
 
 @pytest.fixture
-def stage(
-    request: pytest.FixtureRequest,
-    world: tuple[Path, Path, str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Stage:
-    """A copy of a folder of `documents`, after what it does before."""
-    golden, home, index = world
+def stage(request: pytest.FixtureRequest, world: World, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    """A folder of `documents`, after what it does before, which is done once."""
+    place = world.place / request.param
+    made, kept = Stage(place / "here", place / "shell"), place / "kept"
+    world.enter(monkeypatch)
+    if kept.exists():
+        # At the same place: names of images are made of it.
+        shutil.rmtree(made.folder)
+        shutil.copytree(kept, made.folder, symlinks=True)
+        golden_inside.replace_the_outside(made.folder, monkeypatch)
+        monkeypatch.chdir(made.folder)
+        return made
     source = FOLDERS / request.param
-    folder = tmp_path / "here"
+    made.folder.mkdir(parents=True)
     if (source / "golden").exists():
-        shutil.copytree(golden, folder, symlinks=True)
-    shutil.copytree(source, folder, dirs_exist_ok=True)
+        shutil.copytree(world.golden, made.folder, symlinks=True, dirs_exist_ok=True)
+    shutil.copytree(source, made.folder, dirs_exist_ok=True)
     for block, match in FILES:
         if match["folder"] == request.param:
-            (folder / match["path"]).parent.mkdir(parents=True, exist_ok=True)
-            (folder / match["path"]).write_text(block.text)
-    clean(monkeypatch, home, index)
-    for name, value in {
-        "BUILDMATRIX_CACHE": str(tmp_path / "cache"),
-        "BUILDMATRIX_NO_VULNERABILITIES": "1",
-        "SOURCE_DATE_EPOCH": "1795388706",
-        "COLUMNS": "100",
-    }.items():
-        monkeypatch.setenv(name, value)
-    golden_inside.replace_the_outside(folder, monkeypatch)
-    made = Stage(folder, tmp_path / "shell")
-    before = folder / "before.sh"
-    if before.exists():
-        out, err, codes = made.play(before.read_text())
+            (made.folder / match["path"]).parent.mkdir(parents=True, exist_ok=True)
+            (made.folder / match["path"]).write_text(block.text)
+    monkeypatch.chdir(made.folder)
+    if (source / "before.py").exists():
+        runpy.run_path("before.py")
+    golden_inside.replace_the_outside(made.folder, monkeypatch)
+    if (source / "before.sh").exists():
+        out, err, codes = made.play((source / "before.sh").read_text())
         assert not any(codes), out + err
+    shutil.copytree(made.folder, kept, symlinks=True)
     return made
 
 
@@ -171,6 +193,18 @@ def is_shown(shown: Printed, output: str) -> bool:
     return is_text_of(shown.text, output, shown.varying)
 
 
+def shown_by_python(block: DocumentBlock, stage: Stage) -> int:
+    """Run a block of Python as a script; its exit code."""
+    path = stage.scratch / "shown.py"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(block.text)
+    try:
+        runpy.run_path(str(path), run_name="__main__")
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    return 0
+
+
 def named(shown: Printed | DocumentBlock) -> str:
     return shown.place if isinstance(shown, DocumentBlock) else f"{shown.place}-{shown.command}"
 
@@ -193,7 +227,10 @@ def test_a_block_shows_what_is_printed(stage: Stage, shown: Printed) -> None:
 def test_the_commands_of_a_block_run(stage: Stage, block: DocumentBlock) -> None:
     match = block.marked("played in")
     assert match is not None
-    out, err, codes = stage.play(commands(block.text))
+    if block.language == "python":
+        out, err, codes = "", "", [shown_by_python(block, stage)]
+    else:
+        out, err, codes = stage.play(commands(block.text))
     expected = [int(code) for code in (match["codes"] or "").split(", ") if code] or [0] * len(
         codes
     )

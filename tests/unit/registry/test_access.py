@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -464,7 +465,10 @@ def test_plain_http_is_for_whom_the_user_names(
             read(new_registry(), elsewhere)
         assert not any(seen.path.startswith("http://") for seen in proxy.requests)
         assert read(new_registry(plain_http=["registry.example"]), elsewhere) == BLOB
-        monkeypatch.setenv("BUILDMATRIX_PLAIN_HTTP", "other.example registry.example")
+        page = (Path(__file__).parents[3] / "docs/registries.md").read_text()
+        (hosts,) = re.findall(r'^\$ export BUILDMATRIX_PLAIN_HTTP="(.*)"$', page, re.MULTILINE)
+        hosts = hosts.replace("other.lan", "registry.example")
+        monkeypatch.setenv("BUILDMATRIX_PLAIN_HTTP", hosts)
         assert read(new_registry(), elsewhere) == BLOB
         # A registry on this machine is not behind a proxy.
         count = len(proxy.requests)

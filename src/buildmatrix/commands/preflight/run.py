@@ -39,6 +39,7 @@ from buildmatrix.errors import (
     most_severe,
 )
 from buildmatrix.judge import Judge
+from buildmatrix.phrases import count
 from buildmatrix.progress import Progress
 from buildmatrix.reports.preflight.model import (
     Check,
@@ -214,10 +215,10 @@ def _static(climb: Climb) -> tuple[tuple[Check, ...], str]:
         return (), "it was not built here; `buildmatrix scan` judges any image"
     judgement = climb.judge.image(subject.target, store.read(subject.files.inventory), None)
     gate = climb.judge.gate(judgement.findings)
-    count = sum(finding.waived is None for finding in judgement.findings)
+    number = sum(finding.waived is None for finding in judgement.findings)
     state: Mapping[str, RungState] = {"passed": "passed", "failed": "failed"}
-    message = f"{count} findings; `buildmatrix report` shows them"
-    return (Check("scan", state.get(gate, "undecided"), message, values={"findings": count}),), ""
+    message = f"{count(number, 'finding')}; see `buildmatrix report`"
+    return (Check("scan", state.get(gate, "undecided"), message, values={"findings": number}),), ""
 
 
 def _import(climb: Climb) -> tuple[tuple[Check, ...], str]:

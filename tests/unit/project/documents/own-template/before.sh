@@ -1,0 +1,1 @@
+sed -i 's|^\[backend.cuda\]$|&\ntemplate = "images/ours.Dockerfile.j2"|' buildmatrix.toml
