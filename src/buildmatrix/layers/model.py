@@ -7,6 +7,7 @@ a registry, an archive and an engine, has the same facts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from importlib import import_module
 from itertools import islice
 from typing import Any, Literal
@@ -127,8 +128,12 @@ def unpacked(data: bytes) -> bytes:
     return bytes(_zstandard().decompress(data))
 
 
+@cache
 def _zstandard() -> Any:
-    """The library of Python 3.14, or the same as a package, which older ones install with us."""
+    """The library of Python 3.14, or the same as a package, which older ones install with us.
+
+    A module that is not there is looked for in all folders each time.
+    """
     try:
         return import_module("compression.zstd")
     except ImportError:

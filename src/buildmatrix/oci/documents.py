@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
@@ -299,7 +300,8 @@ def _without_nulls(value: Any) -> Any:
     return value
 
 
-def _spellings(kind: type[Read]) -> Mapping[str, str]:
+@cache
+def _spellings(kind: type[msgspec.Struct]) -> Mapping[str, str]:
     """The fields of a document and of what is in it, by what Go's decoder takes for them."""
     parts: tuple[type[msgspec.Struct], ...] = (Descriptor, Platform)
     if kind is ImageConfiguration:

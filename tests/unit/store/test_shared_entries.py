@@ -11,16 +11,23 @@ from socket import gethostname
 import pytest
 
 from buildmatrix.errors import ComponentError, UsageError
+from buildmatrix.store import shared
 from buildmatrix.store.cache import DAY, Cache, Store
-from buildmatrix.store.shared import FolderPlace, Place, SharedEntries, open_place
+from buildmatrix.store.shared import (
+    FolderPlace,
+    Place,
+    SharedEntries,
+    file_systems,
+    open_place,
+)
 
 DATA = b"what was learned" * 100
 
 
 def store_of(folder: Path | None, place: Place, notes: list[str] | None = None) -> Store:
     noted = [] if notes is None else notes
-    shared = SharedEntries(place, "s3://bucket/place", noted.append, patience=0.3, rest=60.0)
-    cache = Cache(folder, noted.append, shared)
+    entries = SharedEntries(place, "s3://bucket/place", noted.append, patience=0.3, rest=60.0)
+    cache = Cache(folder, noted.append, entries)
     return cache.store("layers", "1", limit=1 << 20, age=DAY, by_use=True)
 
 
@@ -151,6 +158,57 @@ def test_a_place_that_does_not_answer_holds_nobody(tmp_path: Path) -> None:
     assert store.get("key") is None and not store.has("key")
     assert place.asked == 1
     assert len(notes) == 1 and "does not answer within" in notes[0]
+
+
+class NearPlace(FaultyPlace):
+    """Notes which thread asks it."""
+
+    def __init__(self, *, is_near: bool) -> None:
+        super().__init__()
+        self._near = is_near
+        self.threads: set[threading.Thread] = set()
+
+    def is_near(self) -> bool:
+        return self._near
+
+    def read(self, kind: str, name: str, most: int) -> bytes | None:
+        self.threads.add(threading.current_thread())
+        return super().read(kind, name, most)
+
+
+def test_only_what_may_hang_is_asked_in_threads_of_its_own() -> None:
+    near, far = NearPlace(is_near=True), NearPlace(is_near=False)
+    for place in (near, far):
+        store = store_of(None, place)
+        store.put("key", DATA)
+        assert store.get("key") == DATA and store.get("other") is None
+        place.error = PermissionError(13, "no")
+        assert store.get("key") is None
+    assert near.threads == {threading.current_thread()}
+    assert len(far.threads) == 3 and threading.current_thread() not in far.threads
+
+
+def test_file_systems_are_those_of_the_device() -> None:
+    mounts = (
+        "29 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n"
+        "30 29 8:1 /b /mnt/b\\040c rw - ext4 /dev/sda1 rw\n"
+        "31 29 0:45 / /mnt/nfs rw,relatime shared:9 master:2 - nfs4 host:/x rw,addr=::1\n"
+        "32 29 0:46 / /mnt/fuse rw - fuse.sshfs host:/ rw\n"
+    )
+    assert file_systems(mounts, os.makedev(8, 1)) == {"ext4"}
+    assert file_systems(mounts, os.makedev(0, 45)) == {"nfs4"}
+    assert file_systems(mounts, os.makedev(0, 46)) == {"fuse.sshfs"}
+    assert file_systems(mounts, os.makedev(0, 99)) == set()
+
+
+def test_a_folder_is_as_near_as_its_file_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for kinds, is_near in (({"xfs"}, True), ({"nfs4"}, False), ({"ext4", "nfs"}, False)):
+        monkeypatch.setattr(shared, "file_systems", lambda *_, kinds=kinds: kinds)
+        assert FolderPlace(tmp_path / "not/there/yet").is_near() is is_near
+    monkeypatch.setattr(shared, "file_systems", lambda *_: set())
+    assert not FolderPlace(tmp_path).is_near()
 
 
 def test_what_a_driver_says_shows_no_secret(tmp_path: Path) -> None:
