@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import threading
 import warnings
 
 #: Signs and line ends of a file that is parsed; the largest file of tensorflow has 75,000. Nothing
@@ -13,6 +14,9 @@ MOST_SIGNS = 100_000
 _NO_SIGNS = bytes(
     code for code in range(256) if chr(code).isalnum() or code in b" _\"'#\r\t\\" or code > 127
 )
+#: Where two threads make syntax trees at once, Python 3.11 may mix up how deep each of them is
+#: ("AST constructor recursion depth mismatch"); and filters of warnings are those of all threads.
+_PARSING = threading.Lock()
 _BLANK_LINES = re.compile(rb"\n{2,}")
 
 
@@ -28,6 +32,14 @@ class OtherSyntax(Unparsable):
     """A file in the syntax of another Python, or of none."""
 
 
+def syntax_tree(source: bytes | str) -> ast.Module:
+    """What `ast.parse` makes of a file, for one thread at a time. Raises what it raises."""
+    with _PARSING, warnings.catch_warnings():
+        # Of invalid escapes, about which its authors may care.
+        warnings.simplefilter("ignore")
+        return ast.parse(source)
+
+
 def has_many_signs(source: bytes) -> bool:
     """Whether a file may take more memory as a syntax tree than there is for it."""
     if len(source) <= MOST_SIGNS:
@@ -40,10 +52,7 @@ def parse(source: bytes) -> ast.Module:
     if has_many_signs(source):
         raise Unparsable(f"more than {MOST_SIGNS} signs and lines: too large to be parsed")
     try:
-        with warnings.catch_warnings():
-            # Of invalid escapes, about which its authors may care.
-            warnings.simplefilter("ignore")
-            return ast.parse(source)
+        return syntax_tree(source)
     except SyntaxError as error:
         position = f" in line {error.lineno}" if error.lineno else ""
         raise OtherSyntax(

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import ast
 import re
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from buildmatrix.python_imports.parser import OtherSyntax, parse
+from buildmatrix.python_imports.parser import OtherSyntax, parse, syntax_tree
 from buildmatrix.python_imports.tokens import Broken, Token, depths, tokens
 
 #: Blocks inside of blocks that are searched for the statement that does not parse.
@@ -283,8 +282,6 @@ def _grouped(lines: Sequence[_Line], indent: int, *, decorators: bool) -> Iterat
 
 def _parsed(text: str) -> ast.Module | None:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(text)
+        return syntax_tree(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
