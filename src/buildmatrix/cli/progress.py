@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from buildmatrix.cli.console import complain
@@ -25,6 +27,13 @@ REFRESHES_PER_SECOND = 8
 CALM = 10.0
 #: Seconds that a rate is about, at least: before, nobody knows it.
 _SETTLED = 1.0
+#: Share of what is counted that has to be done before the rest of it is guessed, and how much
+#: faster or slower the second half of the time may have been than the first: where large pieces
+#: came first, what was left was said to take five times as long as it did.
+_LEAST_DONE = 0.1
+_STEADY = 1.5
+#: Times of the past that are kept, as parts of it: some hundreds for any run.
+_SPACING = 1 / 64
 
 
 @dataclass(slots=True)
@@ -39,11 +48,20 @@ class Part:
     total: int | None = None
     #: When a line about it was last printed.
     printed: float | None = None
+    #: When how much was done, now and then.
+    _past: list[tuple[float, int]] = field(default_factory=list)
 
     @property
     def is_complete(self) -> bool:
         """Whether all of it is done."""
         return self.total is not None and self.done >= self.total
+
+    def move(self, done: int, total: int | None, now: float) -> None:
+        """So much is done now."""
+        self.done, self.total = done, total
+        last = self._past[-1][0] if self._past else self.started
+        if now > last + (now - self.started) * _SPACING:
+            self._past.append((now, done))
 
     def words(self, now: float) -> str:
         """`120.3 MB of 806.0 MB, 48.1 MB/s, 14 s left`, as far as it is known."""
@@ -57,10 +75,26 @@ class Part:
         if rate > 0:
             if self.unit == "bytes":
                 parts.append(f"{size(round(rate))}/s")
-            left = ((self.total or 0) - self.done) / rate
-            if is_total and left >= 1:
+            left = self._left(now) if is_total else None
+            if left is not None and left >= 1:
                 parts.append(f"{_duration(left)} left")
         return ", ".join(parts)
+
+    def _left(self, now: float) -> float | None:
+        """Seconds until all is done; None where the past does not say it yet."""
+        total = self.total or 0
+        if self.unit != "bytes" and self.done - self.first < _LEAST_DONE * (total - self.first):
+            return None
+        middle = (now + self.started) / 2
+        number = bisect_right(self._past, middle, key=itemgetter(0))
+        if not number:
+            return (total - self.done) * (now - self.started) / (self.done - self.first)
+        then, done = self._past[number - 1]
+        before = (done - self.first) / (then - self.started)
+        lately = (self.done - done) / (now - then)
+        if not before / _STEADY <= lately <= before * _STEADY or not lately:
+            return None
+        return (total - self.done) / lately
 
     def _amount(self, number: int) -> str:
         return size(number) if self.unit == "bytes" else str(number)
@@ -86,7 +120,7 @@ class _Parts:
         part = parts.get(unit)
         if part is None or done < part.done:
             part = parts[unit] = Part(now, done, unit)
-        part.done, part.total = done, total
+        part.move(done, total, now)
         return part
 
     def words(self, target: str, now: float) -> str:
