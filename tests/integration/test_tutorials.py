@@ -1,4 +1,8 @@
-"""The tutorials, played from the first line in a container with Python and buildmatrix."""
+"""The tutorials and the README's example, played in a container with Python and buildmatrix.
+
+What a comment above a block says to vary, sizes and versions that others publish, may be others of
+the same shape (review.md, README.md).
+"""
 
 from __future__ import annotations
 
@@ -11,9 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from document_blocks import blocks_of, with_figures
 
 ROOT = Path(__file__).parents[2]
-TUTORIALS = sorted((ROOT / "docs/tutorials").glob("*.md"))
+PAGES = [*sorted((ROOT / "docs/tutorials").glob("*.md")), ROOT / "README.md"]
 #: What tells programs in the container of this machine's index, mirror and certificates.
 PASSED = re.compile(r"(PIP|UV|SSL|BUILDMATRIX)_\w+|(https?|no)_proxy", re.IGNORECASE)
 
@@ -25,6 +30,7 @@ class Step:
     """A command of a tutorial, and what it has to print."""
 
     command: str
+    varying: tuple[str, ...] = ()
     expected: list[str] = field(default_factory=list)
     exit_code: int = 0
 
@@ -32,10 +38,10 @@ class Step:
 def steps(page: Path) -> list[Step]:
     """The commands in the console blocks of a page, in order."""
     found: list[Step] = []
-    for block in re.findall(r"^```console\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
-        for line in block.splitlines():
+    for block in blocks_of(page):
+        for line in block.text.splitlines() if block.language == "console" else ():
             if line.startswith("$ "):
-                found.append(Step(line[2:]))
+                found.append(Step(line[2:], block.varying))
             elif match := re.fullmatch(r"\[exit code (\d+)\]", line):
                 found[-1].exit_code = int(match[1])
             else:
@@ -43,7 +49,7 @@ def steps(page: Path) -> list[Step]:
     return found
 
 
-def pattern(lines: list[str]) -> re.Pattern[str]:
+def pattern(lines: list[str], varying: tuple[str, ...] = ()) -> re.Pattern[str]:
     """`...` alone stands for any lines, and in a line for any text."""
     parts = []
     for line in lines:
@@ -51,7 +57,7 @@ def pattern(lines: list[str]) -> re.Pattern[str]:
             parts.append(r"(?:.*\n)*?")
         else:
             parts.append(r"[^\n]*".join(map(re.escape, line.rstrip().split("..."))) + r" *\n")
-    return re.compile("".join(parts))
+    return re.compile(with_figures("".join(parts), varying))
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +91,7 @@ def container(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     subprocess.run(["docker", "rm", "-f", name], check=True, stdout=subprocess.DEVNULL)
 
 
-@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_tutorial_does_what_it_says(container: str, page: Path) -> None:
     script = [
         "cd $(mktemp -d)",
@@ -105,4 +111,4 @@ def test_a_tutorial_does_what_it_says(container: str, page: Path) -> None:
     for step, output, code in zip(played, printed[::2], printed[1::2], strict=False):
         said = f"$ {step.command}\n{output}[exit code {code}]"
         assert int(code) == step.exit_code, said
-        assert not step.expected or pattern(step.expected).fullmatch(output), said
+        assert not step.expected or pattern(step.expected, step.varying).fullmatch(output), said

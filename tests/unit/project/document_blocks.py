@@ -7,23 +7,24 @@ of what a reader sees. A block of some languages needs none: see `test_every_blo
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
 
 ROOT = Path(__file__).parents[3]
+#: Figures that are others elsewhere or tomorrow: `, where "2.32.3" "305.1 MB" vary`.
+_VARYING = r"(?:, where (?P<varying>.+) vary)?"
 #: How each kind of comment begins, and what holds a block that has one.
 MECHANISMS = {
     # What a command prints in a folder of `documents`: test_printed_blocks.py.
-    "printed in": (
-        r"printed in (?P<folder>[\w-]+)(?: by: (?P<command>.+?))?(?:, where (?P<varying>.+) vary)?"
-    ),
+    "printed in": rf"printed in (?P<folder>[\w-]+)(?: by: (?P<command>.+?))?{_VARYING}",
     # Command lines that run there, one after the other: test_played_blocks.py.
     "played in": r"played in (?P<folder>[\w-]+)(?:, exit codes? (?P<codes>[\d, ]+))?",
     # A file that is there while they run.
     "file of": r"file of (?P<folder>[\w-]+): (?P<path>\S+)",
     # A test that reads the document.
-    "checked by": r"checked by (?P<test>tests/\S+\.py)",
+    "checked by": rf"checked by (?P<test>tests/\S+\.py){_VARYING}",
     # A picture made of letters.
     "drawing": r"drawing",
     # Why it runs nowhere; its command lines are still held by test_command_lines_in_documents.py.
@@ -50,9 +51,22 @@ class DocumentBlock:
     def place(self) -> str:
         return f"{self.document}:{self.line}"
 
+    @property
+    def varying(self) -> tuple[str, ...]:
+        """Figures that may be others of the same shape, as the comment says."""
+        return tuple(re.findall(r'"([^"]+)"', self.marker.partition(", where ")[2]))
+
     def marked(self, kind: str) -> re.Match[str] | None:
         """What its comment says, where that is of this kind."""
         return re.fullmatch(MECHANISMS[kind], self.marker)
+
+
+def with_figures(pattern: str, figures: Iterable[str]) -> str:
+    """An escaped text as a pattern in which the digits of these figures may be others."""
+    for figure in figures:
+        digits = re.sub(r"\d+", r"\\d+", re.escape(figure))
+        pattern = pattern.replace(re.escape(figure), digits)
+    return pattern
 
 
 def blocks_of(path: Path) -> list[DocumentBlock]:

@@ -30,7 +30,7 @@ import click
 import golden_inside
 import golden_world
 import pytest
-from document_blocks import BLOCKS, ROOT, DocumentBlock
+from document_blocks import BLOCKS, ROOT, DocumentBlock, with_figures
 from document_shell import commands, play
 from golden_run import clean
 from index import IndexServer
@@ -60,13 +60,13 @@ def outputs(block: DocumentBlock) -> Iterator[Printed]:
     match = block.marked("printed in")
     if match is None:
         return
-    folder, varying = match["folder"], tuple(re.findall(r'"([^"]+)"', match["varying"] or ""))
+    folder = match["folder"]
     if match["command"]:
-        yield Printed(block, folder, match["command"], block.text, varying)
+        yield Printed(block, folder, match["command"], block.text, block.varying)
         return
     for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
         command, _, output = part.partition("\n")
-        yield Printed(block, folder, command, output, varying)
+        yield Printed(block, folder, command, output, block.varying)
 
 
 PRINTED = [shown for block in BLOCKS for shown in outputs(block)]
@@ -165,10 +165,8 @@ def is_text_of(text: str, printed: str, varying: tuple[str, ...] = ()) -> bool:
     lines = "\n".join(line.strip() for line in text.strip().splitlines())
     output = "\n".join(line.strip() for line in printed.splitlines())
     pattern = re.escape(lines).replace(r"\.\.\.", ".*?")
-    for figure in varying:
-        assert figure in text, f"{figure} is not in the block"
-        pattern = pattern.replace(re.escape(figure), re.sub(r"\d+", r"\\d+", re.escape(figure)))
-    return re.search(pattern, output, re.DOTALL) is not None
+    assert all(figure in text for figure in varying), f"one of {varying} is not in the block"
+    return re.search(with_figures(pattern, varying), output, re.DOTALL) is not None
 
 
 def is_part_of(part: Any, whole: Any) -> bool:

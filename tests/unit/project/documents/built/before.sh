@@ -1,4 +1,6 @@
 # A project whose images are built, in parts and as a whole, and which has machines to run them on.
+rm -r .git
+git init -q -b main .
 cat >>buildmatrix.toml <<X
 
 [node-class.h100]
@@ -13,6 +15,9 @@ reason = "it ran there"
 owner = "team@example.com"
 expires = 2999-01-31
 X
+git add buildmatrix.toml locks requirements
+git commit -q -m 'What is on main'
+git update-ref refs/remotes/origin/main HEAD
 echo '{}' >engine.json
 buildmatrix -q build --format json=last.json
 for part in 1 3; do
