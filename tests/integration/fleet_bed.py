@@ -12,7 +12,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from unittest import mock
@@ -81,8 +81,14 @@ class Bed:
     folder: Path
     storage: Storage
     proxy: FaultProxy
+    #: What stands before an S3 server, once somebody has started one.
+    s3: FaultProxy
     registry: Registry
     names: list[str]
+    #: What speaks to the scheduler and the two workers that all runs share.
+    client: Client
+    #: What their processes find in their environment.
+    environment: Mapping[str, str]
     #: What a run without any fault says.
     truth: FleetReport = field(default_factory=lambda: FleetReport(subject=""))
     #: The scheduler and two workers that all runs share, and what speaks to them.
@@ -96,7 +102,6 @@ class Bed:
 
     def on_workers(self, function: Callable[..., object], *arguments: object) -> None:
         """Have every worker call something."""
-        assert self.client is not None
         self.client.run(function, *arguments)
 
     def kill_worker(self, number: int) -> bool:
@@ -126,7 +131,6 @@ class Bed:
         listed = self.folder / "images.txt"
         listed.write_text("\n".join(map(self.reference, names or self.names)) + "\n")
         lines = self.folder / f"lines{at}.jsonl"
-        assert self.client is not None
         if not keep:
             self.on_workers(context.close)
             shutil.rmtree(self.folder / "cache", ignore_errors=True)
@@ -217,6 +221,31 @@ def fill(storage: Storage, images: int = IMAGES, prefix: str = "fleet") -> list[
     return names
 
 
+def _environment(folder: Path, s3: FaultProxy) -> dict[str, str]:
+    """Everything that processes would take from this machine, and a helper for credentials.
+
+    The helpers say what stands in `secret.json` and `aws.json`.
+    """
+    helper = folder / "bin/docker-credential-faults"
+    helper.parent.mkdir()
+    helper.write_text(f"#!/bin/sh\nexec cat {folder}/secret.json\n")
+    helper.chmod(0o755)
+    (folder / "docker").mkdir()
+    (folder / "docker/config.json").write_text('{"credsStore": "faults"}')
+    (folder / "secret.json").write_text('{"Username": "", "Secret": ""}')
+    (folder / "aws").write_text(f"[default]\ncredential_process = cat {folder}/aws.json\n")
+    return {
+        "BUILDMATRIX_CACHE": str(folder / "cache"),
+        "DOCKER_CONFIG": str(folder / "docker"),
+        "PATH": f"{helper.parent}:{os.environ['PATH']}",
+        "AWS_CONFIG_FILE": str(folder / "aws"),
+        "AWS_SHARED_CREDENTIALS_FILE": str(folder / "none"),
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": s3.origin,
+    }
+
+
 @contextmanager
 def bed(folder: Path, program: Path, images: int = IMAGES) -> Iterator[Bed]:
     """The fleet, and what it says undisturbed."""
@@ -224,22 +253,20 @@ def bed(folder: Path, program: Path, images: int = IMAGES) -> Iterator[Bed]:
     names = fill(storage, images)
     registry = Registry(program, folder)
     registry.start()
-    environment = {
-        "BUILDMATRIX_CACHE": str(folder / "cache"),
-        "DOCKER_CONFIG": str(folder / "docker"),
-        "AWS_CONFIG_FILE": str(folder / "aws"),
-    }
-    settings = {
-        **_LOCAL,
-        # Workers are forked from one process that has imported everything.
-        "distributed.worker.multiprocessing-method": "forkserver",
-        "distributed.nanny.environ": environment,
-    }
     with (
         FaultProxy(registry.port) as proxy,
-        mock.patch.dict(os.environ, environment),
-        dask.config.set(settings),
+        FaultProxy(0) as s3,
+        ExitStack() as stack,
     ):
+        environment = _environment(folder, s3)
+        stack.enter_context(mock.patch.dict(os.environ, environment))
+        settings = {
+            **_LOCAL,
+            # Workers are forked from one process that has imported everything.
+            "distributed.worker.multiprocessing-method": "forkserver",
+            "distributed.nanny.environ": environment,
+        }
+        stack.enter_context(dask.config.set(settings))
         get_mp_context().set_forkserver_preload(["fleet_warm"])
         with (
             LocalCluster(
@@ -251,9 +278,7 @@ def bed(folder: Path, program: Path, images: int = IMAGES) -> Iterator[Bed]:
             ) as cluster,
             Client(cluster, set_as_default=False) as client,
         ):
-            held = Bed(
-                folder, storage, proxy, registry, names, client=client, environment=environment
-            )
+            held = Bed(folder, storage, proxy, s3, registry, names, client, environment)
             try:
                 first = held.run(folder / "undisturbed")
                 assert first.code == 0, first

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import hashlib
+import http.client
 import io
 import itertools
 import json
@@ -18,11 +19,13 @@ import random
 import signal
 import subprocess
 import tarfile
+import uuid
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -30,7 +33,8 @@ from typing import Any, Literal
 from bench.fleet_registry import CONFIGURATION, LAYER, MANIFEST, tarred
 from fault_proxy import hung_up
 from fleet_bed import IMPATIENT, Bed, Run
-from loopback import Misdeed, Request, answering, cut_after
+from loopback import Misdeed, Request, Response, answering, cut_after
+from registry import basic
 
 from buildmatrix.reports.fleet.assembly import assemble
 from buildmatrix.reports.fleet.model import FleetReport, FleetResult
@@ -453,11 +457,12 @@ def worker_killed(bed: Bed, seed: random.Random, folder: Path) -> Ending:
     def kill() -> None:
         fired.append(bed.kill_worker(seed.randrange(2)))
 
-    first = seed.randint(2, 30)
+    # What earlier runs said is looked up before anything is handed to workers.
+    first = seed.randint(1, 12)
     bed.proxy.at(first, kill)
-    bed.proxy.at(first + seed.randint(5, 20), kill)
+    bed.proxy.at(first + seed.randint(18, 30), kill)
     run = bed.run(folder / "store")
-    assert fired and fired[0]
+    assert fired == [True, True]
     check_equal(run, bed.truth)
     assert run.report.work.retries > 0, "what Dask repeats is counted"
     check_equal(bed.run(folder / "store"), bed.truth)
@@ -669,10 +674,205 @@ STORE: Mapping[str, Fault] = {
     "entries cut, damaged, swapped": store_torn,
     "two runs at once on one store": two_runs_at_once,
 }
+# A store in a bucket
+
+
+@contextmanager
+def bucket(bed: Bed) -> Iterator[str]:
+    """A bucket of moto's S3 server, behind a proxy of its own; the URL of a store in it."""
+    from moto.server import ThreadedMotoServer
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        bed.s3.reset()
+        bed.s3.port = server.get_host_and_port()[1]
+        aws_key(bed, "OLD")
+        connection = http.client.HTTPConnection("127.0.0.1", bed.s3.port)
+        connection.request("PUT", "/fleet")
+        assert connection.getresponse().status == 200
+        connection.close()
+        yield f"s3://fleet/{uuid.uuid4().hex}"
+    finally:
+        server.stop()
+
+
+def aws_key(bed: Bed, name: str) -> None:
+    """What the helper says from now on."""
+    end = datetime.now(UTC) + timedelta(hours=5)
+    answer = {
+        "Version": 1,
+        "AccessKeyId": name,
+        "SecretAccessKey": "geheim",
+        "SessionToken": "token",
+        "Expiration": end.isoformat(),
+    }
+    (bed.folder / "aws.json").write_text(json.dumps(answer))
+
+
+def cut_while_reading(then: Callable[[], object] = lambda: None) -> Misdeed:
+    """Half of what is sent is taken; then the connection is reset."""
+
+    def misdeed(request: Request, serve: Callable[[Request], Response]) -> Response:
+        request.read(int(request.headers.get("content-length", 0)) // 2)
+        then()
+        return Response(0, dropped=True, reset=True)
+
+    return misdeed
+
+
+def s3_cuts_connections(bed: Bed, seed: random.Random, folder: Path) -> Ending:
+    """Writing and reading of some objects breaks off in the middle, now and then for good."""
+    about, share = seed.random(), seed.uniform(0.1, 0.9)
+
+    def plan(request: Request, number: int) -> Misdeed | None:
+        own = random.Random(f"{about} {request.method} {request.path}")
+        if own.random() > share or number >= own.choice((1, 2, 5)):
+            return None
+        return cut_while_reading() if request.method == "PUT" else cut_after(own.randint(1, 40))
+
+    with bucket(bed) as url:
+        bed.s3.plan = plan
+        check_equal(bed.run(url), bed.truth)
+        check_equal(bed.run(url), bed.truth)
+        bed.s3.reset()
+        check_equal(bed.run(url), bed.truth)
+        last = bed.run(url)
+        check_equal(last, bed.truth)
+        assert last.report.work.stored == len(bed.names)
+    return "equal"
+
+
+def s3_writer_killed(bed: Bed, seed: random.Random, folder: Path) -> Ending:
+    """Both workers get SIGKILL when half of an object is sent."""
+    first = seed.randint(1, 25)
+    count = itertools.count(1)
+    fired: list[bool] = []
+
+    def kill() -> None:
+        fired.extend(bed.kill_worker(number) for number in (1, 0))
+
+    def plan(request: Request, number: int) -> Misdeed | None:
+        is_turn = request.method == "PUT" and next(count) == first
+        return cut_while_reading(kill) if is_turn else None
+
+    with bucket(bed) as url:
+        bed.s3.plan = plan
+        check_equal(bed.run(url), bed.truth)
+        assert any(fired)
+        check_equal(bed.run(url), bed.truth)
+        last = bed.run(url)
+        assert last.report.work.stored == len(bed.names)
+    return "equal"
+
+
+def s3_credentials_expire(bed: Bed, seed: random.Random, folder: Path) -> Ending:
+    """The key is refused from some request on; the helper has another one by then."""
+    first = seed.randint(5, 60)
+    expired: list[bool] = []
+
+    def plan(request: Request, number: int) -> Misdeed | None:
+        if "Credential=OLD/" not in request.headers.get("authorization", ""):
+            return None
+        if bed.s3.total < first:
+            return None
+        if not expired:
+            aws_key(bed, "NEW")
+        expired.append(True)
+        text = b"<Error><Code>ExpiredToken</Code><Message>expired</Message></Error>"
+        return answering(400, text, content_type="application/xml")
+
+    with bucket(bed) as url:
+        bed.s3.plan = plan
+        check_equal(bed.run(url), bed.truth)
+        assert expired
+        last = bed.run(url)
+        check_equal(last, bed.truth)
+        # What was under way when the key ran out may have been kept by nobody.
+        assert last.report.work.stored > len(bed.names) // 2, last.report
+    return "equal"
+
+
+# Credentials of the registry
+
+
+class Guard:
+    """Wants tokens, which it gives for a password; both may expire."""
+
+    def __init__(self, bed: Bed) -> None:
+        self.bed = bed
+        self.token = self.password = 0
+        self.tell()
+
+    def tell(self) -> None:
+        """Have the helper say the password of now."""
+        answer = {"Username": "robot", "Secret": f"password-{self.password}"}
+        (self.bed.folder / "secret.json").write_text(json.dumps(answer))
+
+    def plan(self, request: Request, number: int) -> Misdeed | None:
+        """See `FaultProxy.plan`."""
+        sent = request.headers.get("authorization", "")
+        if request.path.startswith("/token"):
+            if sent != basic("robot", f"password-{self.password}"):
+                return answering(401)
+            body = json.dumps({"token": f"token-{self.token}", "expires_in": 300}).encode()
+            return answering(200, body, content_type="application/json")
+        if sent == f"Bearer token-{self.token}":
+            return None
+        challenge = f'Bearer realm="{self.bed.proxy.origin}/token",service="test"'
+        return answering(401, www_authenticate=challenge)
+
+
+def token_expires(bed: Bed, seed: random.Random, folder: Path) -> Ending:
+    """The registry takes no token of before any more, three times."""
+    guard = Guard(bed)
+
+    def expire() -> None:
+        guard.token += 1
+
+    for total in sorted(seed.sample(range(5, 60), 3)):
+        bed.proxy.at(total, expire)
+    bed.proxy.plan = guard.plan
+    check_equal(bed.run(folder / "store"), bed.truth)
+    assert guard.token > 0
+    return "equal"
+
+
+def password_expires(bed: Bed, seed: random.Random, folder: Path) -> Ending:
+    """Token and password are good no longer; the helper has the new one some requests later."""
+    guard = Guard(bed)
+
+    def expire() -> None:
+        guard.token += 1
+        guard.password += 1
+
+    first = seed.randint(5, 45)
+    bed.proxy.at(first, expire)
+    bed.proxy.at(first + seed.randint(1, 6), guard.tell)
+    bed.proxy.plan = guard.plan
+    run = bed.run(folder / "store")
+    assert guard.token == 1
+    ending = check(run, bed.truth)
+    check_equal(bed.run(folder / "store"), bed.truth)
+    return ending
+
+
+BUCKET: Mapping[str, Fault] = {
+    "S3 cuts connections": s3_cuts_connections,
+    "S3 writer killed in the middle of an object": s3_writer_killed,
+    "S3 credentials expire": s3_credentials_expire,
+}
+CREDENTIALS: Mapping[str, Fault] = {
+    "registry token expires": token_expires,
+    "registry password expires": password_expires,
+}
 FAULTS: Mapping[str, Fault] = {
     **REGISTRY,
     **IMAGE,
     "names and links that lead out": path_escapes,
     **WORKERS,
     **STORE,
+    **BUCKET,
+    **CREDENTIALS,
 }

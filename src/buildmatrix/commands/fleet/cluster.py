@@ -25,6 +25,7 @@ from distributed.security import Security
 
 from buildmatrix.commands.fleet.failing import LateError, WorkerKilledError, WorkError
 from buildmatrix.commands.fleet.fitness import (
+    Release,
     astray,
     mark_store,
     miss_mark,
@@ -49,6 +50,8 @@ _CONNECT = 10.0
 _FIRST_WORKER = 600.0
 #: Seconds without any worker after which a run ends.
 _NO_WORKER = 600.0
+#: Times that workers are asked what they run, while some of them end.
+_MOST_ASKED = 10
 #: Seconds that a cluster has to end, and that its processes have for that.
 _END = 2.0
 _GRACE = 0.5
@@ -304,13 +307,29 @@ async def _end(cluster: LocalCluster) -> None:
             process.kill()
 
 
+async def _releases(client: Client) -> Mapping[str, Release | BaseException]:
+    """What workers run; one that ends while it is asked is asked again, or is gone."""
+    for _ in range(_MOST_ASKED):
+        releases: dict[str, Release | BaseException] = await client.run(
+            release_of_worker, on_error="return"
+        )
+        if not any(isinstance(release, OSError) for release in releases.values()):
+            break
+        await asyncio.sleep(_GRACE)
+    return releases
+
+
 async def _check_store(client: Client, store: str, run: str, workers: Sequence[str]) -> None:
     """Raise `ComponentError` where a worker does not reach the store that the first one has."""
+    if len(workers) < 2:
+        return
     first, *others = workers
     troubles = await client.run(mark_store, store, run, workers=[first], on_error="return")
     # A store that nobody can write to is said in the report.
-    if others and not any(troubles.values()):
-        missing = await client.run(miss_mark, store, run, workers=others, on_error="return")
+    if not any(troubles.values()):
+        answers = await client.run(miss_mark, store, run, workers=others, on_error="return")
+        # Who has ended meanwhile is no worker.
+        missing = {who: why for who, why in answers.items() if not isinstance(why, OSError)}
         if problem := astray(store, first, missing):
             raise ComponentError(problem)
 
@@ -349,7 +368,7 @@ async def _prepared(
     note: Callable[[str], None],
 ) -> AsyncIterator[Cluster]:
     """The cluster with the settings of a run, if all its workers are fit."""
-    releases = await client.run(release_of_worker, on_error="return")
+    releases = await _releases(client)
     if problem := unfit(releases):
         raise ComponentError(problem)
     is_local = client.cluster is not None
