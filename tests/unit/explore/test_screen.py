@@ -15,8 +15,9 @@ from textual.widgets import Input
 from textual.worker import WorkerCancelled
 
 from buildmatrix.commands.explore import app as app_module
-from buildmatrix.commands.explore.app import WAITING, ExploreApp, ReadingScreen
+from buildmatrix.commands.explore.app import ExploreApp
 from buildmatrix.commands.explore.model import Exploration
+from buildmatrix.commands.explore.page import WAITING, Page
 from buildmatrix.commands.explore.text import HELP
 
 SMALL, LARGE = (80, 24), (200, 60)
@@ -163,18 +164,18 @@ def test_keys_of_dive_hide_what_layers_did(shown: Exploration) -> None:
 def test_why_shows_the_chains_and_goes_back(shown: Exploration) -> None:
     async def steps(pilot: Pilot[None], app: ExploreApp) -> None:
         await press(pilot, "2", "j", "j", "w")
-        assert isinstance(app.screen, ReadingScreen)
+        assert isinstance(app.screen, Page)
         assert lines(app)[0].startswith("why nvidia-cuda-runtime-cu12")
         assert "gradients 2.0" in screen(app) and "└ nvidia-cuda-runtime-cu12" in screen(app)
         await press(pilot, "a", "escape")
-        assert not isinstance(app.screen, ReadingScreen)
+        assert not isinstance(app.screen, Page)
         await press(pilot, "W", *"libcudart", "enter")
         assert "libcudart (the name)" in screen(app)
         await press(pilot, "q")
         assert app.is_running
         # A layer is asked for by nobody.
         await press(pilot, "1", "w")
-        assert not isinstance(app.screen, ReadingScreen)
+        assert not isinstance(app.screen, Page)
 
     play(shown, steps)
 
@@ -182,7 +183,7 @@ def test_why_shows_the_chains_and_goes_back(shown: Exploration) -> None:
 def test_enter_shows_all_of_a_file(shown: Exploration) -> None:
     async def steps(pilot: Pilot[None], app: ExploreApp) -> None:
         await press(pilot, "3", "enter")
-        assert isinstance(app.screen, ReadingScreen)
+        assert isinstance(app.screen, Page)
         text = screen(app)
         assert "sm_90" in text and "evidence" in text and "needed" in text
 
@@ -291,7 +292,7 @@ def test_keys_are_heard_while_an_answer_is_looked_for(
         await press(pilot, "2", "j", "j")
         await pilot.press("w")
         await pilot.pause()
-        assert isinstance(app.screen, ReadingScreen) and WAITING in screen(app)
+        assert isinstance(app.screen, Page) and WAITING in screen(app)
         await pilot.press("escape", "3")
         await pilot.pause()
         assert app.view == "libraries" and WAITING not in screen(app)

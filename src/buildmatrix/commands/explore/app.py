@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cache, partial
+from collections.abc import Sequence
+from functools import cache
 from typing import ClassVar
 
 from rich.cells import cell_len
@@ -11,24 +11,21 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.events import Resize
-from textual.screen import Screen
 from textual.widgets import Input
-from textual.worker import get_current_worker
 
 from buildmatrix.commands.explore.details import details, question
 from buildmatrix.commands.explore.lines import (
     BAD,
     BOLD,
-    HEAD,
     HERE,
     PLAIN,
     WEAK,
     Bar,
     Lines,
-    Pages,
     Piece,
 )
 from buildmatrix.commands.explore.model import VIEWS, Exploration, ViewName
+from buildmatrix.commands.explore.page import Page, Text, key_names
 from buildmatrix.commands.explore.rows import ORDERS, Filters, Listing
 from buildmatrix.commands.explore.table import Table, header
 from buildmatrix.commands.explore.text import HELP, fields, paragraphs
@@ -40,12 +37,8 @@ from buildmatrix.text import printable, shown
 
 #: Nodes of one answer that are shown in full, and chains of each with all of them.
 SUBJECTS, CHAINS = 12, 50
-#: What stands on a page until its text is there.
-WAITING = "Looking for the chains; Esc goes back."
 #: Columns from which details stand beside the rows.
 BESIDE = 120
-#: Columns of a page that its text does not have: padding, and the scroll bar.
-MARGIN = 3
 _TITLES = {name: name.capitalize() for name in VIEWS}
 _EMPTY = {
     "layers": "This is no image: it has no layers. Tab shows the distributions.",
@@ -63,80 +56,6 @@ _KEYS = (
     ("w", "why"),
 )
 _LAST_KEYS = (("?", "help"), ("q", "quit"))
-
-Text = Callable[[int], Sequence[Sequence[Piece]]]
-
-
-def _keys(keys: Sequence[tuple[str, str]]) -> list[Piece]:
-    pieces: list[Piece] = []
-    for key, name in keys:
-        pieces += [(f" {key} ", BOLD), (f"{name} ", WEAK)]
-    return pieces
-
-
-class ReadingScreen(Screen[None]):
-    """One page of text over the whole screen."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,left,h,enter,backspace,question_mark", "close", show=False),
-        Binding("a", "all", show=False),
-    ]
-
-    def __init__(
-        self, title: str, text: Text, everything: Text | None = None, *, is_slow: bool = False
-    ) -> None:
-        """`everything` is what the key `a` shows instead. What `is_slow` is made in a thread."""
-        super().__init__()
-        self._title, self._text, self._everything = title, text, everything
-        self._is_slow = is_slow
-
-    def compose(self) -> ComposeResult:
-        """The title, the text, and the keys."""
-        yield Bar("title", style=HEAD)
-        yield Pages("page")
-        yield Bar("keys")
-
-    def on_mount(self) -> None:
-        """Fill it."""
-        self.query_one("#title", Bar).put([(self._title, BOLD)])
-        keys = [("Esc", "back"), ("↑ ↓ PgUp PgDn", "scroll")]
-        if self._everything is not None:
-            keys.append(("a", "all chains"))
-        self.query_one("#keys", Bar).put(_keys(keys))
-        self.query_one(Pages).focus()
-
-    def on_resize(self, event: Resize) -> None:
-        """Wrap it for the new width."""
-        self._show(event.size.width - MARGIN)
-
-    def _show(self, width: int) -> None:
-        if not self._is_slow:
-            self.query_one(Pages).show(self._text(width))
-            return
-        self.query_one(Pages).show([[(WAITING, WEAK)]])
-        # The one before has another width, or shows less.
-        self.run_worker(partial(self._made, self._text, width), thread=True, exclusive=True)
-
-    def _made(self, text: Text, width: int) -> None:
-        """In a thread: make the text, and show it if anybody still wants it."""
-        worker, lines = get_current_worker(), text(width)
-        if not worker.is_cancelled:
-            self.app.call_from_thread(self._put, lines)
-
-    def _put(self, lines: Sequence[Sequence[Piece]]) -> None:
-        if self.is_attached:
-            self.query_one(Pages).show(lines)
-
-    def action_close(self) -> None:
-        """Go back."""
-        self.dismiss()
-
-    def action_all(self) -> None:
-        """Show everything."""
-        if self._everything is not None:
-            self._text, self._everything = self._everything, None
-            self._show(self.size.width - MARGIN)
-            self.query_one("#keys", Bar).put(_keys([("Esc", "back"), ("↑ ↓ PgUp PgDn", "scroll")]))
 
 
 class ExploreApp(App[None]):
@@ -216,7 +135,7 @@ class ExploreApp(App[None]):
     def on_mount(self) -> None:
         """Show the first view."""
         self._table.focus()
-        self.query_one("#keys", Bar).put(_keys(_KEYS), _keys(_LAST_KEYS))
+        self.query_one("#keys", Bar).put(key_names(_KEYS), key_names(_LAST_KEYS))
         self._title()
         self._fill()
 
@@ -352,7 +271,7 @@ class ExploreApp(App[None]):
             self.action_fold()
             return
         about = details(row.item, self._exploration)
-        self.push_screen(ReadingScreen(row.item.name, lambda width: fields(about, width)))
+        self.push_screen(Page(row.item.name, lambda width: fields(about, width)))
 
     def action_details(self, by: int) -> None:
         """Scroll what is known of the row."""
@@ -453,7 +372,7 @@ class ExploreApp(App[None]):
             return lines
 
         title = f"why {printable(shown(text))}"
-        self.push_screen(ReadingScreen(title, chains(False), chains(True), is_slow=True))
+        self.push_screen(Page(title, chains(False), chains(True), is_slow=True))
 
     def action_unread(self) -> None:
         """Show what could not be read, and what is not known."""
@@ -472,8 +391,8 @@ class ExploreApp(App[None]):
                 *(notes or ["  nothing"]),
             )
         )
-        self.push_screen(ReadingScreen("not read", lambda width: paragraphs(text, width)))
+        self.push_screen(Page("not read", lambda width: paragraphs(text, width)))
 
     def action_help(self) -> None:
         """Show the keys."""
-        self.push_screen(ReadingScreen("keys", lambda width: paragraphs(HELP, width)))
+        self.push_screen(Page("keys", lambda width: paragraphs(HELP, width)))
