@@ -1,98 +1,19 @@
-"""The real program in a real terminal (a pty, read by pyte), on a real tree."""
+"""The real program in a real terminal, on a real tree."""
 
 from __future__ import annotations
 
-import fcntl
-import os
-import pty
 import re
-import select
 import signal
-import struct
-import subprocess
 import sys
-import termios
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-import pyte
 import pytest
 from elf_images import Image
+from terminal import terminal
 
 from buildmatrix import cli
 
-COLUMNS, LINES = 80, 24
-#: Seconds until a screen has to be there: of a busy machine, and far more than it takes.
-PATIENCE = 60
-
-
-class Terminal:
-    """A terminal with the program in it."""
-
-    def __init__(self, descriptor: int, process: subprocess.Popen[bytes]) -> None:
-        self._descriptor = descriptor
-        self.process = process
-        self._screen = pyte.Screen(COLUMNS, LINES)
-        self._stream = pyte.ByteStream(self._screen)
-        self.raw = b""
-
-    @property
-    def text(self) -> str:
-        return "\n".join(line.rstrip() for line in self._screen.display)
-
-    def press(self, keys: str) -> None:
-        os.write(self._descriptor, keys.encode())
-
-    def until(self, text: str) -> None:
-        """Read until `text` is on the screen."""
-        end = time.monotonic() + PATIENCE
-        while text not in self.text:
-            assert time.monotonic() < end, f"{text!r} is not on the screen:\n{self.text}"
-            if not self.read(0.2) and self.process.poll() is not None:
-                raise AssertionError(f"ended with {self.process.returncode}:\n{self.text}")
-
-    def read(self, seconds: float) -> bool:
-        ready, _, _ = select.select([self._descriptor], [], [], seconds)
-        try:
-            data = os.read(self._descriptor, 65536) if ready else b""
-        except OSError:
-            return False
-        self.raw += data
-        self._stream.feed(data)
-        return bool(data)
-
-    def ended(self) -> int:
-        """Read the rest, and wait for the end."""
-        end = time.monotonic() + PATIENCE
-        while self.process.poll() is None and time.monotonic() < end:
-            self.read(0.1)
-        while self.read(0):
-            pass
-        return self.process.wait(1)
-
-
-@contextmanager
-def terminal(folder: Path, *arguments: str, **environment: str) -> Iterator[Terminal]:
-    descriptor, child = pty.openpty()
-    fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
-    variables = {**os.environ, "TERM": "xterm-256color", **environment}
-    for name in ("NO_COLOR", "FORCE_COLOR", "COLORTERM", "TEXTUAL_DRIVER"):
-        if name not in environment:
-            variables.pop(name, None)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "buildmatrix", "explore", *arguments],
-        stdin=child, stdout=child, stderr=child, cwd=folder, env=variables, start_new_session=True,
-    )  # fmt: skip
-    os.close(child)
-    try:
-        yield Terminal(descriptor, process)
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-        os.close(descriptor)
+EXPLORE = (sys.executable, "-m", "buildmatrix", "explore")
 
 
 @pytest.fixture
@@ -112,7 +33,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 def test_a_person_looks_through_a_tree(tree: Path) -> None:
-    with terminal(tree, "tree", "--backend", "cpu", NO_COLOR="1") as screen:
+    with terminal(tree, *EXPLORE, "tree", "--backend", "cpu", NO_COLOR="1") as screen:
         screen.until("gradients 2.0")
         screen.until("dir:tree")
         screen.until("2 Distributions")
@@ -137,7 +58,7 @@ def test_sixteen_colors_are_enough(tree: Path) -> None:
     page = (Path(__file__).parents[2] / "docs/explore.md").read_text()
     (line,) = re.findall(r"^buildmatrix explore (\.venv .*)$", page, re.MULTILINE)
     (tree / "tree").rename(tree / ".venv")
-    with terminal(tree, *line.split(), TERM="xterm-16color") as screen:
+    with terminal(tree, *EXPLORE, *line.split(), TERM="xterm-16color") as screen:
         screen.until("gradients 2.0")
         screen.press("\x03")
         assert screen.ended() == 0
@@ -146,7 +67,7 @@ def test_sixteen_colors_are_enough(tree: Path) -> None:
 
 
 def test_a_signal_gives_the_terminal_back(tree: Path) -> None:
-    with terminal(tree, "tree", "--backend", "cpu") as screen:
+    with terminal(tree, *EXPLORE, "tree", "--backend", "cpu") as screen:
         screen.until("gradients 2.0")
         screen.process.send_signal(signal.SIGTERM)
         assert screen.ended() == 130
@@ -154,7 +75,7 @@ def test_a_signal_gives_the_terminal_back(tree: Path) -> None:
 
 
 def test_what_cannot_be_read_is_said_before_a_screen_opens(tree: Path) -> None:
-    with terminal(tree, "dir:nowhere") as screen:
+    with terminal(tree, *EXPLORE, "dir:nowhere") as screen:
         assert screen.ended() == 3
         assert b"\x1b[?1049h" not in screen.raw and "nowhere" in screen.text
 
@@ -178,6 +99,6 @@ def test_without_the_extra_it_names_it(tree: Path) -> None:
         "import importlib.util as util\nfind = util.find_spec\n"
         "util.find_spec = lambda name, *rest: None if name == 'textual' else find(name, *rest)\n"
     )
-    with terminal(tree, "tree", PYTHONPATH=str(hiding)) as screen:
+    with terminal(tree, *EXPLORE, "tree", PYTHONPATH=str(hiding)) as screen:
         assert screen.ended() == 2
         assert "pip install 'buildmatrix[explore]'" in "".join(screen.text.splitlines())

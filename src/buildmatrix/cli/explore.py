@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from contextlib import ExitStack
@@ -88,7 +89,11 @@ def command(
         )
     from buildmatrix.commands.explore.app import ExploreApp
 
-    ExploreApp(exploration).run(mouse=False)
+    app = ExploreApp(exploration)
+    # What was read stays until the end. A collection that walks through all of it, which takes half
+    # a second for 100,000 libraries, would come between a key and the screen.
+    gc.freeze()
+    app.run(mouse=False)
     return EXIT_OK
 
 

@@ -176,8 +176,7 @@ class ExploreApp(App[None]):
             empty = _EMPTY[self.view]
         elif not self.filters.is_searching and not self.filters.hidden:
             empty = ""
-        whole = sum(item.size for item in self._listing.items)
-        self._table.put(rows, whole, empty)
+        self._table.put(rows, self._listing.size, empty)
         self._redraw()
 
     def _redraw(self) -> None:

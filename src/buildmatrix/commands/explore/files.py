@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from buildmatrix.catalogue.leftovers import Leftover, Parted
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.model import Evidence
-from buildmatrix.commands.explore.model import FileFact, Item, ItemKind
+from buildmatrix.commands.explore.model import FileFact, Item, ItemKind, by_name
 from buildmatrix.inventory.model import Distribution, Inventory
 from buildmatrix.rules.belonging import is_foreign
 from buildmatrix.rules.carried import HELD, total
@@ -69,7 +69,8 @@ def item(
     """
     name, note = printable(shown(name)), printable(shown(note))
     search = (search or f"{name} {note}").casefold()
-    return Item(kind, name, size, wasted, tuple(vendors), note, tuple(children), key, search)
+    below = tuple(sorted(children, key=by_name))
+    return Item(kind, name, size, wasted, tuple(vendors), note, below, key, search)
 
 
 def files_of(
@@ -95,10 +96,12 @@ def files_of(
         if verdict.foreign_bytes and verdict.foreign_bytes >= sizes.get(owner, 0)
     )
     holders = {path: _holder(fact, parted, inventory) for path, fact in facts.items()}
-    rows = {
-        path: _row(fact, holders[path], by_path.get(path, ()), useless, backend, catalogue)
+    made = [
+        _row(fact, holders[path], by_path.get(path, ()), useless, backend, catalogue)
         for path, fact in facts.items()
-    }
+    ]
+    # Once for all views: what is sorted already costs nothing to be sorted there.
+    rows = {row.key: row for row in sorted(made, key=by_name)}
     held: dict[Holder, int] = {}
     for path, holder in holders.items():
         held[holder] = held.get(holder, 0) + facts[path].size

@@ -56,11 +56,17 @@ class Item:
     vendors: tuple[str, ...] = ()
     #: What stands behind the name: the folder of a file, the verdict of a distribution.
     note: str = ""
+    #: In the order of their names.
     children: tuple[Item, ...] = ()
     #: What it is about: the path of a file, `name==version`, the number of a layer, a backend.
     key: str = ""
     #: Name and note in lower case, as filters compare them.
     search: str = ""
+
+
+def by_name(item: Item) -> tuple[bool, str, str]:
+    """Sorts items by their names; what no row is about is the last."""
+    return item.kind == "rest", item.name.casefold(), item.note
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,8 @@
-"""Items → the lines of a view: what is open, in which order, and what filters leave."""
+"""Items → the lines of a view: what is open, in which order, and what filters leave.
+
+A view may have 100,000 files, and each key makes all of its lines: those of files are made once,
+and are chosen from by whole lists.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from buildmatrix.commands.explore.model import Item, ItemKind
+from buildmatrix.commands.explore.model import Item, ItemKind, by_name
 
 Order = Literal["size", "wasted", "name"]
 ORDERS: tuple[Order, ...] = ("size", "wasted", "name")
@@ -14,8 +18,7 @@ ORDERS: tuple[Order, ...] = ("size", "wasted", "name")
 HIDDEN_BY: Mapping[str, ItemKind] = {"removed": "deleted", "modified": "replaced"}
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """One line: an item, and how deep it lies."""
 
     item: Item
@@ -59,18 +62,32 @@ class Listing:
     order: Order = "size"
     #: Layers have an order of their own, until somebody sorts them.
     is_ordered: bool = False
+    #: Bytes of all items.
+    size: int = field(init=False)
     opened: set[Item] = field(default_factory=set)
     #: What somebody closed while a filter holds it open.
     closed: set[Item] = field(default_factory=set)
-    _sorted: dict[tuple[Item | None, Order], Sequence[Item]] = field(default_factory=dict)
+    #: The rows right below an item (None: all of them) while nothing is open.
+    _rows: dict[tuple[Item | None, Order], Sequence[Row]] = field(default_factory=dict)
+    #: Items below which nothing can be opened.
+    _flat: set[Item | None] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.size = sum(item.size for item in self.items)
+        for order in ORDERS:
+            self._below(None, 0, order)
+        self._prepare(self.items, 1)
 
     def rows(self, filters: Filters) -> list[Row]:
         """All lines, the first one first."""
         rows: list[Row] = []
         words = tuple(filters.text.casefold().split())
         sought = _Sought(words, filters.vendor, filters.wasted)
-        for item in self._in_order(None, self.items):
-            self._add(rows, item, 0, sought, filters.hidden)
+        if self.is_ordered:
+            for item in self.items:
+                self._add(rows, Row(item, 0), sought, filters.hidden)
+        else:
+            self._add_below(rows, None, 0, sought, filters.hidden)
         return rows
 
     def toggle(self, item: Item, is_open: bool) -> None:
@@ -87,26 +104,29 @@ class Listing:
         else:
             self.opened, self.closed = groups, set()
 
-    def _add(
-        self, rows: list[Row], item: Item, depth: int, sought: _Sought, hidden: Collection[str]
-    ) -> bool:
-        """Add an item with what is to be seen below it; says whether anything of it is."""
-        if hidden and _is_hidden(item, hidden):
-            return False
+    def _prepare(self, items: Sequence[Item], depth: int) -> None:
+        """Make the rows below items now, before somebody waits for a key to show them."""
+        for item in items:
+            if item.children:
+                self._below(item, depth, self.order)
+                self._prepare(item.children, depth + 1)
+
+    def _add(self, rows: list[Row], row: Row, sought: _Sought, hidden: Collection[str]) -> bool:
+        """Add a row with what is to be seen below it; says whether anything of it is."""
+        item = row.item
         if not item.children:
-            if not sought or _fits(item, sought):
-                rows.append(Row(item, depth))
-                return True
+            fitting = _fitting((row,), sought, hidden)
+            rows.extend(fitting)
+            return bool(fitting)
+        if hidden and _is_hidden(item, hidden):
             return False
         # A group that is looked for itself shows all that it holds, once it is opened.
         left = _left(item, sought)
         at = len(rows)
         is_open = item not in self.closed if left else item in self.opened
-        rows.append(Row(item, depth, is_open))
+        rows.append(Row(item, row.depth, is_open))
         if is_open or left:
-            holds = False
-            for child in self._in_order(item, item.children):
-                holds |= self._add(rows, child, depth + 1, left, hidden)
+            holds = self._add_below(rows, item, row.depth + 1, left, hidden)
             if left and not holds:
                 del rows[at:]
                 return False
@@ -114,13 +134,38 @@ class Listing:
                 del rows[at + 1 :]
         return True
 
-    def _in_order(self, parent: Item | None, items: Sequence[Item]) -> Sequence[Item]:
-        if parent is None and self.is_ordered:
-            return items
-        key = parent, self.order
-        if key not in self._sorted:
-            self._sorted[key] = sorted(items, key=_KEYS[self.order])
-        return self._sorted[key]
+    def _add_below(
+        self,
+        rows: list[Row],
+        parent: Item | None,
+        depth: int,
+        sought: _Sought,
+        hidden: Collection[str],
+    ) -> bool:
+        """Add what an item holds, or all for None; says whether anything of it is to be seen."""
+        below = self._below(parent, depth, self.order)
+        if parent in self._flat:
+            fitting = _fitting(below, sought, hidden)
+            rows.extend(fitting)
+            return bool(fitting)
+        added = [self._add(rows, row, sought, hidden) for row in below]
+        return any(added)
+
+    def _below(self, parent: Item | None, depth: int, order: Order) -> Sequence[Row]:
+        key = parent, order
+        if key not in self._rows:
+            if order == "size":
+                before = self._below(parent, depth, "name")
+                self._rows[key] = sorted(before, key=_size, reverse=True)
+            elif order == "wasted":
+                before = self._below(parent, depth, "size")
+                self._rows[key] = sorted(before, key=_wasted, reverse=True)
+            else:
+                items = sorted(self.items, key=by_name) if parent is None else parent.children
+                self._rows[key] = [Row(item, depth) for item in items]
+                if not any(item.children for item in items):
+                    self._flat.add(parent)
+        return self._rows[key]
 
 
 def _everything(items: Sequence[Item]) -> list[Item]:
@@ -148,25 +193,25 @@ def _left(item: Item, sought: _Sought) -> _Sought:
     )
 
 
-def _fits(item: Item, sought: _Sought) -> bool:
-    """Whether a row with nothing below it is looked for."""
-    if sought.wasted and not item.wasted:
-        return False
-    if sought.vendor and sought.vendor not in item.vendors:
-        return False
-    return all(word in item.search for word in sought.words)
+def _fitting(rows: Sequence[Row], sought: _Sought, hidden: Collection[str]) -> Sequence[Row]:
+    """Of rows with nothing below them, those that are looked for and not hidden."""
+    for word in sought.words:
+        rows = [row for row in rows if word in row.item.search]
+    if sought.vendor:
+        rows = [row for row in rows if sought.vendor in row.item.vendors]
+    if sought.wasted:
+        rows = [row for row in rows if row.item.wasted]
+    if hidden:
+        rows = [row for row in rows if not _is_hidden(row.item, hidden)]
+    return rows
 
 
-def _by_size(item: Item) -> tuple[bool, int, str]:
-    return item.kind == "rest", -item.size, item.name
+# Both keep the order of equal rows, also in reverse; what has no row of its own is always the last.
 
 
-def _by_wasted(item: Item) -> tuple[bool, int, int, str]:
-    return item.kind == "rest", -item.wasted, -item.size, item.name
+def _size(row: Row) -> int:
+    return row.item.size if row.item.kind != "rest" else -1
 
 
-def _by_name(item: Item) -> tuple[bool, str, str]:
-    return item.kind == "rest", item.name.casefold(), item.note
-
-
-_KEYS = {"size": _by_size, "wasted": _by_wasted, "name": _by_name}
+def _wasted(row: Row) -> int:
+    return row.item.wasted if row.item.kind != "rest" else -1
