@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Mapping
 from datetime import date
@@ -37,6 +38,19 @@ runtime = "6.4"
 FOREIGN = "nvidia-nvtx-cu12==12.8.90\n"
 
 
+DOCS = Path(__file__).parents[2] / "docs"
+_FIRST_RUN = re.compile(
+    r"^<!-- checked by tests/integration/test_fleet_audit_real\.py -->\n```\n(.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+def block_of(document: Path) -> str:
+    """What a document shows of a first run."""
+    (text,) = _FIRST_RUN.findall(document.read_text(encoding="utf-8"))
+    return text
+
+
 def repository(folder: Path, files: Mapping[str, str]) -> None:
     folder.mkdir(parents=True)
     for name, text in files.items():
@@ -58,10 +72,11 @@ def test_repositories_are_judged(
         "requirements-cuda.txt": "-r more/base.txt\n",
         "more/base.txt": FOREIGN,
     }
-    repository(tmp_path / "clones" / "one", both)
-    repository(tmp_path / "clones" / "two", {f"app/{name}": text for name, text in both.items()})
+    repository(tmp_path / "clones" / "ranking", both)
+    repository(tmp_path / "clones" / "search", {f"app/{name}": text for name, text in both.items()})
     repository(
-        tmp_path / "clones" / "three", {"buildmatrix.toml": SPEC, "base.in": "iniconfig==2.0.0\n"}
+        tmp_path / "clones" / "platform",
+        {"buildmatrix.toml": SPEC, "base.in": "iniconfig==2.0.0\n"},
     )
     settings = WorkerSettings(store="", platform="linux/amd64", today=date(2026, 1, 1))
     held = plan(find(["clones"]).repositories, settings, load())
@@ -72,25 +87,29 @@ def test_repositories_are_judged(
         (item.repository, *item.names): item for answer in done for item in answer.results
     }
     assert {key: (item.backend, item.state) for key, item in results.items()} == {
-        ("one", "requirements-cpu.txt"): ("cpu", "failed"),
-        ("one", "requirements-cuda.txt"): ("cuda", "passed"),
-        ("two", "app/requirements-cpu.txt"): ("cpu", "failed"),
-        ("two", "app/requirements-cuda.txt"): ("cuda", "passed"),
-        ("three", "buildmatrix.toml", "cuda12.8-py312-default"): ("cuda", "passed"),
-        ("three", "buildmatrix.toml", "rocm6.4-py312-default"): ("rocm", "passed"),
+        ("ranking", "requirements-cpu.txt"): ("cpu", "failed"),
+        ("ranking", "requirements-cuda.txt"): ("cuda", "passed"),
+        ("search", "app/requirements-cpu.txt"): ("cpu", "failed"),
+        ("search", "app/requirements-cuda.txt"): ("cuda", "passed"),
+        ("platform", "buildmatrix.toml", "cuda12.8-py312-default"): ("cuda", "passed"),
+        ("platform", "buildmatrix.toml", "rocm6.4-py312-default"): ("rocm", "passed"),
     }
-    failed = results["one", "requirements-cpu.txt"]
+    failed = results["ranking", "requirements-cpu.txt"]
     assert [(item.rule, item.distribution) for item in failed.findings] == [
         ("BM101", "nvidia-nvtx-cu12")
     ]
     assert 0 < failed.unusable == failed.installed
     assert failed.vendors[0].vendor == "nvidia"
-    (base,) = results["three", "buildmatrix.toml", "rocm6.4-py312-default"].findings
+    (base,) = results["platform", "buildmatrix.toml", "rocm6.4-py312-default"].findings
     assert (base.rule, base.path) == ("BM607", "buildmatrix.toml")
     # The wheel was read for the first of them, and is known for all others.
     assert sum(answer.bytes_read > 0 for answer in done) == 2
     # The same by workers of their own, as users run it.
-    run = buildmatrix(tmp_path, "fleet", "audit", "clones", "--workers", "1", "--format", "json")
+    run = buildmatrix(
+        tmp_path,
+        *("fleet", "audit", "clones", "--workers", "1"),
+        *("--format", "json", "--format", "table=first.txt"),
+    )
     assert run.code == 1, run.err
     report = run.report()
     assert {
@@ -98,4 +117,9 @@ def test_repositories_are_judged(
         for item in report["results"]
     } == {key: (item.backend, item.state) for key, item in results.items()}
     assert report["missing"] == []
-    assert (report["work"]["subjects"], report["work"]["bytes_read"]) == (5, 0)
+    # What was judged here is not judged by them again.
+    work = report["work"]
+    assert (work["subjects"], work["stored"], work["bytes_read"]) == (5, 5, 0)
+    # The page of a first run in the documentation is that of these repositories.
+    table = (tmp_path / "first.txt").read_text()
+    assert block_of(DOCS / "fleet.md") == table

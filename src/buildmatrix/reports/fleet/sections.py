@@ -82,10 +82,31 @@ def sections(answer: FleetAnswer, limits: Limits) -> Sequence[Section]:
         _sentences("notes", "Notes", answer.report.notes),
     )
     return [
-        _limited(section, limits)
+        _limited(_filled(section), limits)
         for section in made
         if (section.rows or section.lead) and limits.get(section.name) != 0
     ]
+
+
+def _filled(section: Section) -> Section:
+    """A section without the columns in which no row says anything."""
+    columns = range(len(section.header))
+    kept = [
+        column
+        for column in columns
+        if column in (section.subject % len(columns), columns[-1])
+        or any(row.cells[column] not in ("", NOBODY) for row in section.rows)
+    ]
+    if len(kept) == len(columns):
+        return section
+    return replace(
+        section,
+        header=tuple(section.header[column] for column in kept),
+        rows=tuple(
+            replace(row, cells=tuple(row.cells[column] for column in kept)) for row in section.rows
+        ),
+        numbers=frozenset(new for new, column in enumerate(kept) if column in section.numbers),
+    )
 
 
 def all_of_them(report: FleetReport) -> str:
@@ -170,6 +191,8 @@ def _bytes(answer: FleetAnswer) -> Section:
 
 
 def _causes(answer: FleetAnswer) -> Section:
+    is_named = any(result.owner for result in answer.report.results)
+
     def row(place: int, cause: FleetCause) -> Row:
         first = cause.first
         about = f"{cause.title}: {first.message}" if len(cause.about) > 1 else first.message
@@ -180,7 +203,7 @@ def _causes(answer: FleetAnswer) -> Section:
                 ", ".join(cause.rules),
                 str(len(cause.results)),
                 size(cause.size) if cause.size else "",
-                str(len(cause.owners)),
+                str(len(cause.owners)) if is_named else "",
                 text,
             ),
             _query(cause=place),
