@@ -238,8 +238,8 @@ class SharedEntries:
         self._failures: dict[Action, int] = {}
         #: When each action may be tried again.
         self._rests_until: dict[Action, float] = {}
-        #: See `Place.is_near`; None until it was asked.
-        self._is_near: bool | None = None
+        #: See `Place.is_near`; not before something was asked of it.
+        self.is_near: bool | None = None
 
     def read(self, kind: str, name: str, most: int) -> bytes | None:
         """The bytes of an entry; None where there is none, where it has more, or on failure."""
@@ -266,13 +266,13 @@ class SharedEntries:
         return answer
 
     def _answer(self, seconds: float, work: Callable[[], Answer]) -> Answer | _Failure:
-        if self._is_near is None:
+        if self.is_near is None:
             is_near = _within(seconds, self._place.is_near)
             if isinstance(is_near, _Failure):
                 return is_near
-            self._is_near = is_near
+            self.is_near = is_near
         # A thread for each request takes a tenth of what a worker does for a small image.
-        return _tried(work) if self._is_near else _within(seconds, work)
+        return _tried(work) if self.is_near else _within(seconds, work)
 
     def _failed(self, action: Action, failure: _Failure) -> None:
         with self._lock:

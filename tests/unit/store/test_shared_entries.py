@@ -60,8 +60,15 @@ class FaultyPlace(Place):
         self.entries[kind, name] = b"".join(parts)
 
 
+class FarFolder(FolderPlace):
+    """A folder of a network file system."""
+
+    def is_near(self) -> bool:
+        return False
+
+
 def test_what_one_machine_keeps_another_one_has(tmp_path: Path) -> None:
-    place = FolderPlace(tmp_path / "shared")
+    place = FarFolder(tmp_path / "shared")
     store_of(tmp_path / "one", place).put("key", DATA)
     other = store_of(tmp_path / "two", place)
     assert other.has("key") and not other.has("other")
@@ -72,6 +79,15 @@ def test_what_one_machine_keeps_another_one_has(tmp_path: Path) -> None:
             file.unlink()
     assert other.get("key") == DATA
     assert store_of(None, place).get("key") is None
+
+
+def test_what_lies_on_a_disk_of_this_machine_is_not_copied_to_another(tmp_path: Path) -> None:
+    place = NearPlace(is_near=True)
+    store_of(tmp_path / "one", place).put("key", DATA)
+    store = store_of(tmp_path / "two", place)
+    assert store.get("key") == DATA and not (tmp_path / "two").exists()
+    place.entries.clear()
+    assert store.get("key") is None
 
 
 def test_without_a_folder_the_shared_place_serves_alone(tmp_path: Path) -> None:
