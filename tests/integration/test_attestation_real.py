@@ -257,7 +257,9 @@ POLICIES = {
 
 #: How the page has cosign ask for a policy.
 COSIGN = shlex.split(
-    re.findall(r"```\n(cosign verify-attestation --key .*?)```", PAGE, re.DOTALL)[0]
+    re.findall(r"```\n(cosign verify-attestation --key .*?)```", PAGE, re.DOTALL)[0].replace(
+        "\\\n", " "
+    )
 )
 
 
