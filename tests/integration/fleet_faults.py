@@ -19,10 +19,10 @@ from typing import Any
 
 from fault_proxy import hung_up
 from fleet_bed import IMPATIENT, Bed
-from fleet_broken_images import IMAGE, path_escapes
+from fleet_broken_images import IMAGE, Victim, path_escapes
 from fleet_checks import Ending, Fault, check, check_equal, chosen
 from fleet_store_faults import BUCKET, STORE
-from loopback import Misdeed, Request, answering, cut_after
+from loopback import Misdeed, Request, answering, cut_after, dripping
 from registry import basic
 
 # A registry that is down, busy or breaks off
@@ -88,6 +88,23 @@ def registry_cuts_bodies(bed: Bed, seed: random.Random, folder: Path) -> Ending:
     return "equal"
 
 
+def registry_drips(bed: Bed, seed: random.Random, folder: Path) -> Ending:
+    """One layer comes byte by byte: its image is undecided after the time limit."""
+    victim = Victim(bed, seed)
+    digest = victim.manifest["layers"][-1]["digest"]
+    bed.proxy.plan = lambda request, _: (
+        dripping(0.5) if request.path.endswith(f"/blobs/{digest}") else None
+    )
+    run = bed.run(folder / "store", time_limit=20)
+    ending = check(run, bed.truth)
+    (why,) = run.undecided.values()
+    assert list(run.undecided) == [bed.reference(victim.name)]
+    assert f"the layer {digest} of " in why and "took more than 20 s, the time limit" in why
+    bed.proxy.reset()
+    check_equal(bed.run(folder / "store"), bed.truth)
+    return ending
+
+
 REGISTRY: Mapping[str, Fault] = {
     "registry killed and started again": registry_down_for_a_while,
     "registry gone until the next run": registry_gone_until_the_next_run,
@@ -95,6 +112,7 @@ REGISTRY: Mapping[str, Fault] = {
     "registry answers 500 to 504": registry_unavailable,
     "registry resets connections": registry_resets_connections,
     "registry cuts bodies": registry_cuts_bodies,
+    "registry sends a layer byte by byte": registry_drips,
 }
 
 
