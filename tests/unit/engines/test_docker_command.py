@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from buildmatrix.engines.docker import engine as docker_engine
 from buildmatrix.engines.docker.engine import DockerEngine
 from buildmatrix.engines.model import BuildJob, Surroundings
 from buildmatrix.errors import BuildError, ComponentError, UsageError
@@ -157,3 +158,26 @@ def test_images_are_asked_for_by_name_and_not_all_at_once(tmp_path: Path) -> Non
     )
     assert (tmp_path / "asked").read_text().split() == ["256", "256", "107"]
     assert engine.present([]) == {}
+
+
+def test_a_builder_that_hung_is_asked_before_it_gets_another_target(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(docker_engine, "_SECOND_CHANCE", 0.2)
+    engine = engine_with(
+        tmp_path,
+        f"""
+        case "$*" in
+            *inspect*) test ! -e '{tmp_path}/begun' || exec sleep 60; echo 'Driver: remote';;
+            *bake*) echo "$*" >>'{tmp_path}/begun'; exec sleep 60;;
+        esac
+        """,
+    )
+    for name in ("one", "two"):
+        job = BuildJob(
+            name, tmp_path / "bake.json", name, f"scan-{name}", tmp_path, (), tmp_path / "log",
+            tmp_path / "scan", builder="far",
+        )  # fmt: skip
+        with pytest.raises(ComponentError, match=r"builder hangs: no word from it for 0\.2 s"):
+            engine.build(job, Surroundings(builder_patience=0.2), Silent())
+    assert len((tmp_path / "begun").read_text().splitlines()) == 1

@@ -130,6 +130,13 @@ class DockerCommand:
             return False
         return re.search(r"^Status:[ \t]+running", answer.stdout, re.MULTILINE) is not None
 
+    def daemon_answers(self, seconds: float) -> bool:
+        """Whether the current daemon answers in so many seconds."""
+        try:
+            return self.ask("version", seconds=seconds).returncode == 0
+        except ComponentError:
+            return False
+
     def host(self, context: str | None = None) -> str:
         """Where a daemon listens: the SDK does not know the contexts of the docker command."""
         names = [context] if context else []

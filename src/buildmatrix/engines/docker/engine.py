@@ -50,6 +50,8 @@ from buildmatrix.scratch import scratch
 #: Images in one question. A daemon with containerd's store takes 7 ms for each that it lists (500
 #: images, Docker 28.5), so it is not asked for all of a repository, either.
 _ASKED_AT_ONCE = 250
+#: Seconds in which a builder that hung has to answer before it gets another target.
+_SECOND_CHANCE = 5.0
 
 
 class DockerEngine:
@@ -68,6 +70,8 @@ class DockerEngine:
             "BUILDX_GIT_INFO": "false",
         }
         self._processes = Processes()
+        #: Builders that hung, of which the last one still gets targets.
+        self._hung: set[str | None] = set()
         self._command = DockerCommand(self._environment)
 
     # What the engine has
@@ -143,7 +147,7 @@ class DockerEngine:
             overlay |= bake.scan_overlay(job, surroundings)
             self._bake(job, surroundings, progress, overlay, fresh=True)
             if archive is not None:
-                self._load(job, archive, progress)
+                self._load(job, archive, surroundings.builder_patience, progress)
         built = bake.read_metadata(_metadata(job), job.image_target, job.scan_target)
         if not inventory.is_file():
             raise UndecidedError(
@@ -167,7 +171,7 @@ class DockerEngine:
             bases=built.bases,
         )
 
-    def _load(self, job: BuildJob, archive: Path, progress: Progress) -> None:
+    def _load(self, job: BuildJob, archive: Path, patience: float, progress: Progress) -> None:
         """Give this machine's daemon the image of another one."""
         progress.step(job.id, f"loading the image that {job.builder} built")
         said: list[bytes] = []
@@ -176,6 +180,7 @@ class DockerEngine:
             self._environment,
             job.context,
             said.extend,
+            Watch(patience, lambda: self._command.daemon_answers(patience)),
         )
         if status != 0:
             # The builder did its part: no other one would do better.
@@ -334,6 +339,13 @@ class DockerEngine:
         log.write(f"# {job.id}, {now}: {' '.join(command)}\n")
         follower = Follower(job.id, log, progress)
         patience = surroundings.builder_patience
+        hangs = ComponentError(
+            f"the builder hangs: no word from it for {patience:g} s, and then no answer to a "
+            f"question in {patience:g} s (--builder-timeout); see what its daemon does",
+            log=job.log,
+        )
+        if job.builder in self._hung and not self._command.answers(job.builder, _SECOND_CHANCE):
+            raise hangs
         watch = Watch(patience, lambda: self._command.answers(job.builder, patience))
 
         def read(stream: IO[bytes]) -> None:
@@ -343,11 +355,8 @@ class DockerEngine:
 
         status = self._processes.follow(command, self._environment, job.context, read, watch)
         if watch.gave_up:
-            raise ComponentError(
-                f"the builder hangs: no word from it for {patience:g} s, and then no answer to a "
-                f"question in {patience:g} s (--builder-timeout); see what its daemon does",
-                log=job.log,
-            )
+            self._hung.add(job.builder)
+            raise hangs
         return status, follower
 
     # Running and reading
