@@ -47,9 +47,6 @@ from buildmatrix.oci.layout import OciLayout
 from buildmatrix.progress import Progress
 from buildmatrix.scratch import scratch
 
-#: Images in one question. A daemon with containerd's store takes 7 ms for each that it lists (500
-#: images, Docker 28.5), so it is not asked for all of a repository, either.
-_ASKED_AT_ONCE = 250
 #: Seconds in which a builder that hung has to answer before it gets another target.
 _SECOND_CHANCE = 5.0
 
@@ -102,19 +99,7 @@ class DockerEngine:
 
     def present(self, references: Sequence[str]) -> Mapping[str, str]:
         """Reference → digest of the local images among `references`."""
-        keys = {name: _familiar(name) for name in references}
-        names = list(dict.fromkeys(keys.values()))
-        digests: dict[str, str] = {}
-        for start in range(0, len(names), _ASKED_AT_ONCE):
-            answer = self._command.ask(
-                "image", "ls", "--no-trunc", "--format", "{{.ID}} {{.Repository}}:{{.Tag}}",
-                *(f"--filter=reference={name}" for name in names[start : start + _ASKED_AT_ONCE]),
-            )  # fmt: skip
-            if answer.returncode != 0:
-                raise unusable(answer.stderr)
-            lines = (line.partition(" ") for line in answer.stdout.splitlines())
-            digests |= {key: digest for digest, _, key in lines}
-        return {name: digests[key] for name, key in keys.items() if key in digests}
+        return self._command.images(references)
 
     def image(self, reference: str) -> ImageFacts | None:
         """The facts of a local image, or None."""
@@ -401,9 +386,3 @@ class DockerEngine:
 
 def _metadata(job: BuildJob) -> Path:
     return job.log.with_suffix(".metadata.json")
-
-
-def _familiar(reference: str) -> str:
-    """A reference as Docker prints it: without the registry and folder that it assumes."""
-    name = reference.removeprefix("docker.io/").removeprefix("library/")
-    return name if ":" in name.rpartition("/")[2] else f"{name}:latest"
