@@ -187,7 +187,7 @@ def _gigabytes(folder: Path) -> float:
 def beside(layout: Layout, folder: Path) -> Iterator[Layout]:
     """One more engine of the same programs for a while, with its data below `folder`.
 
-    It has no network of its own for containers and build steps: they have the host's, or none.
+    The data stays there. Containers and build steps have the host's network, or none.
     """
     apt.require_debian_root("Starting a Docker engine")
     run = Path(tempfile.mkdtemp(prefix="buildmatrix-", dir=layout.run.parent))
@@ -198,7 +198,6 @@ def beside(layout: Layout, folder: Path) -> Iterator[Layout]:
         yield other
     finally:
         stop(other)
-        shutil.rmtree(other.data_root, ignore_errors=True)
         shutil.rmtree(run, ignore_errors=True)
 
 

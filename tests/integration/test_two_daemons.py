@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -69,9 +70,9 @@ class Gate:
                     if self._is_open:
                         step.close()
 
-    def wait_for(self, steps: int) -> None:
+    def wait_for(self, steps: int) -> bool:
         with self._changed:
-            assert self._changed.wait_for(lambda: len(self._waiting) >= steps, PATIENCE)
+            return self._changed.wait_for(lambda: len(self._waiting) >= steps, PATIENCE)
 
     def open(self) -> None:
         with self._changed:
@@ -103,11 +104,19 @@ class OtherDaemon:
 
 
 @pytest.fixture(scope="module")
-def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OtherDaemon]:
+def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """What the other daemon keeps: the base images, from test to test."""
+    folder = tmp_path_factory.mktemp("daemon")
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def other(data: Path) -> Iterator[OtherDaemon]:
     layout = Layout.of_environment()
     if os.geteuid() != 0 or not (layout.prefix / "usr/sbin/dockerd").is_file():
         missing("a second Docker daemon", "run `python3 -m scripts.stack up` as root on Debian")
-    with stack_engine.beside(layout, tmp_path_factory.mktemp("daemon")) as started:
+    with stack_engine.beside(layout, data) as started:
         yield OtherDaemon(started)
 
 
@@ -172,11 +181,12 @@ def in_the_middle(
     thread = threading.Thread(target=lambda: runs.append(run(*BOTH, *options)))
     thread.start()
     try:
-        gate.wait_for(2)
+        both_wait = gate.wait_for(2)
         act()
     finally:
         gate.open()
         thread.join(4 * PATIENCE)
+    assert both_wait, runs[0].err
     return runs[0]
 
 
@@ -260,7 +270,6 @@ def test_a_daemon_that_hangs_is_given_up(
 def test_a_daemon_that_is_killed_costs_its_target_one_retry(
     run: Callable[..., Run], gate: Gate, other: OtherDaemon
 ) -> None:
-    # The last test of the file: nobody starts it again.
     killed = in_the_middle(run, gate, lambda: other.signal(signal.SIGKILL))
     assert killed.code == 0, killed.err
     assert sorted(builders(killed), key=len) == [(HERE,), (HERE,), (THERE, HERE)]
