@@ -32,6 +32,8 @@ _SETTLED = 1.0
 #: came first, what was left was said to take five times as long as it did.
 _LEAST_DONE = 0.1
 _STEADY = 1.5
+#: Times at which something was done that say nothing of how it went on.
+_FEW = 3
 #: Times of the past that are kept, as parts of it: some hundreds for any run.
 _SPACING = 1 / 64
 
@@ -88,6 +90,8 @@ class Part:
         middle = (now + self.started) / 2
         number = bisect_right(self._past, middle, key=itemgetter(0))
         if not number:
+            if len(self._past) > _FEW:
+                return None  # All of it came lately.
             return (total - self.done) * (now - self.started) / (self.done - self.first)
         then, done = self._past[number - 1]
         before = (done - self.first) / (then - self.started)

@@ -86,6 +86,16 @@ STEADY = (
 )  # fmt: skip
 
 
+#: Images of 100 that `fleet scan` judged for the first time, on the same day and machine: layers of
+#: some GB came first.
+SCAN = (
+    (0, 0), (331, 1), (350, 2), (351, 3), (361, 4), (481, 8), (603, 12), (668, 16), (688, 20),
+    (709, 24), (727, 28), (749, 32), (762, 36), (787, 40), (926, 44), (960, 48), (976, 52),
+    (1050, 56), (1231, 60), (1303, 64), (1318, 68), (1358, 72), (1450, 76), (1490, 80), (1813, 84),
+    (1950, 88), (2010, 92), (2135, 96), (2196, 100),
+)  # fmt: skip
+
+
 def guesses(recorded: Sequence[tuple[int, int]]) -> dict[int, float]:
     """Second → how many times the time that was left it was said to be."""
     end, total = recorded[-1]
@@ -103,6 +113,10 @@ def guesses(recorded: Sequence[tuple[int, int]]) -> dict[int, float]:
 def test_no_time_is_guessed_where_it_would_be_far_off() -> None:
     # By all of the time so far it was 3 to 5 times what was left, until the end.
     assert guesses(HEAVY_FIRST) == {}
+    # By all of the time so far it was nearly 5 times that at first.
+    times = guesses(SCAN)
+    assert times
+    assert all(0.5 < value < 2.5 for value in times.values())
 
 
 def test_a_time_is_guessed_where_work_is_steady() -> None:
