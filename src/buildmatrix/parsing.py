@@ -47,6 +47,14 @@ def parse_version(text: str) -> Version:
     return _read(Version, text, InvalidVersion, _LONGEST_NAME)
 
 
+def version_or_none(text: str) -> Version | None:
+    """A version (PEP 440); None for other text."""
+    try:
+        return parse_version(text)
+    except InvalidVersion:
+        return None
+
+
 def parse_specifiers(text: str) -> SpecifierSet:
     """What is asked of a version: `>=3.9,<4`. Raises `InvalidSpecifier`."""
     return _read(SpecifierSet, text, InvalidSpecifier, _LONGEST_LINE)
@@ -55,6 +63,14 @@ def parse_specifiers(text: str) -> SpecifierSet:
 def parse_requirement(text: str) -> Requirement:
     """A requirement (PEP 508). Raises `InvalidRequirement`."""
     return _read(Requirement, text, InvalidRequirement, _LONGEST_LINE)
+
+
+def requirement_or_none(text: str) -> Requirement | None:
+    """A requirement (PEP 508); None for other text."""
+    try:
+        return parse_requirement(text)
+    except InvalidRequirement:
+        return None
 
 
 def parse_marker(text: str) -> Marker:

@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from packaging.markers import InvalidMarker, default_environment
-from packaging.requirements import InvalidRequirement, Requirement
 
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.lookup import distribution
 from buildmatrix.catalogue.model import DistributionMatch
 from buildmatrix.inventory.model import Distribution
 from buildmatrix.inventory.names import distribution_name
-from buildmatrix.parsing import holds, parse_requirement
+from buildmatrix.parsing import holds, requirement_or_none
 
 _PYTHON = re.compile(r"python(3\.\d+)/")
 _LINUX = {
@@ -90,13 +89,7 @@ def _required(
 # The same wheels are judged for each backend, and again when more of them was read.
 
 
-@lru_cache(maxsize=16384)
-def _parsed(line: str) -> Requirement | None:
-    """The requirement in a line; None for what is none."""
-    try:
-        return parse_requirement(line)
-    except InvalidRequirement:
-        return None
+_parsed = lru_cache(maxsize=16384)(requirement_or_none)
 
 
 @lru_cache(maxsize=16384)

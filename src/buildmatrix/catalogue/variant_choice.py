@@ -18,10 +18,10 @@ from buildmatrix.catalogue.variants import (
     devices,
     fit,
     promise,
-    version_of,
 )
 from buildmatrix.elf.isa import level_number
 from buildmatrix.inventory.variants import Properties, VariantMetadata
+from buildmatrix.parsing import version_or_none
 from buildmatrix.spec.model import NodeClass, Target
 
 _Property = tuple[str, str, str]
@@ -135,7 +135,7 @@ def _rank(item: Promise, archs: Sequence[str]) -> tuple[int | str, ...]:
     meaning = item.meaning or ""
     match item.means:
         case "toolkit-floor" | "toolkit-ceiling" | "toolkit":
-            version = version_of(meaning)
+            version = version_or_none(meaning)
             # `12.0` before `12`, as NVIDIA's provider has it.
             numbers = (*version.release, -1) if version is not None else ()
             return tuple(-number for number in numbers[:2])

@@ -12,15 +12,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from packaging.version import InvalidVersion, Version
-
 from buildmatrix.catalogue.architectures import READY, Grade, grade
 from buildmatrix.catalogue.drivers import is_beyond, toolkit_of
 from buildmatrix.catalogue.format.versions import VariantFeature
 from buildmatrix.catalogue.load import Catalogue, Owned
 from buildmatrix.catalogue.products import architectures
 from buildmatrix.elf.isa import level_number
-from buildmatrix.parsing import parse_version
+from buildmatrix.parsing import version_or_none
 from buildmatrix.spec.model import NodeClass, Target
 from buildmatrix.spec.version_range import numbers, version_range
 
@@ -89,7 +87,7 @@ def _meaning(entry: VariantFeature, value: str) -> str | None:
     if entry.means == "library":
         return value if value in entry.libraries else None
     if entry.means.startswith("toolkit"):
-        return value if version_of(value) is not None else None
+        return value if version_or_none(value) is not None else None
     if not entry.values:
         return value
     for pattern, template in entry.values.items():
@@ -100,14 +98,6 @@ def _meaning(entry: VariantFeature, value: str) -> str | None:
 
 
 @lru_cache(maxsize=1024)
-def version_of(text: str) -> Version | None:
-    """A version of a toolkit; None for other text."""
-    try:
-        return parse_version(text)
-    except InvalidVersion:
-        return None
-
-
 def fit(promise: Promise, target: Target, node: NodeClass | None, catalogue: Catalogue) -> Fit:
     """Whether the machines of `node` support a property; without one, those of `target`."""
     if promise.owned is None:
@@ -167,7 +157,7 @@ def _toolkit(
         newest = toolkit_of(driver.lowest, target.backend, catalogue)
     # What the newest driver of the tables runs, a newer one does, and perhaps more.
     is_open = newest is None or is_beyond(driver, target.backend, catalogue)
-    asked, runs = version_of(text), version_of(newest or target.runtime)
+    asked, runs = version_or_none(text), version_or_none(newest or target.runtime)
     if asked is None or runs is None:
         return Fit("unknown", f"{promise}: nothing says which toolkit there is")
     if promise.means == "toolkit":

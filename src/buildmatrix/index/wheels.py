@@ -21,7 +21,7 @@ from buildmatrix.index.facts import WheelCache, WheelEntry, content, place
 from buildmatrix.index.model import Depth, WheelFacts
 from buildmatrix.inventory.model import Distribution
 from buildmatrix.locks.model import Wheel
-from buildmatrix.parsing import parse_version, parse_wheel_name, split_variant
+from buildmatrix.parsing import parse_wheel_name, split_variant, version_or_none
 from buildmatrix.store.cache import Cache
 from buildmatrix.store.facts import digest
 from buildmatrix.trees.base import Closing, reason
@@ -295,13 +295,8 @@ def _check_label(filename: str, label: str | None, distributions: Sequence[Distr
 
 
 def _is_called(distribution: Distribution, name: str, version: Version) -> bool:
-    try:
-        return (
-            canonicalize_name(distribution.name) == name
-            and parse_version(distribution.version) == version
-        )
-    except InvalidVersion:
-        return False
+    own = version_or_none(distribution.version)
+    return canonicalize_name(distribution.name) == name and own == version
 
 
 class _LocalWheel(Closing):

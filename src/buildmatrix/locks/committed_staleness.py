@@ -18,7 +18,6 @@ from pathlib import Path
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion
 
 from buildmatrix.errors import SpecError
 from buildmatrix.locks.command import LockCommand, input_file
@@ -37,7 +36,7 @@ from buildmatrix.locks.requirement_set import applies
 from buildmatrix.locks.selection import LockSelection
 from buildmatrix.locks.text import mapping, read_toml, string, strings, tables
 from buildmatrix.locks.uvlock import own_folder, roots_of
-from buildmatrix.parsing import parse_specifiers, parse_version
+from buildmatrix.parsing import parse_specifiers, version_or_none
 
 #: Part of a project and a name → the extras and ranges that are asked for.
 _Requests = dict[tuple[str, str], set[tuple[frozenset[str], SpecifierSet | str]]]
@@ -335,7 +334,6 @@ def _is_met(line: RequirementLine, pins: Mapping[str, str]) -> bool:
     version = pins.get(line.name)
     if version is None:
         return False
-    try:
-        return line.requirement.specifier.contains(parse_version(version), prereleases=True)
-    except InvalidVersion:
-        return True  # What is built from a folder or a repository has none.
+    valid = version_or_none(version)
+    # What is built from a folder or a repository has none.
+    return valid is None or line.requirement.specifier.contains(valid, prereleases=True)

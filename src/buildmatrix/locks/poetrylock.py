@@ -10,7 +10,6 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 
-from packaging.requirements import InvalidRequirement
 from packaging.utils import canonicalize_name
 
 from buildmatrix.errors import Problem, SpecError
@@ -28,7 +27,7 @@ from buildmatrix.locks.text import (
     tables,
 )
 from buildmatrix.locks.walk import InconsistentLock, LockEdge, LockEntry, LockRoot, in_order, walk
-from buildmatrix.parsing import parse_requirement
+from buildmatrix.parsing import requirement_or_none
 from buildmatrix.text import without_login
 
 _HINT = "run `poetry lock`"
@@ -207,13 +206,9 @@ def _extra_edges(names: object, item: Mapping[str, object]) -> Iterator[LockEdge
     """The dependencies of an extra that the lock holds: those that are listed as dependencies."""
     held = {canonicalize_name(name) for name in mapping(item.get("dependencies"))}
     for text in strings(names):
-        try:
-            # `trio (>=0.32.0)` is the older way to write a requirement, which PEP 508 allows.
-            requirement = parse_requirement(text)
-        except InvalidRequirement:
-            continue
-        name = canonicalize_name(requirement.name)
-        if name in held:
+        # `trio (>=0.32.0)` is the older way to write a requirement, which PEP 508 allows.
+        requirement = requirement_or_none(text)
+        if requirement and (name := canonicalize_name(requirement.name)) in held:
             marker = str(requirement.marker) if requirement.marker else None
             extras = frozenset(map(canonicalize_name, requirement.extras))
             yield LockEdge(name, extras, marker, allows=str(requirement.specifier))

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion
 
 from buildmatrix.errors import Problem, SpecError
 from buildmatrix.locks.inputs import inputs_digest
@@ -31,7 +30,7 @@ from buildmatrix.locks.text import (
     strings,
     table_lines,
 )
-from buildmatrix.parsing import parse_version
+from buildmatrix.parsing import version_or_none
 from buildmatrix.text import without_login
 from buildmatrix.urls import path_in
 
@@ -168,11 +167,10 @@ class _PylockReader:
     def version(self, value: object, place: str) -> str:
         if value is None:
             return ""  # Allowed for directories and repositories.
-        try:
-            return str(parse_version(string(value)))
-        except InvalidVersion:
+        version = version_or_none(string(value))
+        if version is None:
             self.problem(f"{place}: `version` is {value!r}, and must be a version (PEP 440)")
-            return ""
+        return str(version or "")
 
     def wheel(self, item: object, place: str) -> Wheel | None:
         entry = mapping(item)

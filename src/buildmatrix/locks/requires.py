@@ -38,9 +38,8 @@ def requirements(
     Only those that name something of `present`, where that is given.
     """
     from packaging.markers import InvalidMarker
-    from packaging.requirements import InvalidRequirement
 
-    from buildmatrix.parsing import holds, parse_requirement
+    from buildmatrix.parsing import holds, requirement_or_none
 
     for line in dict.fromkeys(lines):
         start = _NAME.match(line)
@@ -51,9 +50,8 @@ def requirements(
             extras_of = frozenset(map(distribution_name, filter(None, extras)))
             yield Requires(distribution_name(start[1]), extras_of, line, "", None)
             continue
-        try:
-            requirement = parse_requirement(line)
-        except InvalidRequirement:
+        requirement = requirement_or_none(line)
+        if requirement is None:
             continue  # As installers do.
         name, marker = distribution_name(requirement.name), requirement.marker
         extra_names = frozenset(map(distribution_name, requirement.extras))

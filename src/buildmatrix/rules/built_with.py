@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from packaging.requirements import InvalidRequirement
 from packaging.specifiers import SpecifierSet
-from packaging.version import InvalidVersion
 
 from buildmatrix.catalogue import drivers
 from buildmatrix.catalogue.lookup import library
@@ -16,7 +14,7 @@ from buildmatrix.catalogue.names import matches_any
 from buildmatrix.catalogue.runtimes import built_for
 from buildmatrix.inventory.model import Binary, Distribution
 from buildmatrix.inventory.names import distribution_name
-from buildmatrix.parsing import parse_requirement, parse_version
+from buildmatrix.parsing import parse_version, requirement_or_none, version_or_none
 from buildmatrix.rules.findings import split_owner
 from buildmatrix.rules.runtime_versions import stated_versions
 from buildmatrix.rules.subject import ImageSubject
@@ -68,9 +66,8 @@ def least_versions(installed: Distribution) -> Mapping[str, LeastVersion]:
     """
     asked: dict[str, LeastVersion] = {}
     for line in installed.requires:
-        try:
-            requirement = parse_requirement(line)
-        except InvalidRequirement:
+        requirement = requirement_or_none(line)
+        if requirement is None:
             continue
         name = distribution_name(requirement.name)
         least = _least(requirement.specifier)
@@ -85,22 +82,13 @@ def least_versions(installed: Distribution) -> Mapping[str, LeastVersion]:
 def _least(specifier: SpecifierSet) -> LeastVersion | None:
     exact = [item.version for item in specifier if item.operator in ("==", "===")]
     if len(exact) == 1 and not exact[0].endswith("*"):
-        return LeastVersion(exact[0], "==") if is_version(exact[0]) else None
+        return LeastVersion(exact[0], "==") if version_or_none(exact[0]) else None
     floors = [
         item.version
         for item in specifier
-        if item.operator in (">=", "~=") and is_version(item.version)
+        if item.operator in (">=", "~=") and version_or_none(item.version)
     ]
     return LeastVersion(max(floors, key=parse_version), ">=") if floors else None
-
-
-def is_version(text: str) -> bool:
-    """Whether a text is a version (PEP 440)."""
-    try:
-        parse_version(text)
-    except InvalidVersion:
-        return False
-    return True
 
 
 def needed_version(asked: LeastVersion) -> Numbers | None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from packaging.requirements import InvalidRequirement
 from packaging.specifiers import SpecifierSet
 
 from buildmatrix.catalogue import drivers
@@ -20,13 +19,12 @@ from buildmatrix.catalogue.names import demangle, matches_any, version_of
 from buildmatrix.inventory.model import Binary, Distribution
 from buildmatrix.inventory.names import distribution_name
 from buildmatrix.loader.resolution import Needed
-from buildmatrix.parsing import parse_requirement
+from buildmatrix.parsing import requirement_or_none, version_or_none
 from buildmatrix.phrases import listing
 from buildmatrix.rules.built_with import (
     ExpectedVersion,
     LeastVersion,
     expected_version,
-    is_version,
     least_versions,
     metadata_words,
     needed_version,
@@ -201,17 +199,14 @@ def _fits(installed: Distribution, other: Distribution, asked: SpecifierSet | No
         return _same(installed.version, other.version)
     # A build of it, `0.10.2+rocm`, is that version.
     public = other.version.partition("+")[0]
-    return not is_version(public) or asked.contains(public, prereleases=True)
+    return version_or_none(public) is None or asked.contains(public, prereleases=True)
 
 
 def _specifier(installed: Distribution, name: str) -> SpecifierSet:
     """The versions of a distribution that metadata asks for, extras and environments left aside."""
     for line in installed.requires:
-        try:
-            requirement = parse_requirement(line)
-        except InvalidRequirement:
-            continue
-        if distribution_name(requirement.name) == name and requirement.specifier:
+        requirement = requirement_or_none(line)
+        if requirement and distribution_name(requirement.name) == name and requirement.specifier:
             return requirement.specifier
     return SpecifierSet()
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion
 
 from buildmatrix.catalogue.names import demangle, matches, matches_any
-from buildmatrix.parsing import parse_specifiers, parse_version
+from buildmatrix.parsing import parse_specifiers, version_or_none
 from buildmatrix.phrases import listing
 from buildmatrix.rules.findings import chain_to_file, finding
 from buildmatrix.rules.licenses import accepted, licenses, names
@@ -81,9 +80,8 @@ def _is_meant(entry: Listed, present: Present, otherwise: bool) -> bool:
     versions = entry.text[len(name) :].strip()
     if not versions:
         return True
-    try:
-        version = parse_version(present.version)
-    except InvalidVersion:
+    version = version_or_none(present.version)
+    if version is None:
         return otherwise
     return parse_specifiers(versions).contains(version, prereleases=True)
 

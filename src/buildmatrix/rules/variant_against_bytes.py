@@ -7,9 +7,10 @@ from fnmatch import fnmatchcase
 
 from buildmatrix.catalogue.architectures import READY, grade
 from buildmatrix.catalogue.names import demangle
-from buildmatrix.catalogue.variants import RUNNING, Fit, Promise, fit, promises, version_of
+from buildmatrix.catalogue.variants import RUNNING, Fit, Promise, fit, promises
 from buildmatrix.elf.isa import level_number
 from buildmatrix.inventory.model import Binary, Distribution
+from buildmatrix.parsing import version_or_none
 from buildmatrix.phrases import listing
 from buildmatrix.rules.belonging import title
 from buildmatrix.rules.coverage import code_holders
@@ -90,7 +91,7 @@ def _runs(code: str, present: Sequence[str]) -> bool:
 def _false_toolkit(image: ImageSubject, owner: str, promised: Sequence[Promise]) -> Iterator[str]:
     """Libraries of a toolkit line that the drivers which are promised do not run."""
     for item in promised:
-        version = version_of(item.meaning or "")
+        version = version_or_none(item.meaning or "")
         if item.owned is None or version is None:
             continue
         for evidence in image.evidence:
@@ -100,7 +101,7 @@ def _false_toolkit(image: ImageSubject, owner: str, promised: Sequence[Promise])
                 and evidence.backend == item.owned.backend
                 and evidence.weight == "strong"
                 and evidence.toolkit is not None
-                and (line := version_of(evidence.toolkit)) is not None
+                and (line := version_or_none(evidence.toolkit)) is not None
             ):
                 bad = {
                     "toolkit-floor": line.major > version.major,

@@ -7,10 +7,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from packaging.version import InvalidVersion, Version
-
 from buildmatrix.errors import UsageError
-from buildmatrix.parsing import parse_specifiers, parse_version
+from buildmatrix.parsing import parse_specifiers, version_or_none
 from buildmatrix.phrases import listing
 from buildmatrix.spec.document import Problems
 from buildmatrix.spec.hints import closest, did_you_mean
@@ -110,15 +108,8 @@ def _any(conditions: tuple[SourceText, ...], value: str) -> bool:
 def _meets(condition: str, value: str) -> bool:
     if not is_range(condition):
         return condition == value
-    version = _version(value)
+    version = version_or_none(value)
     return version is not None and parse_specifiers(condition).contains(version, prereleases=True)
-
-
-def _version(text: str) -> Version | None:
-    try:
-        return parse_version(text)
-    except InvalidVersion:
-        return None
 
 
 def check_when(when: WhenTable, points: Sequence[Point], problems: Problems) -> None:
@@ -137,7 +128,7 @@ def check_when(when: WhenTable, points: Sequence[Point], problems: Problems) -> 
                     hint = did_you_mean(text.value, values, f"values of `{name}`")
                     message = f"no target has {name} `{text.value}`"
                     problems.add(text.at, message, hint, doubtful=True)
-            elif vague := [v for v in values if v != ANY and _version(v) is None]:
+            elif vague := [v for v in values if v != ANY and version_or_none(v) is None]:
                 problems.add(
                     text.at,
                     f"`{text.value}` cannot be compared with {name} `{vague[0]}`, which is not a "

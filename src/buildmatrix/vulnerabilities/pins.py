@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion
 
-from buildmatrix.parsing import parse_version
+from buildmatrix.parsing import version_or_none
 from buildmatrix.vulnerabilities.model import Key
 
 # PEP 508. Names come from images: nothing else may get into a requirements file.
@@ -33,11 +32,8 @@ def pin(name: str, version: str) -> Pin | None:
     Advisories are about public versions: `2.6.0+cu124` is asked as `2.6.0`.
     """
     normal = canonicalize_name(name)
-    try:
-        public = parse_version(version).public
-    except InvalidVersion:
-        return None
-    return Pin(normal, public) if _NAME.fullmatch(normal) else None
+    valid = version_or_none(version)
+    return Pin(normal, valid.public) if valid is not None and _NAME.fullmatch(normal) else None
 
 
 def pins_of(packages: Iterable[Key]) -> tuple[dict[Key, Pin], tuple[Key, ...]]:

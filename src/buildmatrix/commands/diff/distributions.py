@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from packaging.version import InvalidVersion
-
 from buildmatrix.commands.diff.model import HeldDistribution, Side
-from buildmatrix.parsing import parse_version
+from buildmatrix.parsing import version_or_none
 from buildmatrix.phrases import count, listing, size
 from buildmatrix.reports.diff.model import (
     Change,
@@ -98,9 +96,8 @@ def _step(
     """How far two versions are apart, and whether it goes back."""
     if old.version == new.version:
         return "bytes" if any(detail.startswith(_OTHER_FILE) for detail in details) else "", False
-    try:
-        version, other = parse_version(old.version), parse_version(new.version)
-    except InvalidVersion:
+    version, other = version_or_none(old.version), version_or_none(new.version)
+    if version is None or other is None:
         return "", False
     if version.epoch != other.epoch:
         return "major", other < version

@@ -11,15 +11,13 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from packaging.requirements import InvalidRequirement
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion
 
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.lookup import distribution
 from buildmatrix.catalogue.model import DistributionMatch
 from buildmatrix.locks.model import Lock, Package
-from buildmatrix.parsing import parse_requirement, parse_version
+from buildmatrix.parsing import requirement_or_none, version_or_none
 from buildmatrix.phrases import listing
 from buildmatrix.reports.diff.drifts import Drift, Drifts, ExplainedDrift, Pinned
 from buildmatrix.rules.belonging import title
@@ -242,14 +240,10 @@ def _twins(
 
 
 def _name(line: str) -> str | None:
-    try:
-        return canonicalize_name(parse_requirement(line).name)
-    except InvalidRequirement:
-        return None
+    requirement = requirement_or_none(line)
+    return canonicalize_name(requirement.name) if requirement is not None else None
 
 
 def _public(version: str) -> str:
-    try:
-        return parse_version(version).public
-    except InvalidVersion:
-        return version.partition("+")[0]
+    valid = version_or_none(version)
+    return valid.public if valid is not None else version.partition("+")[0]
