@@ -37,6 +37,7 @@ from buildmatrix.engines.model import (
 )
 from buildmatrix.engines.oci import cdi, sandbox
 from buildmatrix.engines.oci.bases import Bases
+from buildmatrix.engines.oci.confinement import Confined
 from buildmatrix.engines.oci.engine import OciEngine
 from buildmatrix.errors import (
     BuildError,
@@ -137,9 +138,9 @@ def test_described_devices_are_given_to_commands_or_none_is_started(
     document = {"cdiVersion": "0.7.0", "kind": "acme.com/gpu", "devices": devices}
     (folder / "acme.json").write_text(json.dumps(document))
     monkeypatch.setattr(cdi, "FOLDERS", (folder,))
-    started: list[sandbox.Confined] = []
+    started: list[Confined] = []
 
-    def start(program: object, confined: sandbox.Confined, *_: object) -> RunResult:
+    def start(program: object, confined: Confined, *_: object) -> RunResult:
         assert (confined.root / "opt/acme/driver.so").is_file()
         started.append(confined)
         return RunResult(0, "", timed_out=False)

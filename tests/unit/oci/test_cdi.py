@@ -13,8 +13,9 @@ import yaml
 from buildmatrix.engines.model import DeviceAccess
 from buildmatrix.engines.oci import cdi
 from buildmatrix.engines.oci.cdi import NoSuchDevice, add_mount_point, edits, offered
+from buildmatrix.engines.oci.confinement import Sandbox
 from buildmatrix.engines.oci.identity import Identity
-from buildmatrix.engines.oci.sandbox import Sandbox, failure, of_this_machine, run, sandboxes
+from buildmatrix.engines.oci.sandbox import failure, of_this_machine, run, sandboxes
 
 SANDBOXES = [sandbox for sandbox in sandboxes() if failure(sandbox) is None]
 

@@ -31,6 +31,7 @@ from buildmatrix.engines.model import (
 )
 from buildmatrix.engines.oci import cdi, sandbox
 from buildmatrix.engines.oci.bases import Bases
+from buildmatrix.engines.oci.confinement import Confined, Sandbox
 from buildmatrix.engines.oci.identity import identity
 from buildmatrix.engines.oci.images import Images
 from buildmatrix.engines.oci.publishing import push
@@ -257,7 +258,7 @@ class OciEngine:
     # Running and reading
 
     @cached_property
-    def _sandbox(self) -> tuple[sandbox.Sandbox | None, str]:
+    def _sandbox(self) -> tuple[Sandbox | None, str]:
         return sandbox.usable()
 
     def cannot_run(self, reference: str) -> str | None:
@@ -306,7 +307,7 @@ class OciEngine:
                     # As Docker says it: nothing was started.
                     return RunResult(127, refused, timed_out=False)
                 with scratch("sandbox", folder) as own:
-                    job = sandbox.Confined(
+                    job = Confined(
                         root,
                         user,
                         command,

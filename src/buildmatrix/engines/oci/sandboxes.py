@@ -1,0 +1,234 @@
+"""The programs that confine: Bubblewrap, a runtime of the OCI, a changed root folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from buildmatrix.engines.oci.confinement import PATIENCE, Confined, Sandbox, device_node
+from buildmatrix.engines.oci.identity import Identity
+
+
+class Bubblewrap(Sandbox):
+    """`bwrap`, of Flatpak: a user namespace, for anybody but root.
+
+    Root would still be root outside of it: `/proc/sys` of the machine asks for no more than that.
+    """
+
+    name = "bwrap"
+
+    def line(self, confined: Confined, own: Path) -> list[str]:  # noqa: ARG002
+        """See `Sandbox.line`."""
+        account = confined.account
+        line = [
+            self._program, "--unshare-all", "--unshare-user", "--die-with-parent", "--new-session",
+            "--uid", str(account.uid), "--gid", str(account.gid), "--cap-drop", "ALL",
+            "--clearenv", "--ro-bind", os.fspath(confined.root), "/",
+        ]  # fmt: skip
+        for inside, here in confined.folders.items():
+            line += ["--ro-bind", os.fspath(here), inside]
+        line += ["--proc", "/proc", "--dev", "/dev", "--perms", "1777"]
+        line += ["--tmpfs", "/dev/shm"]  # noqa: S108
+        for inside, node in confined.nodes.items():
+            # Groups need no words: a user namespace leaves the account those that it has.
+            line += ["--dev-bind", node, inside]
+        line += ["--remount-ro", "/dev", "--perms", "1777", "--tmpfs", "/tmp"]  # noqa: S108
+        for name, value in confined.environment.items():
+            line += ["--setenv", name, value]
+        return [*line, "--chdir", confined.folder, "--", *confined.command]
+
+
+class Runtime(Sandbox):
+    """A runtime of the OCI runtime specification: `crun` or `runc`, as root or rootless."""
+
+    def __init__(self, program: str) -> None:
+        super().__init__(program)
+        self.name = Path(program).name
+        self.has_owners = os.geteuid() == 0
+
+    def line(self, confined: Confined, own: Path) -> list[str]:
+        """See `Sandbox.line`."""
+        (own / "config.json").write_text(json.dumps(self._configuration(confined)))
+        return [*self._own(own), "run", "--bundle", os.fspath(own), self._id(own)]
+
+    def end(self, own: Path) -> None:
+        """See `Sandbox.end`: its container outlives the runtime."""
+        line = [*self._own(own), "delete", "--force", self._id(own)]
+        _quietly(line)
+
+    def _own(self, own: Path) -> list[str]:
+        # Without cgroups: nobody but root, or a user of systemd, could make one.
+        more = ["--cgroup-manager=disabled"] if self.name == "crun" else []
+        return [self._program, *more, "--root", os.fspath(own / "state")]
+
+    def _id(self, own: Path) -> str:
+        return "buildmatrix-" + hashlib.sha256(os.fsencode(own)).hexdigest()[:16]
+
+    def _configuration(self, confined: Confined) -> dict[str, object]:
+        account = confined.account
+        private = ["nosuid", "noexec", "nodev"]
+        mounts: list[dict[str, object]] = [
+            {"destination": "/proc", "type": "proc", "source": "proc", "options": private},
+            {
+                "destination": "/dev",
+                "type": "tmpfs",
+                "source": "tmpfs",
+                "options": ["nosuid", "mode=755", "size=65536k"],
+            },
+            {
+                "destination": "/dev/shm",  # noqa: S108 - inside
+                "type": "tmpfs",
+                "source": "shm",
+                "options": [*private, "mode=1777"],
+            },
+            {
+                "destination": "/tmp",  # noqa: S108 - inside
+                "type": "tmpfs",
+                "source": "tmpfs",
+                "options": ["nosuid", "nodev", "mode=1777"],
+            },
+        ]
+        for inside, here in confined.folders.items():
+            place = {"destination": inside, "type": "bind", "source": os.fspath(here)}
+            mounts.append({**place, "options": ["rbind", "ro"]})
+        namespaces = ["pid", "network", "ipc", "uts", "mount"]
+        linux: dict[str, object] = {
+            "maskedPaths": ["/proc/kcore", "/proc/keys", "/proc/timer_list"],
+            "readonlyPaths": ["/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus"],
+        }
+        nodes = [device_node(inside, here) for inside, here in confined.nodes.items()]
+        if nodes:
+            allowed = [{"allow": True, "access": "rw", **_number(node)} for node in nodes]
+            linux |= {"devices": nodes, "resources": {"devices": allowed}}
+        groups = [*account.groups, *confined.devices.groups]
+        if not self.has_owners:
+            namespaces.append("user")
+            groups = []  # A user may map no group but its own.
+            linux["uidMappings"] = [{"containerID": account.uid, "hostID": os.geteuid(), "size": 1}]
+            linux["gidMappings"] = [{"containerID": account.gid, "hostID": os.getegid(), "size": 1}]
+        linux["namespaces"] = [{"type": name} for name in namespaces]
+        user: dict[str, object] = {"uid": account.uid, "gid": account.gid}
+        if groups:
+            user["additionalGids"] = groups
+        # crun(1): rootless, the groups of the user who may open the devices.
+        keep = {"run.oci.keep_original_groups": "1"} if nodes and not self.has_owners else {}
+        return {
+            "annotations": keep,
+            "ociVersion": "1.0.2",
+            "process": {
+                "terminal": False,
+                "user": user,
+                "args": list(confined.command),
+                "env": [f"{name}={value}" for name, value in confined.environment.items()],
+                "cwd": confined.folder,
+                "capabilities": {},
+                "noNewPrivileges": True,
+            },
+            "root": {"path": os.fspath(confined.root), "readonly": True},
+            "hostname": "buildmatrix",
+            "mounts": mounts,
+            "linux": linux,
+        }
+
+
+class ChangedRoot(Sandbox):
+    """A changed root folder in namespaces that `unshare` makes: for root, with nothing installed.
+
+    An account that is root itself could leave it, so that is not run.
+    """
+
+    name = "chroot"
+    has_owners = True
+
+    #: Runs in the new namespaces, and mounts what the root folder `$1` lacks.
+    _MOUNTS = """
+set -eu
+root=$1; shift
+mount --make-rprivate /
+mount --rbind "$root" "$root"
+mount -o remount,ro,bind,nosuid "$root"
+mount -t proc -o nosuid,nodev,noexec proc "$root/proc"
+mount -t tmpfs -o nosuid,nodev,mode=1777 tmpfs "$root/tmp"
+mount -t tmpfs -o nosuid,mode=755 tmpfs "$root/dev"
+for name in null zero full random urandom; do
+    : >"$root/dev/$name"
+    mount --bind "/dev/$name" "$root/dev/$name"
+done
+mkdir "$root/dev/shm"
+mount -t tmpfs -o nosuid,nodev,mode=1777 tmpfs "$root/dev/shm"
+ln -s /proc/self/fd "$root/dev/fd"
+while [ "$1" != -- ]; do
+    mkdir -p "$root${2%/*}"
+    : >"$root$2"
+    mount --bind "$1" "$root$2"
+    shift 2
+done
+shift
+mount -o remount,ro,nosuid "$root/dev"
+while [ "$1" != -- ]; do
+    mount --bind "$1" "$root$2"
+    mount -o remount,ro,bind "$root$2"
+    shift 2
+done
+shift
+exec setpriv --no-new-privs -- "$@"
+"""
+    #: Changes the root folder and the account. What is imported is imported before.
+    _CHANGE = """
+import fcntl, json, os, socket, struct, sys
+root, folder, uid, gid, groups, command, environment = json.loads(sys.argv[1])
+with socket.socket() as plug:
+    fcntl.ioctl(plug, 0x8914, struct.pack("16sh14x", b"lo", 0x41))
+os.chroot(root)
+os.chdir(folder)
+os.setgroups(groups)
+os.setresgid(gid, gid, gid)
+os.setresuid(uid, uid, uid)
+try:
+    os.execvpe(command[0], command, environment)
+except OSError as error:
+    sys.exit(f"{command[0]}: {error.strerror}")
+"""
+
+    def line(self, confined: Confined, own: Path) -> list[str]:  # noqa: ARG002
+        """See `Sandbox.line`."""
+        account, root = confined.account, os.fspath(confined.root)
+        change = json.dumps(
+            [
+                root,
+                confined.folder,
+                account.uid,
+                account.gid,
+                [*account.groups, *confined.devices.groups],
+                list(confined.command),
+                dict(confined.environment),
+            ]
+        )
+        shown = [part for inside, here in confined.folders.items() for part in (str(here), inside)]
+        nodes = [part for inside, here in confined.nodes.items() for part in (here, inside)]
+        return [
+            self._program, "--mount", "--pid", "--net", "--ipc", "--uts", "--fork", "--kill-child",
+            "--", "/bin/sh", "-c", self._MOUNTS, "sh", root, *nodes, "--",
+            *shown, "--",
+            sys.executable, "-I", "-S", "-c", self._CHANGE, change,
+        ]  # fmt: skip
+
+    def refuses(self, account: Identity) -> str | None:
+        """See `Sandbox.refuses`."""
+        return "an image that runs as root is not confined by it" if account.uid == 0 else None
+
+
+def _number(node: Mapping[str, object]) -> dict[str, object]:
+    return {key: node[key] for key in ("type", "major", "minor")}
+
+
+def _quietly(line: Sequence[str]) -> None:
+    """Clean up; what cannot be cleaned up was not there."""
+    with suppress(OSError, subprocess.TimeoutExpired):
+        subprocess.run(line, check=False, capture_output=True, timeout=PATIENCE)
