@@ -5,10 +5,9 @@ from __future__ import annotations
 import platform as machine
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,6 +30,7 @@ from buildmatrix.engines.model import (
 )
 from buildmatrix.engines.oci import cdi, sandbox
 from buildmatrix.engines.oci.bases import Bases
+from buildmatrix.engines.oci.build_log import BuildLog
 from buildmatrix.engines.oci.confinement import Confined, Sandbox
 from buildmatrix.engines.oci.identity import identity
 from buildmatrix.engines.oci.images import Images
@@ -173,7 +173,7 @@ class OciEngine:
             job.log.parent.mkdir(parents=True, exist_ok=True)
             job.scan_output.mkdir(parents=True, exist_ok=True)
             with job.log.open("w", encoding="utf-8") as file:
-                log = _Log(job, file.write, progress, self._check)
+                log = BuildLog(job, file.write, progress, self._check)
                 try:
                     log.step(job.id, f"base image {target.base.final}")
                     base = self._bases_of(surroundings).take(target.base.final, target.platform)
@@ -360,53 +360,6 @@ class OciEngine:
             ],
             FactCache(self._cache),
         )
-
-
-class _Log:
-    """A `Progress` that also writes a log, and ends what was cancelled."""
-
-    def __init__(
-        self,
-        job: BuildJob,
-        write: Callable[[str], object],
-        progress: Progress,
-        check: Callable[[], None],
-    ) -> None:
-        self._write = write
-        self._progress = progress
-        self._check = check
-        self._start = time.monotonic()
-        self._lock = threading.Lock()
-        write(f"# {job.id}, {datetime.now(UTC).isoformat(' ', 'seconds')}: engine oci\n")
-
-    def step(self, target: str, text: str) -> None:
-        """See `Progress.step`."""
-        self._line(text)
-        self._progress.step(target, text)
-
-    def output(self, target: str, line: str) -> None:
-        """See `Progress.output`."""
-        self._line(f"| {line}")
-        self._progress.output(target, line)
-
-    def part(self, target: str, done: int, total: int | None, unit: str) -> None:
-        """See `Progress.part`; a log has no use for it."""
-        self._check()
-        self._progress.part(target, done, total, unit)
-
-    def done(self, target: str, outcome: str, ok: bool) -> None:
-        """See `Progress.done`."""
-        self._progress.done(target, outcome, ok)
-
-    def note(self, text: str) -> None:
-        """See `Progress.note`."""
-        self._line(text)
-        self._progress.note(text)
-
-    def _line(self, text: str) -> None:
-        self._check()
-        with self._lock:
-            self._write(f"{time.monotonic() - self._start:8.2f} {text}\n")
 
 
 def _ingredients(job: BuildJob) -> Ingredients:
