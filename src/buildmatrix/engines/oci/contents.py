@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import posixpath
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
@@ -12,12 +12,14 @@ from typing import Final
 import msgspec
 
 from buildmatrix.engines.disk import writing
-from buildmatrix.engines.oci.base_files import DEFAULT_PATH, BaseFiles, LayerNotes, read_layer
+from buildmatrix.engines.oci.base_files import DEFAULT_PATH, BaseFiles, read_layer
+from buildmatrix.engines.oci.base_layers import bring_layers
 from buildmatrix.engines.oci.context import Context, copied
 from buildmatrix.engines.oci.debian import DebianPackages
 from buildmatrix.engines.oci.dockerfile import DockerfileInstruction
 from buildmatrix.engines.oci.execution import commanded, created, declared
 from buildmatrix.engines.oci.installation import InstalledFile
+from buildmatrix.engines.oci.layer_making import with_folders, write_layer
 from buildmatrix.engines.oci.libraries import Libraries
 from buildmatrix.engines.oci.model import (
     BaseImage,
@@ -47,36 +49,21 @@ from buildmatrix.locks.model import Lock
 from buildmatrix.oci.compression import Compression
 from buildmatrix.oci.documents import (
     CONFIGURATION,
-    DOCKER_LAYER,
-    DOCKER_LAYER_GZIP,
-    DOCKER_LAYER_ZSTD,
-    LAYER,
-    LAYER_GZIP,
-    LAYER_ZSTD,
     MANIFEST,
-    Descriptor,
     HistoryStep,
     Manifest,
     Platform,
     RootFileSystem,
     encode,
 )
-from buildmatrix.oci.layers import LayerEntry, StoredLayer, layer_writer, order
+from buildmatrix.oci.layers import LayerEntry, StoredLayer
 from buildmatrix.progress import Progress
 from buildmatrix.render.dockerfile import dockerignore
 from buildmatrix.render.ignore import Ignored
 from buildmatrix.spec.model import Spec, Target
-from buildmatrix.threads import side_by_side
 
-#: Layers of a base that are fetched and read at the same time.
-_FETCHES: Final = 4
 #: What a history says of who made a step.
 _COMMENT: Final = "buildmatrix"
-_OCI_TYPES: Final = {
-    DOCKER_LAYER: LAYER,
-    DOCKER_LAYER_GZIP: LAYER_GZIP,
-    DOCKER_LAYER_ZSTD: LAYER_ZSTD,
-}
 
 
 def assemble(
@@ -163,32 +150,9 @@ class _Assembly:
             raise self._problem(
                 f"the base {self._base.reference} has ONBUILD instructions, which are for a builder"
             )
-        blobs = self._base.manifest.layers
-        if len(blobs) != len(configuration.rootfs.diff_ids):
-            raise UndecidedError(
-                f"{self._base.reference}: its manifest has {len(blobs)} layers, and its "
-                f"configuration {len(configuration.rootfs.diff_ids)}"
-            )
-        notes = side_by_side(self._base_layer, blobs, _FETCHES, "base")
-        for blob, diff_id, noted in zip(blobs, configuration.rootfs.diff_ids, notes, strict=True):
-            if noted.diff_id != diff_id:
-                raise UndecidedError(
-                    f"{self._base.reference}: the layer {blob.digest} is not the one that its "
-                    "configuration names"
-                )
-            media_type = _OCI_TYPES.get(blob.media_type, blob.media_type)
-            plain = Descriptor(media_type=media_type, digest=blob.digest, size=blob.size)
-            self._layers.append(BuiltLayer(plain, diff_id, "base"))
+        layers, notes = bring_layers(self._base, self._target.id, self._store, self._progress)
+        self._layers += layers
         self._files = BaseFiles(notes)
-
-    def _base_layer(self, blob: Descriptor) -> LayerNotes:
-        layout = self._store.layout
-        with self._store.once(blob.digest):
-            if not layout.has(blob):
-                self._progress.step(self._target.id, f"layer of {self._base.reference}")
-                with self._base.blob(blob) as chunks:
-                    layout.take(blob, chunks)
-            return read_layer(layout, blob, self._store.notes)
 
     # Steps
 
@@ -247,7 +211,7 @@ class _Assembly:
                         "take a base that has them",
                     ) from error
                 # Where the base has all of them, the layer is empty, and remembered all the same.
-                layer = self._written(self._with_folders(files))
+                layer = self._write(with_folders(files, self._files))
                 self._store.keep(key, layer)
             notes = read_layer(self._store.layout, layer.descriptor, self._store.notes)
         for entry in BaseFiles([notes]).entries.values():
@@ -350,7 +314,7 @@ class _Assembly:
 
         `contents` stands for the bytes of files that are better not read again.
         """
-        ordered = self._with_folders({file.entry.path: file for file in files})
+        ordered = with_folders({file.entry.path: file for file in files}, self._files)
         if not ordered:
             self._note(place.at, is_empty=True)
             return
@@ -363,37 +327,15 @@ class _Assembly:
         with self._store.once(key):
             layer = self._store.layer(key)
             if layer is None:
-                layer = self._written(ordered)
+                layer = self._write(ordered)
                 self._store.keep(key, layer)
         for file in ordered:
             self._files.add(file.entry)
         self._put(layer, place)
 
-    def _with_folders(self, files: Mapping[str, InstalledFile]) -> list[InstalledFile]:
-        """`files` with the folders above them, in the order of a layer."""
-        complete = dict(files)
-        for path in files:
-            while path := posixpath.dirname(path):
-                if path not in complete:
-                    complete[path] = InstalledFile(self._folder(path))
-        return [complete[path] for path in sorted(complete, key=order)]
-
-    def _folder(self, path: str) -> LayerEntry:
-        """A folder above a file, as it is: a layer that holds a file says what its folders are."""
-        there = self._files.entries.get(path)
-        if there is None:
-            return LayerEntry(path, "folder", 0o755)
-        owner = there.attributes
-        return LayerEntry(path, "folder", owner.mode, user=owner.uid, group=owner.gid)
-
-    def _written(self, files: Sequence[InstalledFile]) -> StoredLayer:
-        with (
-            self._store.making,
-            layer_writer(self._store.layout, self._compression, self._store.pool) as writer,
-        ):
-            for file in files:
-                writer.add(file.entry, file.content())
-        return writer.layer
+    def _write(self, files: Iterable[InstalledFile]) -> StoredLayer:
+        with self._store.making:
+            return write_layer(files, self._store, self._compression)
 
     def _put(self, layer: StoredLayer, place: _Place) -> None:
         self._layers.append(

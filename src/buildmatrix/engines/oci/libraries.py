@@ -17,12 +17,13 @@ from buildmatrix.engines.disk import writing
 from buildmatrix.engines.oci.base_files import BaseFiles, BasePython
 from buildmatrix.engines.oci.environment import new_environment
 from buildmatrix.engines.oci.installation import ENVIRONMENT, InstalledFile, InstalledWheel
+from buildmatrix.engines.oci.layer_making import folder, write_layer
 from buildmatrix.engines.oci.store import ImageStore, LayerPaths, made_by
 from buildmatrix.errors import UndecidedError
 from buildmatrix.locks.choose import choose
 from buildmatrix.locks.model import Lock, Package, Wheel
 from buildmatrix.oci.compression import Compression
-from buildmatrix.oci.layers import LayerEntry, StoredLayer, layer_writer, order
+from buildmatrix.oci.layers import LayerEntry, StoredLayer, order
 from buildmatrix.progress import Progress
 from buildmatrix.spec.model import Target
 from buildmatrix.threads import side_by_side
@@ -227,14 +228,8 @@ class Libraries:
 
     def _written(self, origin: str, files: Iterable[InstalledFile]) -> StoredLayer:
         def write() -> StoredLayer:
-            layout = self._store.layout
-            with (
-                writing(layout.folder),
-                layer_writer(layout, self._compression, self._store.pool) as writer,
-            ):
-                for file in files:
-                    writer.add(file.entry, file.content())
-            return writer.layer
+            with writing(self._store.layout.folder):
+                return write_layer(files, self._store, self._compression)
 
         return _named(origin, write)
 
@@ -251,20 +246,12 @@ def _named(name: str, work: Callable[[], T]) -> T:
 
 def _opt(base: BaseFiles) -> LayerEntry:
     """The folder above the environment, as the base has it."""
-    folder = base.entries.get("opt")
-    if base.resolved(ENVIRONMENT) is not None or (folder is not None and folder.kind != "folder"):
+    there = base.entries.get("opt")
+    if base.resolved(ENVIRONMENT) is not None or (there is not None and there.kind != "folder"):
         raise UndecidedError(
             f"the base image has /{ENVIRONMENT} already, or its /opt is no folder; take another one"
         )
-    if folder is None:
-        return LayerEntry("opt", "folder", 0o755)
-    return LayerEntry(
-        "opt",
-        "folder",
-        folder.attributes.mode,
-        user=folder.attributes.uid,
-        group=folder.attributes.gid,
-    )
+    return folder("opt", base)
 
 
 def _paths(files: Iterable[InstalledFile]) -> list[str]:
