@@ -68,7 +68,7 @@ def _distributions(
             confidence=match.confidence,
             weight=match.weight,
             toolkit=match.toolkit,
-            distribution=f"{item.name}=={item.version}",
+            distribution=item.owner,
         )
 
 

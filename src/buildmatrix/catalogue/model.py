@@ -108,6 +108,11 @@ class DistributionMatch:
     #: no library for others.
     needs_device: bool = False
 
+    @property
+    def is_routed(self) -> bool:
+        """Whether each backend has a build of it, on an index of its own."""
+        return any(replacement.action == "index" for replacement in self.replace.values())
+
 
 @dataclass(frozen=True, slots=True)
 class IndexRoute:

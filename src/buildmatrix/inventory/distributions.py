@@ -23,7 +23,7 @@ from urllib.parse import urlsplit, urlunsplit
 from buildmatrix.inventory.conda_join import Recorded, with_conda
 from buildmatrix.inventory.listing import Listing
 from buildmatrix.inventory.model import Distribution, EntryPoint, SharedPath, Variant
-from buildmatrix.inventory.names import distribution_name, owner_name
+from buildmatrix.inventory.names import distribution_name
 from buildmatrix.inventory.sboms import components
 from buildmatrix.inventory.variants import LARGEST as LARGEST_VARIANT
 from buildmatrix.inventory.variants import read_variant
@@ -91,7 +91,7 @@ def read_distributions(listing: Listing) -> tuple[tuple[Distribution, ...], Owne
     claims: dict[str, dict[str, str]] = {}
     owners: dict[str, str] = {}
     for recorded in installed_distributions:
-        owner = owner_name(recorded.distribution.name, recorded.distribution.version)
+        owner = recorded.distribution.owner
         for path, digest in recorded.record.items():
             if claimed[path] > 1:
                 claims.setdefault(path, {}).setdefault(owner, digest)

@@ -8,7 +8,6 @@ from itertools import chain
 from typing import Any
 
 from buildmatrix.inventory.model import Inventory, PythonImport, SharedPath, Stats
-from buildmatrix.inventory.names import owner_name
 from buildmatrix.trees.wheel import Member
 
 
@@ -98,10 +97,7 @@ def _sorted(parts: Iterable[Inventory], field: str, *keys: str) -> tuple[Any, ..
 
 def _owner(part: Inventory) -> str:
     return next(
-        (
-            owner_name(distribution.name, distribution.version)
-            for distribution in part.distributions
-        ),
+        (distribution.owner for distribution in part.distributions),
         "",
     )
 

@@ -16,8 +16,3 @@ def readable(name: str) -> str:
 def distribution_name(name: str) -> str:
     """The normalised name of a distribution (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
-
-
-def owner_name(name: str, version: str) -> str:
-    """How `Binary.owner` and its like name a distribution."""
-    return f"{name}=={version}"

@@ -11,7 +11,6 @@ from itertools import chain
 from buildmatrix.inventory.distributions import Ownership
 from buildmatrix.inventory.listing import Listing
 from buildmatrix.inventory.model import Distribution, PythonLoad, Unparsed, Unread
-from buildmatrix.inventory.names import owner_name
 from buildmatrix.inventory.python_memory import (
     PythonAnswer,
     PythonFacts,
@@ -56,12 +55,7 @@ def read_python(
 
     What `memory` has of a distribution is not worked out again.
     """
-    sites = {
-        owner_name(distribution.name, distribution.version): distribution.path[
-            : distribution.path.rfind("/") + 1
-        ]
-        for distribution in distributions
-    }
+    sites = {item.owner: item.site for item in distributions}
     groups: dict[tuple[str, str], tuple[dict[str, Outline], list[str]]] = {}
     for path in chain(outlines, binaries):
         owner = ownership.owners.get(path)

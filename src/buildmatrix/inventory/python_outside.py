@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from buildmatrix.inventory.distributions import Ownership
 from buildmatrix.inventory.listing import Listing
 from buildmatrix.inventory.model import Distribution, PythonImport, Unparsed
-from buildmatrix.inventory.names import distribution_name, owner_name
+from buildmatrix.inventory.names import distribution_name
 from buildmatrix.inventory.python_memory import (
     PythonAnswer,
     PythonFacts,
@@ -68,7 +68,7 @@ def outside_imports(
     answers: dict[str, PythonAnswer] = {}
     remaining = MOST_SOURCE_IN_ALL
     for item in distributions:
-        owner = owner_name(item.name, item.version)
+        owner = item.owner
         sources, libraries = everywhere.files.get(owner, ({}, []))
         if not sources:
             continue
@@ -138,12 +138,7 @@ class _TreeModules:
         self.is_single = len(distributions) == 1
         self._owners = ownership.owners
         self._outlines = outlines
-        self._sites = {
-            owner_name(distribution.name, distribution.version): distribution.path[
-                : distribution.path.rfind("/") + 1
-            ]
-            for distribution in distributions
-        }
+        self._sites = {item.owner: item.site for item in distributions}
         self.files: dict[str, tuple[dict[str, Outline], list[str]]] = {}
         self._extensions: dict[str, str] = {}
         for path, outline in outlines.items():

@@ -10,7 +10,6 @@ from buildmatrix.inventory.collect import collect
 from buildmatrix.inventory.file_facts import FileFacts
 from buildmatrix.inventory.mattering import LEAST, may_hide, may_matter
 from buildmatrix.inventory.model import ClosedFile, Inventory
-from buildmatrix.inventory.names import owner_name
 from buildmatrix.trees.base import File, Tree
 
 
@@ -43,10 +42,7 @@ def collect_shallow(
     are binaries by their first bytes, `lazy` the Python files that no import runs.
     """
     inventory = collect(tree, memory=_ShallowMemory(facts))
-    owners = [
-        owner_name(distribution.name, distribution.version)
-        for distribution in inventory.distributions
-    ]
+    owners = [distribution.owner for distribution in inventory.distributions]
     owner = owners[0] if len(owners) == 1 else None
     unopened = (file for file in tree.walk() if isinstance(file, File) and file.path not in opened)
     closed = tuple(

@@ -102,12 +102,7 @@ def _reached(
         roots = _roots(selection, project, _poetry_groups(project))
         return walk(roots, entries, fits, allows, selection.extras)
     groups = {_MAIN, *selection.groups}
-    listed = {
-        canonicalize_name(name)
-        for extra, names in mapping(document.get("extras")).items()
-        if canonicalize_name(extra) in selection.extras
-        for name in strings(names)
-    }
+    listed = _of_extras(document, selection)
     askers: dict[int, set[str]] = {}
     for number, entry in enumerate(entries):
         item = entry.table
@@ -130,6 +125,16 @@ def _reached(
     return in_order(entries, askers)
 
 
+def _of_extras(table: Mapping[str, object], selection: LockSelection) -> set[str]:
+    """The distributions that a table lists for the extras which are asked for."""
+    return {
+        canonicalize_name(name)
+        for extra, names in mapping(table.get("extras")).items()
+        if canonicalize_name(extra) in selection.extras
+        for name in strings(names)
+    }
+
+
 def _markers(item: Mapping[str, object], groups: set[str]) -> list[str]:
     markers = item.get("markers")
     if isinstance(markers, str):
@@ -150,12 +155,7 @@ def _roots(
         edge = LockEdge(requirement.name, extras, marker, allows=str(requirement.parsed.specifier))
         yield LockRoot(project.place(requirement), edge)
     named = {requirement.name for requirement in project.requirements if not requirement.part}
-    listed = {
-        canonicalize_name(name)
-        for extra, names in mapping(poetry.get("extras")).items()
-        if canonicalize_name(extra) in selection.extras
-        for name in strings(names)
-    }
+    listed = _of_extras(poetry, selection)
     for group, dependencies in groups.items():
         if group != _MAIN and group not in selection.groups:
             continue

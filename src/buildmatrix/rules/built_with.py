@@ -127,7 +127,7 @@ def expected_version(
         version = needed_version(least)
         if version is not None and matches_any(soname_globs(image, name), soname):
             return ExpectedVersion(version, metadata_words(name, least))
-    for stated, text in stated_versions(image, f"{installed.name}=={installed.version}"):
+    for stated, text in stated_versions(image, installed.owner):
         version = numbers(text)
         if version is not None and matches_any(stated.libraries, soname):
             return ExpectedVersion(version, f"{stated.file} says {stated.name} {text}")

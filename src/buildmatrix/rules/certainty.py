@@ -187,7 +187,7 @@ def _gain(
         return "detail"
     if left.coded or is_held:
         return "detail"
-    if match is not None and any(order.action == "index" for order in match.replace.values()):
+    if match is not None and match.is_routed:
         # One build per backend: the name and the version already say that it is the wrong one.
         return "detail"
     return "evidence"

@@ -35,7 +35,7 @@ def compose(
     """
     sizes = Counter[str]()
     for item in image.inventory.distributions:
-        owner = f"{item.name}=={item.version}"
+        owner = item.owner
         # What lies there twice, such as in two virtual environments, weighs twice.
         known = None if installed is None else installed.get(item.name)
         sizes[owner] = known if known is not None else sizes[owner] + item.size
@@ -53,7 +53,7 @@ def compose(
     parts: list[DistributionBytes] = []
     layers = Counter[int]()
     origins = image.inventory.origins
-    places = {f"{item.name}=={item.version}": item.path for item in image.inventory.distributions}
+    places = {item.owner: item.path for item in image.inventory.distributions}
     for owner, size in sizes.items():
         libraries = inside.libraries(owner)
         if not size and not owner and not libraries:

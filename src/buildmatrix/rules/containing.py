@@ -38,8 +38,7 @@ class Contents:
         """Sort the evidence by the files that hold it."""
         self._binaries = {binary.path: binary for binary in image.inventory.binaries}
         self._distributions = {
-            f"{distribution.name}=={distribution.version}": distribution
-            for distribution in image.inventory.distributions
+            distribution.owner: distribution for distribution in image.inventory.distributions
         }
         self._held: dict[str, dict[tuple[str, str], list[Evidence]]] = {}
         for item in image.evidence:

@@ -40,7 +40,7 @@ def _default_build(
 ) -> Iterator[Finding]:
     if match.vendor is None or not subject.is_foreign(match):
         return
-    routed = any(order.action == "index" for order in match.replace.values())
+    routed = match.is_routed
     if routed and from_own_index(present, subject):
         return
     if routed and subject.target.platform != _KNOWN_PLATFORM and not _brings(subject, present):

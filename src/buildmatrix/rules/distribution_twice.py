@@ -99,7 +99,7 @@ def _shadowed(
         message,
         severity=_severity(image, copies),
         vendor=_vendor(image, copies),
-        owner=f"{first.name}=={first.version}",
+        owner=first.owner,
         path=first.path,
         chain=(*image.chain_to(first.name), *(copy.path for copy in copies)),
         fix=Fix(

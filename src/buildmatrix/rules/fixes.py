@@ -98,7 +98,7 @@ def line_fix(subject: Subject, name: str, version: str, line: str) -> Fix:
     """Take a distribution from the toolkit line that the target is for."""
     for package in reversed(subject.path_to(name)):
         match = distribution(package.name, package.version, subject.catalogue)
-        if match is not None and any(o.action == "index" for o in match.replace.values()):
+        if match is not None and match.is_routed:
             return index_fix(subject, package.name)
     # Who was asked for first brings the others.
     way = [(package.name, package.version) for package in subject.path_to(name)]

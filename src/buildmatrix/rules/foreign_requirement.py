@@ -28,7 +28,7 @@ def check(image: ImageSubject) -> Iterator[Finding]:
         ]
         for vendor in sorted({match.vendor for _, match in required if match.vendor is not None}):
             of_vendor = [(name, match) for name, match in required if match.vendor == vendor]
-            owner = f"{item.name}=={item.version}"
+            owner = item.owner
             yield finding(
                 "BM110",
                 image,

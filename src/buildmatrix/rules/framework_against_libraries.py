@@ -52,7 +52,7 @@ def check(image: ImageSubject) -> Iterator[Finding]:
             needed.setdefault(binary.owner, []).append(item)
     libraries = _libraries(image)
     for installed in image.inventory.distributions:
-        owner = f"{installed.name}=={installed.version}"
+        owner = installed.owner
         yield from _beside(image, installed, owner)
         match = distribution(installed.name, installed.version, image.catalogue)
         if match is None or match.backend != image.backend:

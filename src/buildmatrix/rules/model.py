@@ -135,6 +135,11 @@ class Finding:
         return target == self.target or target in self.also
 
     @property
+    def offered_fix(self) -> Fix | None:
+        """Its fix, if nothing speaks against it."""
+        return self.fix if self.fix is not None and self.fix.is_offered else None
+
+    @property
     def by_policy(self) -> str:
         """What its rule says, where the policy makes something else of it; else empty."""
         if self.judged is None:

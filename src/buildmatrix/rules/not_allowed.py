@@ -136,7 +136,7 @@ def _licenses(image: ImageSubject) -> Iterator[Finding]:
             continue
         entry = next((entry for entry in forbidden if names(expressions, entry)), None)
         why = _forbidden(entry, "licenses") if entry else _missing(allowed, "licenses")
-        owner = f"{item.name}=={item.version}"
+        owner = item.owner
         yield finding(
             "BM608",
             image,

@@ -36,7 +36,7 @@ def unread(image: ImageSubject) -> Iterator[tuple[Distribution, str]]:
     """Distributions under terms of their vendor's own of which the catalogue says nothing."""
     for item in image.inventory.distributions:
         terms = next((text for text in licenses(item) if "licenseref-" in text.lower()), None)
-        if terms and not _of_distribution(image, f"{item.name}=={item.version}"):
+        if terms and not _of_distribution(image, item.owner):
             yield item, terms
 
 

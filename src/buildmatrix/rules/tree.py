@@ -177,7 +177,7 @@ def tree_of(
         imports=imported(inventory.python_imports, installed, catalogue),
         runtimes=runtimes(evidence),
         supplied={
-            f"{item.name}=={item.version}": frozenset(
+            item.owner: frozenset(
                 match.backend
                 for _, match in required_by(item, installed, catalogue, is_single=is_single)
                 if match.kind != "pure"

@@ -47,7 +47,7 @@ def reasons(image: ImageSubject, node: NodeClass) -> Iterator[Reason]:
                 severity="warning",
                 about=f"{item.name} {item.version} is the variant {item.variant.label}",
                 there=f"whether {node.name} supports it is not known: {lacking.reason}",
-                owner=f"{item.name}=={item.version}",
+                owner=item.owner,
                 path=item.path,
                 fix=_fix(item.name),
             )

@@ -37,7 +37,7 @@ def check(image: ImageSubject) -> Iterator[Finding]:
 
 
 def _unknown(image: ImageSubject, item: Distribution, why: str, identity: str) -> Finding:
-    owner = f"{item.name}=={item.version}"
+    owner = item.owner
     return finding(
         "BM609",
         image,

@@ -52,7 +52,7 @@ def _foreign(image: ImageSubject, promised: Sequence[Promise]) -> list[str]:
 
 def _false(image: ImageSubject, item: Distribution, promised: Sequence[Promise]) -> list[str]:
     """What the bytes of the distribution contradict, one clause each."""
-    owner = f"{item.name}=={item.version}"
+    owner = item.owner
     of_meaning: dict[str, list[Promise]] = {}
     for promise in promised:
         of_meaning.setdefault(promise.means.partition("-")[0], []).append(promise)
@@ -193,7 +193,7 @@ def _about(item: Distribution) -> str:
 
 
 def _finding(image: ImageSubject, item: Distribution, fault: str) -> Finding:
-    owner = f"{item.name}=={item.version}"
+    owner = item.owner
     return finding(
         "BM708",
         image,

@@ -40,7 +40,7 @@ def verdicts(
         if item.distribution is not None:
             by_owner.setdefault(item.distribution, []).append(item)
     alone = [
-        _verdict(tree, item, by_owner.get(f"{item.name}=={item.version}", []))
+        _verdict(tree, item, by_owner.get(item.owner, []))
         for item in sorted(inventory.distributions, key=lambda item: (item.name, item.path))
     ]
     return tuple(_requiring(tree, list(carried(alone, inventory.python_imports)), inventory))
@@ -72,7 +72,7 @@ def _verdict(tree: TreeView, item: Distribution, evidence: Sequence[Evidence]) -
     )
     belongs = [] if welcome else [part for part in strong if part.kind == "declared"]
     shipped = [part for part in strong if part.kind in HELD]
-    owner = f"{item.name}=={item.version}"
+    owner = item.owner
     foreign = _Foreign(
         evidence=strong,
         belongs=belongs,
@@ -269,7 +269,7 @@ def _optional(
     ]
     if opened:
         return "optional", f"it reaches for {listing(opened)} when asked to"
-    for used in tree.imports.get(f"{item.name}=={item.version}", ()) if dormant is None else ():
+    for used in tree.imports.get(item.owner, ()) if dormant is None else ():
         # What the catalogue calls harmless may look for other parts of its own vendor.
         own = match is not None and match.vendor == used.match.vendor
         if used.statement.how == "tried" and not own and needs_library(tree, used.match):

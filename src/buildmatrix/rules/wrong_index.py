@@ -67,7 +67,7 @@ def _off_the_route(
     local = present.version.partition("+")[2]
     if built_for(local) is not None and match.kind == "native" and "+" in match.entry:
         return None if local == route else (route, f"was built for {local}")
-    if not any(order.action == "index" for order in match.replace.values()):
+    if not match.is_routed:
         return None
     place = (present.index or "").rstrip("/").rpartition("/")[2]
     if local or not place or place == route:

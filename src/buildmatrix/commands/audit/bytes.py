@@ -25,9 +25,7 @@ def weigh(
     """
     foreign = _foreign_files(wheels)
     weighed = tuple(
-        _weighed(
-            verdict, facts[verdict.name], foreign.get(f"{verdict.name}=={verdict.version}", {})
-        )
+        _weighed(verdict, facts[verdict.name], foreign.get(verdict.owner, {}))
         if verdict.name in facts
         else verdict
         for verdict in verdicts

@@ -199,7 +199,7 @@ def _with_depth(
     facts: Mapping[str, WheelFacts],
 ) -> Verdict:
     """The verdict with what it rests on, and with what stayed open."""
-    owner = f"{verdict.name}=={verdict.version}"
+    owner = verdict.owner
     read = facts.get(verdict.name)
     gain = gains_of.get(owner)
     unopened_files = left_open.get(owner)

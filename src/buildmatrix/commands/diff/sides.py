@@ -47,7 +47,7 @@ def held_of(inventory: Inventory) -> tuple[HeldDistribution, ...]:
             size=distribution.size if distribution.has_record else None,
             record=distribution.record,
             requires=distribution.requires,
-            binaries=binaries.get(f"{distribution.name}=={distribution.version}", {}),
+            binaries=binaries.get(distribution.owner, {}),
         )
         for distribution in inventory.distributions
     )

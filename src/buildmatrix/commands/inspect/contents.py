@@ -49,7 +49,7 @@ def _distributions(inventory: Inventory, evidence: Sequence[Evidence]) -> tuple[
             distribution.name,
             distribution.version,
             distribution.size,
-            _sums(bytes_of.get(f"{distribution.name}=={distribution.version}", {})),
+            _sums(bytes_of.get(distribution.owner, {})),
         )
         for distribution in inventory.distributions
     ]

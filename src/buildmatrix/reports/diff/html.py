@@ -8,8 +8,8 @@ from typing import Literal
 
 from buildmatrix.phrases import count, size
 from buildmatrix.reports.diff.drifts import Drifts
-from buildmatrix.reports.diff.model import Change, Comparison, FindingChange
-from buildmatrix.reports.diff.words import blocks, end, signed, summary
+from buildmatrix.reports.diff.model import Change, Comparison
+from buildmatrix.reports.diff.words import blocks, end, signed, standing, summary
 from buildmatrix.reports.page import document
 from buildmatrix.reports.page.shapes import lengths
 from buildmatrix.reports.page.vendors import vendor_class, vendor_name
@@ -90,7 +90,7 @@ def render(comparison: Comparison) -> str:
             (_TITLES[kind], kind, [change for change in changes if change.change == kind])
             for kind in _TITLES
         ],
-        severity=_severity,
+        standing=standing,
         blocks=list(blocks(safe, every=True)),
         unread=unread,
     )
@@ -127,11 +127,6 @@ def _headline(comparison: Comparison) -> str:
 def _grown(comparison: Comparison) -> str:
     before, after = comparison.before.size, comparison.after.size
     return signed(after - before) if before is not None and after is not None else ""
-
-
-def _severity(change: FindingChange) -> str:
-    finding = change.finding
-    return "accepted" if finding.waived is not None else finding.severity
 
 
 # Pictures

@@ -12,6 +12,7 @@ from buildmatrix.reports.diff.words import (
     Block,
     blocks,
     end,
+    standing,
     summary,
 )
 from buildmatrix.reports.markdown import chain, plain
@@ -51,12 +52,11 @@ def _lines(comparison: Comparison, every: bool) -> Iterator[str]:
 def _finding(change: FindingChange) -> Iterator[str]:
     finding = change.finding
     word = FINDING_WORDS[change.change]
-    severity: str = "accepted" if finding.waived is not None else finding.severity
+    state = standing(finding)
     if change.before is not None and change.after is not None:
-        before: str = "accepted" if change.before.waived is not None else change.before.severity
-        severity = f"{before} &rarr; {severity}"
+        state = f"{standing(change.before)} &rarr; {state}"
     mark = "**" if change.change != "removed" else ""
-    head = f"{mark}{word} {severity} {plain(finding.rule)}{mark} {plain(finding.name)}"
+    head = f"{mark}{word} {state} {plain(finding.rule)}{mark} {plain(finding.name)}"
     yield f"- {head}: {plain(finding.message)}"
     if change.change == "removed":
         return

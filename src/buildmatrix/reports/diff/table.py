@@ -13,10 +13,10 @@ from buildmatrix.reports.diff.words import (
     ChangeRow,
     blocks,
     end,
+    standing,
     summary,
 )
 from buildmatrix.reports.terminal import Painter, Style, wrapped
-from buildmatrix.rules.model import Finding
 from buildmatrix.text import printable
 
 #: What came, what went, what changed.
@@ -81,12 +81,9 @@ def _finding(change: FindingChange, width: int, paint: Painter) -> list[str]:
 
 
 def _severity(change: FindingChange) -> str:
-    def state(finding: Finding) -> str:
-        return "accepted" if finding.waived is not None else finding.severity
-
     if change.before is not None and change.after is not None:
-        return f"{state(change.before)} -> {state(change.after)}"
-    return state(change.finding)
+        return f"{standing(change.before)} -> {standing(change.after)}"
+    return standing(change.finding)
 
 
 def _block(block: Block, width: int, paint: Painter) -> list[str]:

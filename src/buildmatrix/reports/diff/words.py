@@ -18,6 +18,7 @@ from buildmatrix.reports.diff.model import (
     VariableChange,
     VerdictChange,
 )
+from buildmatrix.rules.model import Finding
 
 #: Entries of one kind, findings, and what was not read, that are shown without `--all`.
 MOST, MOST_FINDINGS, MOST_UNREAD = 30, 20, 10
@@ -26,6 +27,11 @@ FINDING_WORDS: dict[Change, str] = {"added": "new", "removed": "gone", "changed"
 SIGNS: dict[Change, str] = {"added": "+", "removed": "-", "changed": "~"}
 #: Characters of an instruction or a value.
 _LONGEST = 120
+
+
+def standing(finding: Finding) -> str:
+    """How bad a finding is, or that it is accepted."""
+    return "accepted" if finding.waived is not None else finding.severity
 
 
 @dataclass(frozen=True, slots=True)

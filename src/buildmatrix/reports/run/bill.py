@@ -73,9 +73,7 @@ class Vulnerability:
     @property
     def advice(self) -> str:
         """What makes them go away; empty where nobody knows."""
-        fixes = {
-            finding.fix.text for finding in self.findings if finding.fix and finding.fix.is_offered
-        }
+        fixes = {fix.text for finding in self.findings if (fix := finding.offered_fix)}
         return "; ".join(map(printable, sorted(fixes)))
 
 

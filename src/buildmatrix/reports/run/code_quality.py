@@ -57,8 +57,8 @@ def _issues(report: Report, place: Callable[[str, int], Json]) -> Iterator[Json]
         targets = [name for item in alike for name in (item.target, *item.also) if name]
         if targets:
             text = f"{listing(targets)}: {text}"
-        if first.fix is not None and first.fix.is_offered:
-            text += f". Fix: {first.fix.text}"
+        if (fix := first.offered_fix) is not None:
+            text += f". Fix: {fix.text}"
         identity = f"{first.fingerprint} {file}"
         yield _issue(first.rule, text, identity, _SEVERITIES[first.severity], place(file, line))
 

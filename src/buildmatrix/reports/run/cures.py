@@ -52,7 +52,8 @@ def headline(offered: Sequence[Cure], findings: int) -> str:
 
 
 def _is_cure(finding: Finding) -> bool:
-    return finding.fix is not None and finding.fix.is_offered and finding.fix.kind != "waive"
+    fix = finding.offered_fix
+    return fix is not None and fix.kind != "waive"
 
 
 def _cure(key: str, findings: Sequence[Finding], audited: bool) -> Cure:

@@ -120,8 +120,8 @@ def _vulnerabilities(
                 },
             },
         }
-        if finding.fix is not None and finding.fix.is_offered:
-            item["solution"] = finding.fix.text[:_SOLUTION]
+        if (fix := finding.offered_fix) is not None:
+            item["solution"] = fix.text[:_SOLUTION]
         elif advisory.fixed:
             item["solution"] = f"Take {listing(advisory.fixed)}"
         yield item

@@ -274,12 +274,8 @@ def _sections(report: Report, finding_groups: Iterable[FindingGroup]) -> list[_T
 
 def _patches(group: FindingGroup) -> Iterable[str]:
     """What to write, each text once."""
-    fixes = (
-        finding.fix
-        for finding in group.findings
-        if finding.fix is not None and finding.fix.is_offered
-    )
-    return dict.fromkeys(fix.patch for fix in fixes if fix.patch)
+    fixes = (finding.offered_fix for finding in group.findings)
+    return dict.fromkeys(fix.patch for fix in fixes if fix and fix.patch)
 
 
 def _evidence(group: FindingGroup) -> Sequence[Evidence]:

@@ -135,5 +135,5 @@ def _details(finding: Finding) -> Iterator[str]:
         yield finding.by_policy
     if finding.chain:
         yield " -> ".join(finding.chain)
-    if finding.fix is not None and finding.fix.is_offered:
-        yield f"fix: {finding.fix.text}"
+    if (fix := finding.offered_fix) is not None:
+        yield f"fix: {fix.text}"

@@ -103,7 +103,7 @@ def _words(finding: Finding, target: TargetResult | None) -> dict[str, str]:
         }
     if finding.waived is not None:
         return {"status": "affected", "action_statement": printable(f"accepted: {finding.waived}")}
-    fix = finding.fix if finding.fix is not None and finding.fix.is_offered else None
+    fix = finding.offered_fix
     text = fix.text if fix is not None else "no version without it is known"
     return {"status": "affected", "action_statement": printable(text)}
 

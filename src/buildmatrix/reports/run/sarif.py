@@ -232,7 +232,7 @@ class _Results:
         text = finding.message
         if finding.by_policy:
             text += f" ({finding.severity} {finding.by_policy})"
-        fix = finding.fix if finding.fix is not None and finding.fix.is_offered else None
+        fix = finding.offered_fix
         if fix is not None:
             text += f". Fix: {fix.text}"
         result: dict[str, Json] = {
