@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from buildmatrix.cli import completing
+from buildmatrix.cli.image_options import cache_option
 from buildmatrix.cli.options import (
     CommandSettings,
     load,
@@ -17,7 +18,6 @@ from buildmatrix.cli.options import (
     vulnerabilities_option,
 )
 from buildmatrix.cli.output import check_formats, report_options, write_result
-from buildmatrix.cli.scan import cache_option
 from buildmatrix.cli.sharding import Part, Sharding, shard_options
 from buildmatrix.cli.workspace import workspace
 from buildmatrix.errors import UsageError

@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING
 import click
 
 from buildmatrix.cli import completing
-from buildmatrix.cli.image_options import platform_option, tables_option
-from buildmatrix.cli.options import CommandSettings, formats_option, option, selection_options
+from buildmatrix.cli.image_options import image_options
+from buildmatrix.cli.options import (
+    CommandSettings,
+    formats_option,
+    option,
+    output_option,
+    selection_options,
+)
 from buildmatrix.cli.output import check_formats, write_result
 from buildmatrix.cli.surroundings import engine_option
 from buildmatrix.cli.workspace import workspace
@@ -42,11 +48,9 @@ FORMATS = names(DIFF)
 @option("--deep", is_flag=True, help="For locks, read whole wheels.")
 @option("--all", "every", is_flag=True, help="List everything.")
 @option("--offline", is_flag=True, help="Use caches only.")
-@platform_option
-@tables_option
-@option("--no-cache", is_flag=True, help="Read everything again, and do not use the cache.")
+@image_options
 @formats_option(FORMATS)
-@option("-o", "--output", type=click.Path(path_type=Path), help="File; - is stdout.")
+@output_option
 @option(
     "--fail-on",
     type=click.Choice(["error", "warning", "note", "never"]),

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from buildmatrix.cli import completing
-from buildmatrix.cli.image_options import platform_option, tables_option
+from buildmatrix.cli.image_options import image_options, wheel_options
 from buildmatrix.cli.options import CommandSettings, load_targets, option
 from buildmatrix.cli.surroundings import engine_option
 from buildmatrix.cli.workspace import workspace
@@ -29,11 +29,8 @@ _MANY = 5000
 @option("--runtime", metavar="VERSION", default="any", help="The backend's version, 12.8 for CUDA.")
 @option("--select", metavar="TARGET", help="A target of the specification: judge it as that.")
 @option("--lock", type=click.Path(path_type=Path), help="The lock that SOURCE was installed from.")
-@option("--deep", is_flag=True, help="For `lock:` and similar sources: read whole wheels.")
-@option("--offline", is_flag=True, help="For `lock:` and similar sources: use caches only.")
-@platform_option
-@tables_option
-@option("--no-cache", is_flag=True, help="Read everything again, and do not use the cache.")
+@wheel_options
+@image_options
 @engine_option
 @click.pass_obj
 def command(

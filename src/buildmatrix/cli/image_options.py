@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from buildmatrix.cli.options import option
+from buildmatrix.cli.options import option, stacked
 
 platform_option = option(
     "--platform",
@@ -15,4 +15,15 @@ tables_option = option(
     is_flag=True,
     help="Of an image in a registry: believe the tables of contents of its layers (eStargz, "
     "zstd:chunked), and read a few ranges in place of the layers.",
+)
+
+cache_option = option(
+    "--no-cache", is_flag=True, help="Read everything again, and do not use the cache."
+)
+
+image_options = stacked(platform_option, tables_option, cache_option)
+
+wheel_options = stacked(
+    option("--deep", is_flag=True, help="For `lock:` and similar sources: read whole wheels."),
+    option("--offline", is_flag=True, help="For `lock:` and similar sources: use caches only."),
 )

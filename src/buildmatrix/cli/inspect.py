@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from buildmatrix.cli import completing
-from buildmatrix.cli.image_options import platform_option, tables_option
+from buildmatrix.cli.image_options import image_options, wheel_options
 from buildmatrix.cli.options import (
     CommandSettings,
     format_option,
     load_targets,
     option,
+    output_option,
 )
 from buildmatrix.cli.output import write_document
 from buildmatrix.cli.surroundings import engine_option
@@ -46,16 +47,13 @@ _DRAWN = [name for name in names(DRAWING) if name not in names(INSPECT)]
     "dot, mermaid, svg and html draw which distribution links whose libraries.",
 )
 @option("--graph", is_flag=True, help="With json: the graph of libraries, as the drawings have it.")
-@option("-o", "--output", type=click.Path(path_type=Path), help="File; - is stdout.")
+@output_option
 @option("--select", metavar="TARGET", help="Show which device code is of no use to this target.")
 @option(
     "--backend", metavar="NAME", help="For `lock:` and similar sources: which backend is meant."
 )
-@option("--deep", is_flag=True, help="For `lock:` and similar sources: read whole wheels.")
-@option("--offline", is_flag=True, help="For `lock:` and similar sources: use caches only.")
-@platform_option
-@tables_option
-@option("--no-cache", is_flag=True, help="Read everything again, and do not use the cache.")
+@wheel_options
+@image_options
 @engine_option
 @click.pass_obj
 def command(

@@ -12,7 +12,7 @@ from buildmatrix.cli.options import (
     CommandSettings,
     formats_option,
     load,
-    option,
+    output_option,
     with_global_options,
 )
 from buildmatrix.cli.output import check_formats, write_document
@@ -24,7 +24,6 @@ FORMATS = names(NODE_CLASSES)
 _files = click.argument(
     "files", nargs=-1, required=True, metavar="FILE|-...", shell_complete=completing.files
 )
-_output = option("-o", "--output", type=click.Path(path_type=Path), help="File; - is stdout.")
 
 
 @click.group("node-classes", short_help="Write and check the classes of machines.")
@@ -38,7 +37,7 @@ def command() -> None:
 
 @command.command("import", short_help="Print [node-class] tables for a list of machines.")
 @_files
-@_output
+@output_option
 @click.pass_obj
 def import_(settings: CommandSettings, /, files: tuple[str, ...], output: Path | None) -> int:
     """Print a [node-class.NAME] table for each kind of machine in FILE.
@@ -63,7 +62,7 @@ def import_(settings: CommandSettings, /, files: tuple[str, ...], output: Path |
 @command.command("check", short_help="Compare the node classes with a list of machines.")
 @_files
 @formats_option(FORMATS)
-@_output
+@output_option
 @click.pass_obj
 def check(
     settings: CommandSettings,

@@ -126,6 +126,8 @@ selection_options = stacked(
     option("--subset", metavar="NAME", help="A subset that the specification names."),
 )
 
+output_option = option("-o", "--output", type=click.Path(path_type=Path), help="File; - is stdout.")
+
 vulnerabilities_option = option(
     "--no-vulnerabilities", is_flag=True, help="Do not check for known vulnerabilities."
 )

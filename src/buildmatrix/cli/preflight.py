@@ -14,6 +14,7 @@ from buildmatrix.cli.options import (
     CommandSettings,
     formats_option,
     option,
+    output_option,
     stacked,
     with_global_options,
 )
@@ -203,7 +204,7 @@ def command(
 @_EARLIER
 @option("--strict", is_flag=True, help="A rung that did not run leaves the run undecided.")
 @formats_option(FORMATS)
-@option("-o", "--output", type=click.Path(path_type=Path), help="File; - is stdout.")
+@output_option
 @click.pass_obj
 def collect(
     settings: CommandSettings,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from buildmatrix.cli.options import CommandSettings, formats_option, option
+from buildmatrix.cli.options import CommandSettings, formats_option, option, output_option
 from buildmatrix.cli.output import check_formats, write_document
 from buildmatrix.cli.progress import progress
 from buildmatrix.reports.formats import PROMOTE, names
@@ -22,7 +22,7 @@ FORMATS = names(PROMOTE)
 @click.command("promote", short_help="Set the tags of images that were staged.")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @formats_option(FORMATS)
-@option("-o", "--output", type=click.Path(path_type=Path), help="File; - is stdout.")
+@output_option
 @option(
     "--fail-on",
     type=click.Choice(["error", "warning", "note", "never"]),

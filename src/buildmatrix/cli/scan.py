@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from buildmatrix.cli import completing
-from buildmatrix.cli.image_options import platform_option, tables_option
+from buildmatrix.cli.image_options import image_options
 from buildmatrix.cli.options import CommandSettings, option
 from buildmatrix.cli.output import check_formats, report_options, write_result
 from buildmatrix.cli.surroundings import engine_option
@@ -16,10 +16,6 @@ from buildmatrix.cli.workspace import workspace
 
 if TYPE_CHECKING:
     from buildmatrix.reports.run.model import FailOn
-
-cache_option = option(
-    "--no-cache", is_flag=True, help="Read everything again, and do not use the cache."
-)
 
 
 @click.command("scan", short_help="Read what lies in an image or a folder, and judge it.")
@@ -33,9 +29,7 @@ cache_option = option(
     help="A target of the specification: judge it as that, with its node classes and the policy.",
 )
 @option("--runtime", metavar="VERSION", default="any", help="The backend's version, 12.8 for CUDA.")
-@platform_option
-@tables_option
-@cache_option
+@image_options
 @engine_option
 @report_options
 @click.pass_obj

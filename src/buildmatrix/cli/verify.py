@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from buildmatrix.cli.options import formats_option, option
+from buildmatrix.cli.options import formats_option, option, output_option
 from buildmatrix.cli.output import check_formats, write_document
 from buildmatrix.errors import UndecidedError, UsageError
 from buildmatrix.reports.formats import VERIFY, names
@@ -78,7 +78,7 @@ def _certificates(
 @option("--platform", metavar="OS/ARCH", help="What it has to run on; of several images, which.")
 @option("--no-smoke", is_flag=True, help="Smoke commands need not have run.")
 @formats_option(FORMATS)
-@option("-o", "--output", type=click.Path(path_type=Path), help="File; - is stdout.")
+@output_option
 def command(
     source: str,
     backend: str,

@@ -7,11 +7,12 @@ from pathlib import Path
 import click
 
 from buildmatrix.cli import completing
-from buildmatrix.cli.image_options import platform_option, tables_option
+from buildmatrix.cli.image_options import image_options, wheel_options
 from buildmatrix.cli.options import (
     CommandSettings,
     format_option,
     option,
+    output_option,
     stacked,
 )
 from buildmatrix.cli.output import write_result
@@ -26,8 +27,7 @@ index_options = stacked(
     option(
         "--select", metavar="TARGET", help="For `lock:` and similar sources: which target is meant."
     ),
-    option("--deep", is_flag=True, help="For `lock:` and similar sources: read whole wheels."),
-    option("--offline", is_flag=True, help="For `lock:` and similar sources: use caches only."),
+    wheel_options,
 )
 
 
@@ -36,7 +36,7 @@ index_options = stacked(
 @click.argument("library", shell_complete=completing.libraries)
 @option("--all", "every", is_flag=True, help="Every chain, not only the shortest.")
 @format_option("format_", names(WHY), "dot, mermaid, svg and html draw the chains.")
-@option("-o", "--output", type=click.Path(path_type=Path), help="File; - is stdout.")
+@output_option
 @option(
     "--symbols/--no-symbols",
     default=None,
@@ -50,9 +50,7 @@ index_options = stacked(
 )
 @option("--lock", type=click.Path(path_type=Path), help="The lock that SOURCE was installed from.")
 @index_options
-@platform_option
-@tables_option
-@option("--no-cache", is_flag=True, help="Read everything again, and do not use the cache.")
+@image_options
 @engine_option
 @click.pass_obj
 def command(
