@@ -157,19 +157,19 @@ def _toolkit(
         newest = toolkit_of(driver.lowest, target.backend, catalogue)
     # What the newest driver of the tables runs, a newer one does, and perhaps more.
     is_open = newest is None or is_beyond(driver, target.backend, catalogue)
-    asked, runs = version_or_none(text), version_or_none(newest or target.runtime)
-    if asked is None or runs is None:
+    promised, runs = version_or_none(text), version_or_none(newest or target.runtime)
+    if promised is None or runs is None:
         return Fit("unknown", f"{promise}: nothing says which toolkit there is")
     if promise.means == "toolkit":
-        same = asked.release[:2] == runs.release[:2]
+        same = promised.release[:2] == runs.release[:2]
         return Fit("yes") if same else Fit("no", f"{promise}, and the target has {target.runtime}")
     if promise.means == "toolkit-floor":
-        if asked <= runs:
+        if promised <= runs:
             return Fit("yes")
         if is_open:
             return Fit("unknown", f"{promise}: whether the driver runs {text} is not known")
         return Fit("no", f"{promise}, and driver {driver.text} runs {newest}")
-    if asked <= runs:
+    if promised <= runs:
         return Fit("no", f"{promise} is for drivers that do not run {newest or target.runtime}")
     if is_open or numbers(driver.text) is None:
         return Fit("unknown", f"{promise}: whether the driver is older than that is not known")

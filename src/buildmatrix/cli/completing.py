@@ -157,12 +157,12 @@ def _paths(prefix: str, path: str) -> list[CompletionItem]:
     return _items(names, prefix + path)
 
 
-def formats(known: Iterable[str], incomplete: str) -> list[CompletionItem]:
+def formats(choices: Iterable[str], incomplete: str) -> list[CompletionItem]:
     """Formats; a file behind `=`."""
     _, equals, path = incomplete.partition("=")
     if equals:
         return [CompletionItem(path, type="file")]
-    return _items(dict.fromkeys(known, ""), incomplete)
+    return _items(dict.fromkeys(choices, ""), incomplete)
 
 
 #: Option → what completes its value.

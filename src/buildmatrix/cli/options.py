@@ -49,13 +49,13 @@ def option(
 class _FormatOption(click.Option):
     """`--format`, whose variable one environment sets for commands with different formats."""
 
-    def __init__(self, *arguments: Any, known: Sequence[str], **attributes: Any) -> None:
+    def __init__(self, *arguments: Any, formats: Sequence[str], **attributes: Any) -> None:
         super().__init__(*arguments, **attributes)
-        self.known = frozenset(known)
+        self.formats = frozenset(formats)
 
     def shell_complete(self, _ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """See `click.Parameter.shell_complete`."""
-        return completing.formats(sorted(self.known), incomplete)
+        return completing.formats(sorted(self.formats), incomplete)
 
     def resolve_envvar_value(self, ctx: click.Context) -> str | None:
         """What the variable says to this command; None for nothing.
@@ -69,7 +69,7 @@ class _FormatOption(click.Option):
 
     def _is_meant_for_others(self, text: str) -> bool:
         name, equals, _ = text.partition("=")
-        if name in self.known:
+        if name in self.formats:
             return bool(equals) and not self.multiple
         return name in ALL_FORMATS
 
@@ -83,7 +83,7 @@ def format_option(name: str, choices: Sequence[str], text: str) -> Callable[[Com
         "--format",
         name,
         cls=_FormatOption,
-        known=choices,
+        formats=choices,
         type=click.Choice(choices),
         default=choices[0],
         show_default=True,
@@ -97,7 +97,7 @@ def formats_option(choices: Sequence[str]) -> Callable[[Command], Command]:
         "--format",
         "formats",
         cls=_FormatOption,
-        known=choices,
+        formats=choices,
         multiple=True,
         metavar="FORMAT[=PATH]",
         help=f"One of {', '.join(choices)}; with PATH as often as needed.  [default: {choices[0]}]",

@@ -177,9 +177,9 @@ def command(
         subjects = of_targets(name, spec, engines, engine)
     else:
         subjects = (of_image(name, backend, spec, engines(engine)),)
-    known = {node.name for subject in subjects for node in subject.node_classes}
-    if node_class is not None and node_class not in known:
-        listed = ", ".join(sorted(known)) or "none"
+    names = {node.name for subject in subjects for node in subject.node_classes}
+    if node_class is not None and node_class not in names:
+        listed = ", ".join(sorted(names)) or "none"
         raise UsageError(f"--node-class {node_class}: the node classes of {name} are {listed}")
     with here.progress() as display:
         result = preflight(

@@ -55,11 +55,11 @@ class Watch:
         while not self._over.wait(max(0.0, self._heard + self._patience - time.monotonic())):
             if time.monotonic() < self._heard + self._patience:
                 continue
-            asked = time.monotonic()
+            asked_at = time.monotonic()
             is_alive = self._answers()
             if self._over.is_set():
                 return
-            if not is_alive and self._heard < asked:
+            if not is_alive and self._heard < asked_at:
                 self.gave_up = True
                 return end()
             self.heard()

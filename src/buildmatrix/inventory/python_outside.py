@@ -75,9 +75,9 @@ def outside_imports(
         budget = min(MOST_SOURCE, remaining)
         key = answer = None
         if memory is not None:
-            told = (owner, everywhere.site(owner), everywhere.is_single, budget, *item.requires)
+            parts = (owner, everywhere.site(owner), everywhere.is_single, budget, *item.requires)
             files = (listing.files[path] for path in sorted(sources))
-            key = answer_key(memory, "imports", (*told, "", *sorted(libraries)), files)
+            key = answer_key(memory, "imports", (*parts, "", *sorted(libraries)), files)
             answer = memory.recall_python(key) if key is not None else None
         if answer is None or not everywhere.has(answer.modules, everywhere.site(owner)):
             answer, is_whole = _answer(listing, item, owner, everywhere, budget)

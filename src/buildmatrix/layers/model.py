@@ -83,8 +83,8 @@ LAYER_FACTS = msgspec.msgpack.Decoder(LayerFacts)
 def packed_entries(entries: Iterable[EntryFacts]) -> Iterator[bytes]:
     """`LayerFacts.entries` of these."""
     ahead = iter(entries)
-    while some := list(islice(ahead, _TOGETHER)):
-        yield packed(msgspec.msgpack.encode(some))
+    while batch := list(islice(ahead, _TOGETHER)):
+        yield packed(msgspec.msgpack.encode(batch))
 
 
 class KeptFiles:

@@ -55,7 +55,7 @@ class Registry(Closing):
     ) -> None:
         plain = (*plain_http, *os.environ.get("BUILDMATRIX_PLAIN_HTTP", "").split())
         self._note = note
-        self._told: set[str] = set()
+        self._noted: set[str] = set()
         #: Mirrors that were out of order.
         self._broken: set[str] = set()
         self._session = Session(patience or Patience(), plain, os.environ, offline=offline)
@@ -230,8 +230,8 @@ class Registry(Closing):
         self._tell(f"the mirror {place.host} is passed over: {error.message}")
 
     def _tell(self, text: str) -> None:
-        if text not in self._told:
-            self._told.add(text)
+        if text not in self._noted:
+            self._noted.add(text)
             self._note(text)
 
     # Writing

@@ -71,7 +71,7 @@ class RegistryLogin:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class Access:
     """What this machine's settings say of a registry."""
 
     login: RegistryLogin | None = None
@@ -84,19 +84,19 @@ class RegistryCredentials:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
-        self._known: dict[tuple[str, str], Known] = {}
+        self._access: dict[tuple[str, str], Access] = {}
         self._answers: dict[tuple[str, str], tuple[RegistryLogin | None, str]] = {}
         self._lock = threading.Lock()
 
-    def of(self, reference: Reference) -> Known:
+    def of(self, reference: Reference) -> Access:
         """Who this machine is to the registry of `reference`; podman may know the repository."""
         key = reference.host, reference.repository
         with self._lock:  # A helper may ask its user: not twice.
-            if key not in self._known:
-                self._known[key] = self._find(reference)
-            return self._known[key]
+            if key not in self._access:
+                self._access[key] = self._find(reference)
+            return self._access[key]
 
-    def _find(self, reference: Reference) -> Known:
+    def _find(self, reference: Reference) -> Access:
         troubles: list[str] = []
         for path in _files(self._environment):
             try:
@@ -106,8 +106,8 @@ class RegistryCredentials:
                 continue
             login = self._in(settings, path, reference, troubles)
             if login is not None:
-                return Known(login, tuple(troubles))
-        return Known(None, tuple(troubles))
+                return Access(login, tuple(troubles))
+        return Access(None, tuple(troubles))
 
     def _in(
         self, settings: Mapping[str, Any], path: Path, reference: Reference, troubles: list[str]

@@ -18,7 +18,7 @@ from buildmatrix.http.requests import Body, HttpAnswer, Requests, Traffic, drain
 from buildmatrix.http.trust import Trust
 from buildmatrix.locks.machine_indexes import configured_trust
 from buildmatrix.registry.challenges import Challenge, challenges
-from buildmatrix.registry.credentials import Known, RegistryCredentials
+from buildmatrix.registry.credentials import Access, RegistryCredentials
 from buildmatrix.registry.failures import refusal
 from buildmatrix.registry.reference import DOCKER_HUB, Reference
 from buildmatrix.registry.tokens import Permissions, Tokens
@@ -151,15 +151,15 @@ class Session:
                         yield answer
                         return
                     is_about_login = authorization is not None or answer.status in (401, 403)
-                    known = self._credentials.of(reference) if is_about_login else Known()
+                    credentials = self._credentials.of(reference) if is_about_login else Access()
                     failure = refusal(
                         answer,
                         _subject(reference, answer),
                         reference.host,
                         wanted=wanted,
-                        login=known.login if authorization and is_own else None,
+                        login=credentials.login if authorization and is_own else None,
                         secrets=_secrets(authorization),
-                        troubles=known.troubles,
+                        troubles=credentials.troubles,
                         changes=changes,
                     )
                     failure.again |= answer.status in lost

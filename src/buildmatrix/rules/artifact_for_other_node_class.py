@@ -344,6 +344,6 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in match.group(1).split(".")[:4]) if match else ()
 
 
-def _same(one: tuple[int, ...], other: tuple[int, ...], parts: int) -> bool:
-    shared = min(len(one), len(other), parts)
-    return one[:shared] == other[:shared]
+def _same(first: tuple[int, ...], second: tuple[int, ...], parts: int) -> bool:
+    shared = min(len(first), len(second), parts)
+    return first[:shared] == second[:shared]

@@ -64,19 +64,19 @@ def least_versions(installed: Distribution) -> Mapping[str, LeastVersion]:
     Extras count, whether they were asked for or not: they say what it works with. Of several lines
     about one distribution (for a Python, for a platform) the one that asks for least counts.
     """
-    asked: dict[str, LeastVersion] = {}
+    versions: dict[str, LeastVersion] = {}
     for line in installed.requires:
         requirement = requirement_or_none(line)
         if requirement is None:
             continue
         name = distribution_name(requirement.name)
         least = _least(requirement.specifier)
-        before = asked.get(name)
+        before = versions.get(name)
         if least is not None and (
             before is None or parse_version(least.version) < parse_version(before.version)
         ):
-            asked[name] = least
-    return asked
+            versions[name] = least
+    return versions
 
 
 def _least(specifier: SpecifierSet) -> LeastVersion | None:
@@ -91,25 +91,25 @@ def _least(specifier: SpecifierSet) -> LeastVersion | None:
     return LeastVersion(max(floors, key=parse_version), ">=") if floors else None
 
 
-def needed_version(asked: LeastVersion) -> Numbers | None:
+def needed_version(least: LeastVersion) -> Numbers | None:
     """What a copy that is not the one that it asks for must have: a pin names a release.
 
     torch, jax and tensorflow compare the first two numbers of cuDNN.
     """
-    version = numbers(asked.version)
-    return version[:2] if version is not None and asked.operator == "==" else version
+    version = numbers(least.version)
+    return version[:2] if version is not None and least.operator == "==" else version
 
 
-def metadata_words(name: str, asked: LeastVersion) -> str:
+def metadata_words(name: str, least: LeastVersion) -> str:
     """Who says what was asked for, as findings have it."""
-    return f"its metadata asks for {name}{asked.operator}{asked.version}"
+    return f"its metadata asks for {name}{least.operator}{least.version}"
 
 
 def expected_version(
     image: ImageSubject,
     installed: Distribution,
     soname: str,
-    asked: Mapping[str, LeastVersion],
+    least_of: Mapping[str, LeastVersion],
     binaries: Mapping[str, Binary],
 ) -> ExpectedVersion | None:
     """By what its metadata asks for, the catalogue, or the local version."""
@@ -117,13 +117,13 @@ def expected_version(
         name, _ = split_owner(binary.owner)
         if (
             name is not None
-            and name in asked
+            and name in least_of
             and soname in (binary.elf.soname, binary.path.rpartition("/")[2])
         ):
-            version = numbers(asked[name].version)
+            version = numbers(least_of[name].version)
             if version is not None:
-                return ExpectedVersion(version, metadata_words(name, asked[name]))
-    for name, least in sorted(asked.items()):
+                return ExpectedVersion(version, metadata_words(name, least_of[name]))
+    for name, least in sorted(least_of.items()):
         version = needed_version(least)
         if version is not None and matches_any(soname_globs(image, name), soname):
             return ExpectedVersion(version, metadata_words(name, least))

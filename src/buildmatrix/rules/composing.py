@@ -37,8 +37,8 @@ def compose(
     for item in image.inventory.distributions:
         owner = item.owner
         # What lies there twice, such as in two virtual environments, weighs twice.
-        known = None if installed is None else installed.get(item.name)
-        sizes[owner] = known if known is not None else sizes[owner] + item.size
+        on_disk = None if installed is None else installed.get(item.name)
+        sizes[owner] = on_disk if on_disk is not None else sizes[owner] + item.size
     whole = max(image.inventory.stats.bytes_total if installed is None else 0, sizes.total())
     sizes[""] = whole - sizes.total()
     judged = {verdict.owner: verdict for verdict in verdicts}

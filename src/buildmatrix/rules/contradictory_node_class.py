@@ -53,8 +53,8 @@ def check(subject: Subject) -> Iterator[Finding]:
 
 def contradictions(node: NodeClass, catalogue: Catalogue) -> Iterator[Contradiction]:
     """What of a node class cannot be so, as far as the catalogue knows its parts."""
-    found = (product(name, node.backend, catalogue) for name in node.products)
-    products = [owned.entry for owned in found if owned is not None]
+    owned_products = (product(name, node.backend, catalogue) for name in node.products)
+    products = [owned.entry for owned in owned_products if owned is not None]
     yield from _foreign_architectures(node, catalogue)
     yield from _foreign_resources(node, catalogue)
     yield from _other_architectures(node, products)
@@ -103,8 +103,8 @@ def _other_architectures(node: NodeClass, products: list[Product]) -> Iterator[C
     of_products = {arch for device in products for arch in device.architectures}
     other = [arch for arch in node.archs if bare_architecture(arch) not in of_products]
     if of_products and other:
-        known = listing(sorted(of_products))
-        text = f"has {listing(other)} in `archs`, and its products are {known}"
+        described = listing(sorted(of_products))
+        text = f"has {listing(other)} in `archs`, and its products are {described}"
         yield Contradiction("archs", text, "warning")
 
 

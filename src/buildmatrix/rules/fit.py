@@ -159,8 +159,8 @@ def _devices(image: ImageSubject, node: NodeClass, findings: Collection[Finding]
             holder = item.holder
             name = split_owner(holder.owner)[0]
             if item.served.is_missing:
-                some = "next to no" if item.served.is_of_most else "no"
-                text = f"{holder.name} has {some} device code for {arch}"
+                amount = "next to no" if item.served.is_of_most else "no"
+                text = f"{holder.name} has {amount} device code for {arch}"
                 is_refused = name in errors or len(lacking) == len(holders)
                 state: NodeState = "refused" if is_refused else "ok"
                 yield state, FitReason("BM402", text, distribution=name)

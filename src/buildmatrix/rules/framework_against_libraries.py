@@ -57,12 +57,12 @@ def check(image: ImageSubject) -> Iterator[Finding]:
         match = distribution(installed.name, installed.version, image.catalogue)
         if match is None or match.backend != image.backend:
             continue
-        asked = least_versions(installed)
+        least_of = least_versions(installed)
         linked = needed.get(owner, [])
-        yield from _judged(image, installed, owner, linked, binaries, asked)
+        yield from _judged(image, installed, owner, linked, binaries, least_of)
         names = {item.name for item in linked}
-        yield from _opened(image, owner, names, libraries, asked)
-        yield from _of_another_line(image, owner, names, libraries, asked)
+        yield from _opened(image, owner, names, libraries, least_of)
+        yield from _of_another_line(image, owner, names, libraries, least_of)
 
 
 def _libraries(image: ImageSubject) -> Mapping[str, list[Binary]]:
@@ -82,10 +82,10 @@ def _opened(
     owner: str,
     linked: Collection[str],
     libraries: Mapping[str, list[Binary]],
-    asked: Mapping[str, LeastVersion],
+    least_of: Mapping[str, LeastVersion],
 ) -> Iterator[Finding]:
     """Libraries that it asks for and does not link, where each copy in the tree is too old."""
-    for name, least in sorted(asked.items()):
+    for name, least in sorted(least_of.items()):
         expected = needed_version(least)
         if expected is None:
             continue
@@ -114,10 +114,10 @@ def _of_another_line(
     owner: str,
     linked: Collection[str],
     libraries: Mapping[str, list[Binary]],
-    asked: Mapping[str, LeastVersion],
+    least_of: Mapping[str, LeastVersion],
 ) -> Iterator[Finding]:
     """Libraries that it was built with by its own files, and of which the tree has other lines."""
-    named = {glob for name in asked for glob in soname_globs(image, name)}
+    named = {glob for name in least_of for glob in soname_globs(image, name)}
     for row, text in stated_versions(image, owner):
         version = numbers(text)
         copies = {
@@ -170,11 +170,11 @@ def _beside(image: ImageSubject, installed: Distribution, owner: str) -> Iterato
         if not matches_any(row.distributions, installed.name):
             continue
         others = [item for item in image.inventory.distributions if item.name == row.beside]
-        asked = _specifier(installed, row.beside) if row.version == "required" else None
-        if not others or any(_fits(installed, item, asked) for item in others):
+        required = _specifier(installed, row.beside) if row.version == "required" else None
+        if not others or any(_fits(installed, item, required) for item in others):
             continue
         version = others[0].version
-        alone = "the same version" if asked is None else f"{row.beside}{asked}"
+        alone = "the same version" if required is None else f"{row.beside}{required}"
         yield finding(
             "BM706",
             image,
@@ -187,19 +187,19 @@ def _beside(image: ImageSubject, installed: Distribution, owner: str) -> Iterato
             fix=Fix(
                 "pin",
                 f"bring {installed.name} and {row.beside} to "
-                + ("the same version" if asked is None else "versions of one release"),
+                + ("the same version" if required is None else "versions of one release"),
             ),
             identity=row.beside,
         )
 
 
-def _fits(installed: Distribution, other: Distribution, asked: SpecifierSet | None) -> bool:
+def _fits(installed: Distribution, other: Distribution, required: SpecifierSet | None) -> bool:
     """Whether one works beside another; versions that nobody can read are not compared."""
-    if asked is None:
+    if required is None:
         return _same(installed.version, other.version)
     # A build of it, `0.10.2+rocm`, is that version.
     public = other.version.partition("+")[0]
-    return version_or_none(public) is None or asked.contains(public, prereleases=True)
+    return version_or_none(public) is None or required.contains(public, prereleases=True)
 
 
 def _specifier(installed: Distribution, name: str) -> SpecifierSet:
@@ -213,8 +213,8 @@ def _specifier(installed: Distribution, name: str) -> SpecifierSet:
 
 def _same(first: str, second: str) -> bool:
     """Whether two versions begin with the same numbers; what has none is not compared."""
-    one, other = numbers(first), numbers(second)
-    return one is None or other is None or one == other
+    ours, theirs = numbers(first), numbers(second)
+    return ours is None or theirs is None or ours == theirs
 
 
 def _judged(
@@ -223,7 +223,7 @@ def _judged(
     owner: str,
     needed: list[Needed],
     binaries: Mapping[str, Binary],
-    asked: Mapping[str, LeastVersion],
+    least_of: Mapping[str, LeastVersion],
 ) -> Iterator[Finding]:
     seen: set[str] = set()
     for item in sorted(needed, key=lambda item: (item.name, item.binary)):
@@ -234,7 +234,7 @@ def _judged(
         if role is None or present is None or present.owner == owner:
             continue
         seen.add(item.name)
-        expected = expected_version(image, installed, item.name, asked, binaries)
+        expected = expected_version(image, installed, item.name, least_of, binaries)
         version = _version(image, present)
         if expected is None or version is None:
             continue

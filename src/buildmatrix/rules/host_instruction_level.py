@@ -70,8 +70,8 @@ def _is_refused(binary: Binary, level: int) -> bool:
     needed = level_number(binary.elf.isa_needed or "")
     if binary.elf.machine != "x86_64" or needed is None or needed <= level:
         return False
-    _, found, below = binary.path.partition(_DISPATCHED)
-    folder = level_number(below.partition("/")[0]) if found else None
+    _, separator, below = binary.path.partition(_DISPATCHED)
+    folder = level_number(below.partition("/")[0]) if separator else None
     return folder is None or folder <= level
 
 

@@ -85,8 +85,8 @@ def _compiled_by(image: ImageSubject, file: CodeFile, arch: str) -> str | None:
         for code in device_codes(image).get(file.path, ())
         if code.language is not None and code.arch and support(arch, [code.arch]) == "jit"
     ]
-    known = [toolkit for toolkit in toolkits if toolkit is not None]
-    return min(known, key=lambda toolkit: numbers(toolkit) or (0,), default=None)
+    named = [toolkit for toolkit in toolkits if toolkit is not None]
+    return min(named, key=lambda toolkit: numbers(toolkit) or (0,), default=None)
 
 
 def _reason(

@@ -91,15 +91,15 @@ def _libraries(image: ImageSubject) -> Iterator[Finding]:
     allowed = entries(image.policy.allow.libraries, image.backend)
     if not (forbidden or allowed):
         return
-    found: dict[tuple[str | None, str], list[str]] = {}
+    by_reason: dict[tuple[str | None, str], list[str]] = {}
     for path, owner, soname in _files(image):
         entry = next((e for e in forbidden if matches_any([e.text], soname or _name(path))), None)
         entry = entry or next((e for e in forbidden if matches(e.text, _name(path))), None)
         if entry is not None:
-            found.setdefault((owner, _forbidden(entry, "libraries")), []).append(path)
+            by_reason.setdefault((owner, _forbidden(entry, "libraries")), []).append(path)
         elif allowed and soname and owner and not matches_any([e.text for e in allowed], soname):
-            found.setdefault((owner, _missing(allowed, "libraries")), []).append(path)
-    for (owner, why), paths in found.items():
+            by_reason.setdefault((owner, _missing(allowed, "libraries")), []).append(path)
+    for (owner, why), paths in by_reason.items():
         shown = listing(path.rpartition("/")[2] for path in paths)
         brings = f"{owner.replace('==', ' ')} brings {shown}, which" if owner else shown
         yield finding(

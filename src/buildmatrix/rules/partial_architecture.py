@@ -56,12 +56,12 @@ def check(image: ImageSubject) -> Iterator[Finding]:
     }
     for index, holder in enumerate(code_holders(image) if groups else ()):
         # Where most objects lack it, that is said of the holder (BM402, BM403).
-        some = [
+        of_most = [
             device
             for device in devices
             if not coverage(image, device.arch).holders[index].served.is_of_most
         ]
-        gaps = [gap for file in holder.files for gap in _gaps(file, groups, some)]
+        gaps = [gap for file in holder.files for gap in _gaps(file, groups, of_most)]
         gaps.sort(key=lambda gap: (gap.is_late, -gap.objects, gap.file.path))
         if gaps:
             yield _finding(image, holder, gaps)

@@ -39,7 +39,7 @@ class Runtime:
 @once
 def runtimes(image: ImageSubject) -> tuple[Runtime, ...]:
     """The runtimes of the target's backend, the newest first; those of no known version last."""
-    found = (
+    present = (
         Runtime(_version(image, item), item, _name(image, item))
         for item in image.evidence
         if item.kind in ("bundled", "static")
@@ -54,7 +54,7 @@ def runtimes(image: ImageSubject) -> tuple[Runtime, ...]:
         version = numbers(runtime.version or "") or ()
         return (tuple(-number for number in version) or (1,), runtime.evidence.path)
 
-    return tuple(sorted(found, key=rank))
+    return tuple(sorted(present, key=rank))
 
 
 @once

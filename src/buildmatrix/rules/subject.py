@@ -31,7 +31,7 @@ from buildmatrix.spec.model import Policy, Target
 _MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 #: Links of a chain that are shown; real ones have up to ten.
 _LONGEST = 60
-Asked = ParamSpec("Asked")
+Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")
 SubjectT = TypeVar("SubjectT", bound="Subject")
 
@@ -269,8 +269,8 @@ class ImageSubject(Subject):
 
 
 def once(
-    function: Callable[Concatenate[SubjectT, Asked], Answer],
-) -> Callable[Concatenate[SubjectT, Asked], Answer]:
+    function: Callable[Concatenate[SubjectT, Arguments], Answer],
+) -> Callable[Concatenate[SubjectT, Arguments], Answer]:
     """A function of a subject that works once for the same arguments; they have to be hashable.
 
     Hundreds of node classes differ in a few drivers and architectures, and several rules ask the
@@ -278,7 +278,7 @@ def once(
     """
 
     @wraps(function)
-    def answer(subject: SubjectT, /, *args: Asked.args, **kwargs: Asked.kwargs) -> Answer:
+    def answer(subject: SubjectT, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Answer:
         key = (function, args, *kwargs.items())
         if key not in subject.answers:
             subject.answers[key] = function(subject, *args, **kwargs)

@@ -136,13 +136,13 @@ def _false_library(image: ImageSubject, owner: str, promised: Sequence[Promise])
     for item in promised if owner not in image.incomplete else ():
         if item.owned is None:
             continue
-        found = {
+        present = {
             value
             for value, globs in item.owned.entry.libraries.items()
             if any(fnmatchcase(name, glob) for name in names for glob in globs)
         }
-        if found and found.isdisjoint(p.value for p in promised):
-            yield f"it promises {item}, and has or links {listing(sorted(found))}"
+        if present and present.isdisjoint(p.value for p in promised):
+            yield f"it promises {item}, and has or links {listing(sorted(present))}"
             return
 
 
@@ -167,9 +167,9 @@ def worth(image: ImageSubject, node: NodeClass) -> Iterator[Said]:
 def unsupported(image: ImageSubject, item: Distribution, node: NodeClass | None) -> Iterator[Fit]:
     """For each feature of a variant of which no value is supported: why, or why nobody knows."""
     features: dict[tuple[str, str], list[Fit]] = {}
-    for asked in promises(item.variant.properties if item.variant else (), image.catalogue):
-        result = fit(asked, image.target, node, image.catalogue)
-        features.setdefault((asked.namespace, asked.feature), []).append(result)
+    for promise in promises(item.variant.properties if item.variant else (), image.catalogue):
+        result = fit(promise, image.target, node, image.catalogue)
+        features.setdefault((promise.namespace, promise.feature), []).append(result)
     for fits in features.values():
         first = {result.state: result for result in reversed(fits)}
         if "yes" not in first:

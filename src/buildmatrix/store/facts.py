@@ -91,8 +91,8 @@ class FactCache:
             from buildmatrix.store.python_answers import PythonAnswers
 
             key = f"folder:{os.fspath(root.resolve())}"
-            known = self._store.load(key, FILES) or {}
-            memory = FolderMemory(known, settled_ns, PythonAnswers(self.cache))
+            recalled = self._store.load(key, FILES) or {}
+            memory = FolderMemory(recalled, settled_ns, PythonAnswers(self.cache))
             inventory = collect(walked, memory=memory, python_memory=memory, watch=watch)
             if memory.changed:
                 self._store.save(key, memory.files)

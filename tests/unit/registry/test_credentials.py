@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from buildmatrix.registry import credentials
-from buildmatrix.registry.credentials import Known, RegistryCredentials, RegistryLogin
+from buildmatrix.registry.credentials import Access, RegistryCredentials, RegistryLogin
 from buildmatrix.registry.reference import Reference
 
 APP = "registry.example:5000/team/app"
@@ -32,7 +32,7 @@ def docker(home: Path) -> Path:
     return home / ".docker" / "config.json"
 
 
-def known(image: str = APP, **environment: str) -> Known:
+def known(image: str = APP, **environment: str) -> Access:
     return RegistryCredentials({**os.environ, **environment}).of(Reference.parse(image))
 
 
@@ -93,7 +93,7 @@ def test_a_key_is_for_its_registry(docker: Path, key: str, image: str) -> None:
 )
 def test_a_key_is_for_no_other(docker: Path, key: str) -> None:
     write(docker, {"auths": {key: auth("ann", "secret")}})
-    assert known() == Known()
+    assert known() == Access()
 
 
 def test_the_longest_name_wins(docker: Path) -> None:
@@ -134,13 +134,13 @@ def test_tokens_are_read(docker: Path) -> None:
 )
 def test_an_entry_without_credentials_is_none(docker: Path, entry: Any) -> None:
     write(docker, {"auths": {"registry.example:5000": entry}})
-    assert known() == Known()
+    assert known() == Access()
 
 
 @pytest.mark.parametrize("document", ["", "{}", '{"auths": []}', '{"auths": null}', "{}\n\n"])
 def test_a_file_without_entries_is_fine(docker: Path, document: str) -> None:
     write(docker, document)
-    assert known() == Known()
+    assert known() == Access()
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_a_broken_file_is_told_and_the_next_is_read(
     home: Path, docker: Path, document: str, why: str
 ) -> None:
     write(docker, document)
-    assert known() == Known(None, (f"{docker} cannot be read ({why})",))
+    assert known() == Access(None, (f"{docker} cannot be read ({why})",))
     podman = home / ".config" / "containers" / "auth.json"
     write(podman, {"auths": {"registry.example:5000": auth("ann", "x")}})
     assert login() == ("ann", "x")
@@ -239,5 +239,5 @@ def test_a_helper_that_is_no_program_is_told(docker: Path, helpers: Path) -> Non
 def test_nothing_shows_a_secret() -> None:
     one = RegistryLogin("there", "ann", "p1", "i1", "r1")
     assert repr(one) == "RegistryLogin(source='there')"
-    assert repr(Known(one)) == "Known(login=RegistryLogin(source='there'), troubles=())"
+    assert repr(Access(one)) == "Access(login=RegistryLogin(source='there'), troubles=())"
     assert set(one.secrets) == {"p1", "i1", "r1", base64.b64encode(b"ann:p1").decode()}

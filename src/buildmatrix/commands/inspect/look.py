@@ -125,14 +125,14 @@ def _kind(inventory: Inventory) -> str:
 def _release(path: Path, catalogue: Catalogue, target: Target | None) -> Inspection:
     """What an index has to say of the variants of a release, or a wheel of its own."""
     size = path.stat().st_size
-    found = Inspection(path=readable(str(path)), size=size, kind="variants")
+    inspection = Inspection(path=readable(str(path)), size=size, kind="variants")
     try:
         if size > LARGEST_OF_INDEX:
             raise ValueError(f"it has more than {LARGEST_OF_INDEX:,} bytes")
         metadata = read_variants(path.read_bytes())
     except ValueError as error:
-        return replace(found, unread=(Unread(found.path, str(error)),))
-    return replace(found, variants=release_variants(metadata, target, catalogue))
+        return replace(inspection, unread=(Unread(inspection.path, str(error)),))
+    return replace(inspection, variants=release_variants(metadata, target, catalogue))
 
 
 def _wheel(

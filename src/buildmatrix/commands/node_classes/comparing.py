@@ -52,7 +52,7 @@ class _Differing:
 
 
 @dataclass(slots=True)
-class _Found:
+class _ClassCount:
     nodes: int = 0
     #: Whether some of them are nodes of a cluster.
     in_cluster: bool = False
@@ -65,7 +65,7 @@ def check(spec: Spec, sources: Sequence[str], seen: Seen, catalogue: Catalogue) 
     A machine belongs to the class whose labels it has; without labels its products, architectures
     and resources decide. Of several classes that fit, the one from which it differs least.
     """
-    found = {node_class.name: _Found() for node_class in spec.node_classes}
+    counted = {node_class.name: _ClassCount() for node_class in spec.node_classes}
     uncovered: dict[tuple[str, tuple[str, ...], tuple[str, ...]], list[str]] = {}
     chooser = Chooser(spec.node_classes, catalogue)
     for node in seen.nodes:
@@ -76,14 +76,14 @@ def check(spec: Spec, sources: Sequence[str], seen: Seen, catalogue: Catalogue) 
                 uncovered.setdefault(place, []).append(node.name)
                 continue
             name, differences = choice
-            found[name].nodes += 1
-            found[name].in_cluster |= node.labels is not None
+            counted[name].nodes += 1
+            counted[name].in_cluster |= node.labels is not None
             for difference in differences:
-                found[name].differences.setdefault(difference, []).append(node.name)
+                counted[name].differences.setdefault(difference, []).append(node.name)
     backends = {target.backend for target in spec.targets}
     is_cluster = any(node.labels is not None for node in seen.nodes) or not seen.nodes
     classes = tuple(
-        _class_check(node_class, found[node_class.name]) for node_class in spec.node_classes
+        _class_check(node_class, counted[node_class.name]) for node_class in spec.node_classes
     )
     strangers = tuple(
         Uncovered(
@@ -128,7 +128,7 @@ def _state(
     return "undecided" if "undecided" in states else "ok"
 
 
-def _class_check(node_class: NodeClass, found: _Found) -> ClassCheck:
+def _class_check(node_class: NodeClass, counted: _ClassCount) -> ClassCheck:
     differences = tuple(
         NodeDifference(
             "undecided" if item.undecided else "drift",
@@ -138,12 +138,12 @@ def _class_check(node_class: NodeClass, found: _Found) -> ClassCheck:
             tuple(sorted(names)),
         )
         for item, names in sorted(
-            found.differences.items(), key=lambda pair: (pair[0].field, pair[0].seen)
+            counted.differences.items(), key=lambda pair: (pair[0].field, pair[0].seen)
         )
     )
     states = {item.state for item in differences}
     state: ClassState = "undecided" if states else "ok"
-    if not found.nodes:
+    if not counted.nodes:
         state = "no-nodes"
     elif "drift" in states:
         state = "drift"
@@ -152,17 +152,17 @@ def _class_check(node_class: NodeClass, found: _Found) -> ClassCheck:
         backend=node_class.backend,
         place=str(node_class.position),
         state=state,
-        nodes=found.nodes,
+        nodes=counted.nodes,
         differences=differences,
-        not_compared=tuple(_not_said(node_class, found)),
+        not_compared=tuple(_not_said(node_class, counted)),
     )
 
 
-def _not_said(node_class: NodeClass, found: _Found) -> Iterator[str]:
+def _not_said(node_class: NodeClass, counted: _ClassCount) -> Iterator[str]:
     """What a class says and its machines cannot: neither labels nor `doctor` have it."""
-    if node_class.interconnect and found.nodes:
+    if node_class.interconnect and counted.nodes:
         yield "interconnect"
-    if node_class.cdi and found.in_cluster:
+    if node_class.cdi and counted.in_cluster:
         yield "cdi"
 
 
@@ -173,7 +173,7 @@ class Chooser:
         self._classes = classes
         self._catalogue = catalogue
         self._keys = {key for node_class in classes for key in node_class.labels}
-        self._known: dict[_Kind, tuple[str, tuple[_Differing, ...]] | None] = {}
+        self._choices: dict[_Kind, tuple[str, tuple[_Differing, ...]] | None] = {}
 
     def choose(
         self, machine: Machine, labels: Mapping[str, str] | None
@@ -183,9 +183,9 @@ class Chooser:
         if labels is not None:
             held = tuple((key, labels[key]) for key in sorted(self._keys & labels.keys()))
         kind = _Kind(machine, held)
-        if kind not in self._known:
-            self._known[kind] = self._choose(kind)
-        return self._known[kind]
+        if kind not in self._choices:
+            self._choices[kind] = self._choose(kind)
+        return self._choices[kind]
 
     def _choose(self, kind: _Kind) -> tuple[str, tuple[_Differing, ...]] | None:
         own = [item for item in self._classes if item.backend == kind.machine.backend]

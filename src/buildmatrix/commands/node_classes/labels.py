@@ -101,15 +101,15 @@ def readings(statements: Iterable[Statement]) -> Mapping[tuple[str, NodeField], 
         is_part = statement.part > 0
         source = statement.key.rpartition(".")[0] if is_part else statement.rank
         field.setdefault(source, []).append(statement)
-    found: dict[tuple[str, NodeField], Reading] = {}
+    table: dict[tuple[str, NodeField], Reading] = {}
     for place, groups in sources.items():
         for group in groups.values():
             values = tuple(filter(None, _values(group)))
             if values:
                 keys = tuple(dict.fromkeys(item.key for item in group))
-                found[place] = Reading(values, keys)
+                table[place] = Reading(values, keys)
                 break
-    return found
+    return table
 
 
 def _values(group: Sequence[Statement]) -> Iterable[str]:

@@ -150,12 +150,12 @@ def _devices(
     name: str, machine: Machine, catalogue: Catalogue, notes: list[str]
 ) -> tuple[list[str], Sequence[str]]:
     """Products that the catalogue knows; else the architectures that labels say."""
-    known, unknown = [], []
+    products, unknown = [], []
     by_product: list[str] = []
     for item in machine.products:
         owned = product(item, machine.backend, catalogue)
         if owned is not None and owned.backend == machine.backend:
-            known.append(item)
+            products.append(item)
             by_product += owned.entry.architectures
         else:
             unknown.append(item)
@@ -163,15 +163,15 @@ def _devices(
         names = ", ".join(map(kinds.quoted, unknown[:_SHOWN]))
         rest = "" if machine.archs else "; write its `archs`"
         notes.append(f"{name}: the catalogue knows no product {names}{rest}")
-        return known, machine.archs
+        return products, machine.archs
     if machine.archs and by_product and not set(machine.archs) <= set(by_product):
         notes.append(
             f"{name}: labels say {', '.join(machine.archs)}, and the catalogue says "
-            f"{', '.join(by_product)} for {', '.join(map(kinds.quoted, known))}; `archs` has "
+            f"{', '.join(by_product)} for {', '.join(map(kinds.quoted, products))}; `archs` has "
             "what the labels say"
         )
         return [], machine.archs
-    return known, () if known else machine.archs
+    return products, () if products else machine.archs
 
 
 def _overlooked(seen: Seen) -> Iterator[str]:

@@ -84,9 +84,9 @@ def run_cold_start(
 
     `late` says whose code the scan found to be compiled at the first start.
     """
-    asked = frameworks(backend, catalogue)
+    questions = frameworks(backend, catalogue)
     caches = kernel_caches(catalogue)
-    options = {"frameworks": asked, "variables": caches.variables}
+    options = {"frameworks": questions, "variables": caches.variables}
     probe = call("cold_start", options, python)
     ended = run(probe.command, EACH_S)
     listed = next(iter(checks(ended.output, probe.mark)), None)
@@ -127,7 +127,7 @@ def run_starts_within(
     rest = unfinished(names, answers, "the probe ended before it got there")
     starts = {name: [item for item in answers if item.subject == name] for name in names}
     return (
-        *(_within(name, found, caches, late) for name, found in starts.items() if found),
+        *(_within(name, samples, caches, late) for name, samples in starts.items() if samples),
         *rest,
     )
 

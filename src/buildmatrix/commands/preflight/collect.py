@@ -145,28 +145,28 @@ def _unplanned(rung: Rung) -> str:
 def _replayed(climb: Climb, log: PodLog, rung: Rung) -> RungOutcome:
     try:
         run = Replay(rung, log.answers(rung))
-        found, why = RUNNERS[rung](replace(climb, run=run, repeat=log.about.repeat))
+        replayed, why = RUNNERS[rung](replace(climb, run=run, repeat=log.about.repeat))
     except Unanswered as missing:
         if not missing.is_planned:
             why = "its commands are others than those of the manifest: write that again"
             return RungOutcome(rung, "undecided", why=why, where=log.where)
-        found, why = _before_the_end(missing, log), log.lost()
+        replayed, why = _before_the_end(missing, log), log.lost()
     else:
         if climb.expected.baseline is not None:
             earlier = climb.expected.baseline
-            found += compared(rung, found, earlier, log.where, log.about.nodes)
+            replayed += compared(rung, replayed, earlier, log.where, log.about.nodes)
     if log.missing:
-        found += (
+        replayed += (
             Check(
                 f"log of {log.about.pod}", "undecided", f"{log.missing} of its lines are missing"
             ),
         )
-    found = with_accepted(rung, found, climb.subject.target.check_waivers, climb.today)
-    state = state_of(found)
+    replayed = with_accepted(rung, replayed, climb.subject.target.check_waivers, climb.today)
+    state = state_of(replayed)
     # What is left of a rung is said, and what is not complete has not passed.
     state = "not-run" if state == "passed" and why else state
-    why = "; ".join(filter(None, (why, said(found))))
-    return RungOutcome(rung, state, found, why, where=log.where, nodes=log.about.nodes)
+    why = "; ".join(filter(None, (why, said(replayed))))
+    return RungOutcome(rung, state, replayed, why, where=log.where, nodes=log.about.nodes)
 
 
 def _before_the_end(lost: Unanswered, log: PodLog) -> tuple[Check, ...]:

@@ -32,7 +32,7 @@ def run_collective(
         return (), "no framework that reduces over devices is installed (torch, jax)"
     begun = {check.subject.partition(" ")[0] for check in reductions}
     names = [name for name in expected if name not in begun]
-    found = (*reductions, *unfinished(names, (), "the probe ended before it got there"))
-    if all(check.state == "not-run" for check in found):
-        return found, "; ".join(check.message for check in found)
-    return found, ""
+    measured = (*reductions, *unfinished(names, (), "the probe ended before it got there"))
+    if all(check.state == "not-run" for check in measured):
+        return measured, "; ".join(check.message for check in measured)
+    return measured, ""

@@ -80,29 +80,33 @@ def judged(
     listing, machine = named.get("frameworks"), named.get("machine")
     if listing is None or machine is None:
         return (no_word("devices", result, ALL_S),), ""
-    known = any(owned.backend == backend for owned in catalogue.hosts)
+    describes_host = any(owned.backend == backend for owned in catalogue.hosts)
     hidden = [item for item in texts(machine, "environment") if "VISIBLE" in item.split("=")[0]]
     sight = _Sight(
-        backend, catalogue, node, tuple(texts(machine, "nodes")) if known else None, tuple(hidden)
+        backend,
+        catalogue,
+        node,
+        tuple(texts(machine, "nodes")) if describes_host else None,
+        tuple(hidden),
     )
-    asked = frameworks(backend, catalogue)
-    found = [_machine(machine, sight)]
+    questions = frameworks(backend, catalogue)
+    verdicts = [_machine(machine, sight)]
     for check in seen:
         if check is not listing and check is not machine:
-            wanted = asked[check.subject]["wanted"] if check.subject in asked else []
-            found += _framework(check, wanted, sight)
-    found += unfinished(texts(listing, "names"), seen, "the probe ended before it got there")
-    if sight.nodes is None and any(check.state == "passed" for check in found):
-        found[0] = replace(found[0], state="passed")
-    if not sight.has_vendor or sight.nodes or any(check.state == "passed" for check in found):
-        return tuple(found), ""
+            wanted = questions[check.subject]["wanted"] if check.subject in questions else []
+            verdicts += _framework(check, wanted, sight)
+    verdicts += unfinished(texts(listing, "names"), seen, "the probe ended before it got there")
+    if sight.nodes is None and any(check.state == "passed" for check in verdicts):
+        verdicts[0] = replace(verdicts[0], state="passed")
+    if not sight.has_vendor or sight.nodes or any(check.state == "passed" for check in verdicts):
+        return tuple(verdicts), ""
     # What frameworks say where there is no device is no verdict about the image.
     why = (
         f"no framework here sees a device of {backend}"
         if sight.nodes is None
         else f"no device of {backend} is visible here ({', '.join(_patterns(sight))})"
     )
-    return tuple(replace(check, state="not-run") for check in found), why
+    return tuple(replace(check, state="not-run") for check in verdicts), why
 
 
 def _machine(check: Check, sight: _Sight) -> Check:

@@ -97,14 +97,14 @@ class PodLog:
 
     def answers(self, rung: str) -> dict[str, list[Answer]]:
         """What the commands of a rung gave, by their keys."""
-        found: dict[str, list[Answer]] = {}
+        by_key: dict[str, list[Answer]] = {}
         for number, (name, key) in enumerate(self.steps or ()):
             if name == rung:
                 end = self.ends.get(number, Answer())
                 lines = tuple(self.lines.get(number, ()))
                 answer = replace(end, lines=lines)
-                found.setdefault(key, []).append(answer)
-        return found
+                by_key.setdefault(key, []).append(answer)
+        return by_key
 
     def lost(self) -> str:
         """Why its end is missing, as far as it is known."""
@@ -155,8 +155,8 @@ def _streams(names: Sequence[str]) -> Iterator[tuple[str, BinaryIO]]:
 
 def _read(source: str, stream: BinaryIO, runs: dict[str, PodLog]) -> None:
     for text in _lines(source, stream):
-        _, found, rest = text.partition(_BEGINNING)
-        if not found:
+        _, begins, rest = text.partition(_BEGINNING)
+        if not begins:
             continue
         try:
             line = msgspec.json.decode(_BEGINNING + rest, type=_Line)

@@ -35,10 +35,10 @@ def run_memory(
     listing = next((check for check in seen if check.subject == "frameworks"), None)
     if listing is None and not seen:
         return (no_word("memory", result, ALL_S),), ""
-    found = tuple(check for check in seen if check is not listing)
+    measured = tuple(check for check in seen if check is not listing)
     if listing is None:
-        return (*found, *unfinished(["frameworks"], found, "the probe ended before them")), ""
-    devices = [check for check in found if check.subject != "container"]
+        return (*measured, *unfinished(["frameworks"], measured, "the probe ended before them")), ""
+    devices = [check for check in measured if check.subject != "container"]
     if has_vendor and not devices:
-        return found, f"no framework here takes memory of a device of {backend}"
-    return found, ""
+        return measured, f"no framework here takes memory of a device of {backend}"
+    return measured, ""

@@ -78,8 +78,8 @@ def checks(output: str, mark: str) -> tuple[Check, ...]:
     """
     read: list[Check] = []
     for line in output.splitlines():
-        _, found, text = line.partition(mark)
-        if not found:
+        _, begins, text = line.partition(mark)
+        if not begins:
             continue
         if len(read) == MOST:
             read.append(Check("more", "undecided", f"the probe reported more than {MOST} checks"))

@@ -18,19 +18,19 @@ def frameworks(backend: str, catalogue: Catalogue) -> Mapping[str, Mapping[str, 
     """
     entries = catalogue.framework_devices
     has_vendor = catalogue.vendor_of(backend) is not None
-    asked: dict[str, Mapping[str, list[str]]] = {}
+    questions: dict[str, Mapping[str, list[str]]] = {}
     for name in dict.fromkeys(owned.entry.framework for owned in entries):
         own = [owned for owned in entries if owned.entry.framework == name]
         wanted = [owned.entry for owned in own if owned.backend == backend]
         if has_vendor and all(owned.vendor is None for owned in own):
             continue
         kinds = (kind for owned in own for kind in owned.entry.devices)
-        asked[name] = {
+        questions[name] = {
             "kinds": list(dict.fromkeys(kinds)),
             "imports": [module for entry in wanted for module in entry.imports],
             "wanted": [kind for entry in wanted for kind in entry.devices],
         }
-    return asked
+    return questions
 
 
 def hosts(backend: str, catalogue: Catalogue) -> list[dict[str, object]]:

@@ -60,13 +60,13 @@ def last_image(
     names = (*(record.tags if record else ()), *target.references)
     # An image is where it was built, unless somebody says otherwise.
     keeper = engines(record.engine if record and engine == AUTO else engine)
-    found = _first(keeper, names)
-    if found is None:
+    image = _first(keeper, names)
+    if image is None:
         raise UndecidedError(
             f"{target.id}: no image of it is on this machine "
             f"({', '.join(names) or 'no tags'}); run `buildmatrix build` first"
         )
-    return keeper, *found
+    return keeper, *image
 
 
 def of_image(name: str, backend: str | None, spec: Spec | None, engine: Engine) -> Subject:
@@ -74,15 +74,15 @@ def of_image(name: str, backend: str | None, spec: Spec | None, engine: Engine) 
 
     Raises `UsageError` where nothing says which, and `UndecidedError` where it is not here.
     """
-    found = _first(engine, [name])
-    if found is None:
+    image = _first(engine, [name])
+    if image is None:
         raise UndecidedError(f"{name} is not on this machine; pull it, or name a target")
-    labels = found[1].labels
+    labels = image[1].labels
     backend = backend or labels.get("dev.buildmatrix.backend")
     if backend is None:
         raise UsageError(f"{name} does not say which backend it is for; give --backend")
     target = _bare(name, backend, labels.get("dev.buildmatrix.runtime", "any"), spec)
-    return Subject(target, spec or bare_spec(target), engine, *found)
+    return Subject(target, spec or bare_spec(target), engine, *image)
 
 
 def of_reference(

@@ -78,7 +78,7 @@ def _unreached(
     out: dict[str, list[str]] = {}
     for edge in edges:
         out.setdefault(edge.source, []).append(edge.target)
-    ahead = [root for some in roots for root in some]
+    ahead = [root for group in roots for root in group]
     seen = set(ahead)
     for id in ahead:  # grows while it is walked
         for target in out.get(id, ()):

@@ -80,12 +80,12 @@ def edits(names: Sequence[str], folders: Sequence[Path]) -> Edits:
     for name in names:
         if name not in described:
             raise NoSuchDevice(f"nothing in {' or '.join(map(str, folders))} describes {name}")
-        one = _merged(name, described[name])
+        own = _merged(name, described[name])
         whole = Edits(
-            {**whole.nodes, **one.nodes},
-            {**whole.mounts, **one.mounts},
-            {**whole.environment, **one.environment},
-            tuple(dict.fromkeys((*whole.groups, *one.groups))),
+            {**whole.nodes, **own.nodes},
+            {**whole.mounts, **own.mounts},
+            {**whole.environment, **own.environment},
+            tuple(dict.fromkeys((*whole.groups, *own.groups))),
         )
     return whole
 
@@ -100,7 +100,7 @@ def groups(edits: Edits) -> Iterator[int]:
 
 def _described(folders: Sequence[Path]) -> dict[str, list[Any]]:
     """Device → the edits of its file and its own, as they stand there."""
-    found: dict[str, list[Any]] = {}
+    described: dict[str, list[Any]] = {}
     for path in _files(folders):
         document = _document(path)
         if not isinstance(document, dict) or not isinstance(kind := document.get("kind"), str):
@@ -109,8 +109,8 @@ def _described(folders: Sequence[Path]) -> dict[str, list[Any]]:
         for device in devices if isinstance(devices, list) else []:
             if isinstance(device, dict) and isinstance(name := device.get("name"), str):
                 parts = [document.get("containerEdits"), device.get("containerEdits")]
-                found[f"{kind}={name}"] = [part for part in parts if part is not None]
-    return found
+                described[f"{kind}={name}"] = [part for part in parts if part is not None]
+    return described
 
 
 def _files(folders: Sequence[Path]) -> Iterator[Path]:
@@ -136,10 +136,10 @@ def _document(path: Path) -> object:
 
 
 def _merged(name: str, parts: Sequence[Any]) -> Edits:
-    known = {field.encode_name for field in msgspec.structs.fields(_Edits)}
+    fields = {field.encode_name for field in msgspec.structs.fields(_Edits)}
     read = []
     for part in parts:
-        unknown = sorted(key for key, value in part.items() if key not in known and value) if (
+        unknown = sorted(key for key, value in part.items() if key not in fields and value) if (
             isinstance(part, dict)
         ) else ["containerEdits"]  # fmt: skip
         if unknown:

@@ -242,7 +242,7 @@ def _dependencies(report: Report) -> Json:
     ]
 
 
-def _vulnerability(one: bill.Vulnerability) -> Vulnerability:
+def _vulnerability(vulnerability: bill.Vulnerability) -> Vulnerability:
     from cyclonedx.model.impact_analysis import ImpactAnalysisResponse
     from cyclonedx.model.vulnerability import (
         BomTarget,
@@ -252,7 +252,7 @@ def _vulnerability(one: bill.Vulnerability) -> Vulnerability:
         VulnerabilitySource,
     )
 
-    advisory = one.advisory
+    advisory = vulnerability.advisory
     return Vulnerability(
         bom_ref=f"vulnerability:{advisory.identity}",
         id=printable(advisory.id),
@@ -264,12 +264,15 @@ def _vulnerability(one: bill.Vulnerability) -> Vulnerability:
             for alias in advisory.aliases
         ],
         description=printable(advisory.description) or None,
-        recommendation=one.advice or None,
-        affects=[BomTarget(ref=ref) for ref in sorted({reference(*key) for key in one.products})],
+        recommendation=vulnerability.advice or None,
+        affects=[
+            BomTarget(ref=ref)
+            for ref in sorted({reference(*key) for key in vulnerability.products})
+        ],
         analysis=VulnerabilityAnalysis(
-            responses=[ImpactAnalysisResponse.WILL_NOT_FIX], detail=one.accepted
+            responses=[ImpactAnalysisResponse.WILL_NOT_FIX], detail=vulnerability.accepted
         )
-        if one.accepted
+        if vulnerability.accepted
         else None,
     )
 

@@ -68,7 +68,7 @@ def render(
         "status": "failure" if is_undecided(report) else "success",
         "messages": [{"level": "warn", "value": text} for text in _messages(report)],
     }
-    found = {
+    vulnerabilities = {
         str(item["id"]): item
         for finding in report.findings
         if finding.waived is None
@@ -79,7 +79,7 @@ def render(
             "version": _VERSION,
             "schema": _SCHEMA,
             "scan": scan,
-            "vulnerabilities": list(found.values()),
+            "vulnerabilities": list(vulnerabilities.values()),
         }
     )
 
@@ -135,5 +135,5 @@ def _identifiers(advisory: Advisory) -> list[Json]:
 
 def _identifier(name: str) -> Json:
     kind = name.partition("-")[0]
-    known = {"url": f"{_PAGES[kind]}{name}"} if kind in _PAGES else {}
-    return {"type": kind.lower() or "other", "name": name, "value": name, **known}
+    page = {"url": f"{_PAGES[kind]}{name}"} if kind in _PAGES else {}
+    return {"type": kind.lower() or "other", "name": name, "value": name, **page}

@@ -59,8 +59,12 @@ def render(
 def _manifest(
     target: TargetResult, report: Report, root: PurePath | None, top: PurePath | None
 ) -> Json:
-    known = target.composition.distributions if target.composition is not None else ()
-    parts = {part.name: part for part in sorted(known, key=lambda part: part.version) if part.name}
+    distributions = target.composition.distributions if target.composition is not None else ()
+    parts = {
+        part.name: part
+        for part in sorted(distributions, key=lambda part: part.version)
+        if part.name
+    }
     verdicts = {
         (verdict.name, verdict.version): verdict.verdict
         for verdict in report.distributions

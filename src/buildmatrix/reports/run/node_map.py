@@ -124,8 +124,8 @@ def _fit(fit: NodeFit | None, span: int) -> MapCell:
 def _rows(fits: Mapping[str, NodeFit], every: Iterable[Column]) -> Iterator[MapRow]:
     """All device code together, then by what each architecture of it serves."""
     places = [(fits.get(column.node), arch) for column in every for arch in column.devices]
-    found = [device for fit, arch in places if (device := _device(fit, arch)) is not None]
-    codes = in_order({code for device in found for code in device.code})
+    devices = [device for fit, arch in places if (device := _device(fit, arch)) is not None]
+    codes = in_order({code for device in devices for code in device.code})
     if not codes:
         return
     yield MapRow((), tuple(_cell(fit, arch, _of_all) for fit, arch in places))

@@ -41,7 +41,9 @@ def render(report: Report, *, time: datetime | None = None) -> str:
     Raises `NoDocumentError` where there is nothing to state.
     """
     statements: list[Json] = [
-        form for one in bill.vulnerabilities(report) for form in _statements(report, one)
+        form
+        for vulnerability in bill.vulnerabilities(report)
+        for form in _statements(report, vulnerability)
     ]
     if not statements:
         raise NoDocumentError(
@@ -63,16 +65,16 @@ def render(report: Report, *, time: datetime | None = None) -> str:
     )
 
 
-def _statements(report: Report, one: bill.Vulnerability) -> Iterator[Json]:
-    advisory = one.advisory
+def _statements(report: Report, vulnerability: bill.Vulnerability) -> Iterator[Json]:
+    advisory = vulnerability.advisory
     aliases = [name for name in (advisory.id, *advisory.aliases) if name != advisory.identity]
-    vulnerability: dict[str, Json] = {"name": printable(advisory.identity)}
+    name_form: dict[str, Json] = {"name": printable(advisory.identity)}
     if advisory.description:
-        vulnerability["description"] = printable(advisory.description)
+        name_form["description"] = printable(advisory.description)
     if aliases:
-        vulnerability["aliases"] = [printable(name) for name in dict.fromkeys(aliases)]
+        name_form["aliases"] = [printable(name) for name in dict.fromkeys(aliases)]
     by_words: dict[tuple[tuple[str, str], ...], list[Json]] = {}
-    for finding in one.findings:
+    for finding in vulnerability.findings:
         targets: list[TargetResult | None] = [
             target for target in report.targets if finding.is_about(target.id)
         ]
@@ -82,7 +84,7 @@ def _statements(report: Report, one: bill.Vulnerability) -> Iterator[Json]:
             if product not in products:
                 products.append(product)
     for words, products in by_words.items():
-        yield {"vulnerability": vulnerability, "products": products, **dict(words)}
+        yield {"vulnerability": name_form, "products": products, **dict(words)}
 
 
 def _words(finding: Finding, target: TargetResult | None) -> dict[str, str]:

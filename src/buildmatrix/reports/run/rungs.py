@@ -20,9 +20,9 @@ def ladders(report: Report) -> tuple[SharedText, ...]:
 
 def _parts(rungs: Sequence[ClimbedRung]) -> Iterator[str]:
     for state, word in (("passed", "passed"), ("failed", "failed"), ("undecided", "undecided")):
-        if some := [rung for rung in rungs if rung.state == state]:
-            why = "; ".join(rung.why for rung in some if rung.why) if state == "passed" else ""
-            yield f"{', '.join(rung.rung for rung in some)} {word}" + (f" ({why})" if why else "")
+        if alike := [rung for rung in rungs if rung.state == state]:
+            why = "; ".join(rung.why for rung in alike if rung.why) if state == "passed" else ""
+            yield f"{', '.join(rung.rung for rung in alike)} {word}" + (f" ({why})" if why else "")
     left = [rung for rung in rungs if rung.state == "not-run"]
     # Behind a rung that failed there is nothing to be run until that is mended.
     if left and all(rung.state in ("passed", "not-run") for rung in rungs):

@@ -54,12 +54,12 @@ def render(report: Report, *, time: datetime | None = None) -> str:
     _packages(graph, report, subject)
     _vulnerabilities(graph, report, agent)
     profiles = ["core", "software", *(["security"] if graph.has_vulnerabilities else [])]
-    known: list[Json] = [element["spdxId"] for element in graph.elements]
+    elements: list[Json] = [element["spdxId"] for element in graph.elements]
     sbom = graph.add(
         "software_Sbom",
         graph.id("sbom"),
         rootElement=[subject],
-        element=list(known),
+        element=list(elements),
         profileConformance=list[Json](profiles),
         software_sbomType=["analyzed"],
     )
@@ -68,7 +68,7 @@ def render(report: Report, *, time: datetime | None = None) -> str:
         graph.id("document"),
         name=report.subject or TOOL,
         rootElement=[sbom],
-        element=[*known, sbom],
+        element=[*elements, sbom],
         profileConformance=list[Json](profiles),
     )
     return dumps({"@context": _CONTEXT, "@graph": [creation, *graph.elements]})
@@ -187,8 +187,8 @@ def _native(graph: _Graph, owner: str, part: NativeComponent) -> str:
 
 
 def _vulnerabilities(graph: _Graph, report: Report, agent: str) -> None:
-    for one in bill.vulnerabilities(report):
-        advisory = one.advisory
+    for vulnerability in bill.vulnerabilities(report):
+        advisory = vulnerability.advisory
         graph.has_vulnerabilities = True
         names = dict.fromkeys((advisory.identity, advisory.id, *advisory.aliases))
         identifiers: list[Json] = [
@@ -206,14 +206,16 @@ def _vulnerabilities(graph: _Graph, report: Report, agent: str) -> None:
             description=advisory.description,
             externalIdentifier=identifiers,
         )
-        products: list[Json] = [graph.id("distribution", *key) for key in one.products]
-        advice = one.advice or "no version without it is known"
+        products: list[Json] = [graph.id("distribution", *key) for key in vulnerability.products]
+        advice = vulnerability.advice or "no version without it is known"
         graph.add(
             "security_VexAffectedVulnAssessmentRelationship",
             f"{id}/affects",
             relationshipType="affects",
             to=products,
             suppliedBy=agent,
-            security_actionStatement=f"accepted: {one.accepted}" if one.accepted else advice,
+            security_actionStatement=f"accepted: {vulnerability.accepted}"
+            if vulnerability.accepted
+            else advice,
             **{"from": id},
         )

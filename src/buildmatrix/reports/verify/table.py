@@ -45,8 +45,8 @@ def _proof(proof: Proof, width: int, paint: Painter) -> Iterator[str]:
     states = [
         f"{gate} {paint(STATES[state][0], STATES[state][1])}" for gate, state in proof.gates.items()
     ]
-    found = ", ".join(count(number, name) for name, number in proof.findings.items())
-    yield f"{_INDENT}{'  '.join(states)}  {found}, {len(proof.accepted)} accepted"
+    findings = ", ".join(count(number, name) for name, number in proof.findings.items())
+    yield f"{_INDENT}{'  '.join(states)}  {findings}, {len(proof.accepted)} accepted"
     for item in proof.accepted:
         owner = f" by {item.owner}" if item.owner else ""
         until = f" until {item.expires}" if item.expires else ""

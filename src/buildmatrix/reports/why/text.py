@@ -253,8 +253,8 @@ class _AnswerWriter:
             holder = self._graph.nodes.get(node.owner or "")
             owner = holder.label if holder is not None else ""
             holders.setdefault(owner, []).append(node)
-        for owner, some in sorted(holders.items(), key=lambda item: (-len(item[1]), item[0])):
-            names = listing((_name(node) for node in some), _SHOWN)
+        for owner, held in sorted(holders.items(), key=lambda item: (-len(item[1]), item[0])):
+            names = listing((_name(node) for node in held), _SHOWN)
             yield from self._field(owner or "of no distribution", names)
 
     # Lines

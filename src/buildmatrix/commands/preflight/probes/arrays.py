@@ -54,7 +54,7 @@ class Torch(Framework):
         version = torch.version
         built = {name: getattr(version, name, None) for name in self.kinds}
         self.build = ", ".join(f"{name} {value}" for name, value in built.items() if value)
-        found = []
+        listed = []
         # A build for HIP calls its devices by the name that CUDA's have.
         names = ["cuda" if kind == "hip" else kind for kind in self.kinds if kind != "cpu"]
         for name in dict.fromkeys(names):
@@ -66,13 +66,13 @@ class Torch(Framework):
                 for number in range(accelerator.device_count()):
                     id = f"{name}:{number}"
                     torch.zeros(8, device=id).add_(1).sum().item()
-                    found.append(Device(id, kind, *self._described(accelerator, number)))
-                if not found and built.get(kind):
+                    listed.append(Device(id, kind, *self._described(accelerator, number)))
+                if not listed and built.get(kind):
                     torch.zeros(1, device=name)
             except Exception as error:  # What it is depends on the vendor's code.
                 self.reason = self.reason or first_line(error)
         level = getattr(getattr(torch.backends, "cpu", None), "get_cpu_capability", lambda: "")()
-        return [*found, Device("cpu", "cpu", level, is_host=True)]
+        return [*listed, Device("cpu", "cpu", level, is_host=True)]
 
     @staticmethod
     def _described(accelerator: Any, number: int) -> tuple[str, int]:
@@ -144,7 +144,7 @@ class Jax(Framework):
         os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
 
     def devices(self) -> list[Device]:
-        found = []
+        listed = []
         for device in self.api.devices():
             kind = device.platform
             said = str(getattr(device.client, "platform_version", "")).split("\n")[-1].split()
@@ -156,8 +156,8 @@ class Jax(Framework):
                 memory = int((device.memory_stats() or {}).get("bytes_limit", 0))
             id = f"{device.platform}:{device.id}"
             host = device.platform == "cpu"
-            found.append(Device(id, kind, device.device_kind, memory, device, host))
-        return found
+            listed.append(Device(id, kind, device.device_kind, memory, device, host))
+        return listed
 
     def types(self, device: Device) -> Sequence[str]:
         return ("float32", "float16", "bfloat16", "int8")
@@ -204,13 +204,13 @@ class TensorFlow(Framework):
         built = [name for name in ("cuda", "rocm") if info.get(f"is_{name}_build")]
         version = info.get("cuda_version", "")
         self.build = " ".join([*built, version]).strip()
-        found = []
+        listed = []
         for device in self.api.config.list_physical_devices():
             kind = " ".join([device.device_type, *built]) if device.device_type == "GPU" else ""
             id = ":".join(device.name.rpartition("/physical_device:")[2].split(":"))
             host = device.device_type == "CPU"
-            found.append(Device(id, kind or device.device_type, is_host=host))
-        return found
+            listed.append(Device(id, kind or device.device_type, is_host=host))
+        return listed
 
     def types(self, device: Device) -> Sequence[str]:
         return ("float32", "float16", "bfloat16")
@@ -270,12 +270,12 @@ class Cupy(Framework):
         except Exception as error:
             self.reason = first_line(error)
             count = 0
-        found = []
+        listed = []
         for number in range(count):
             properties = runtime.getDeviceProperties(number)
             memory = int(properties["totalGlobalMem"])
-            found.append(Device(f"{number}", kind, properties["name"].decode(), memory))
-        return found
+            listed.append(Device(f"{number}", kind, properties["name"].decode(), memory))
+        return listed
 
     def types(self, device: Device) -> Sequence[str]:
         return ("float32", "float16")
@@ -330,17 +330,17 @@ class Paddle(Framework):
             if getattr(paddle, f"is_compiled_with_{name}", lambda: False)()
         ]
         self.build = " ".join(built)
-        found = []
+        listed = []
         for id in paddle.device.get_available_device():
             name = id.partition(":")[0]
             kind = " ".join([name, *built]) if name == "gpu" else name
-            found.append(Device(id, kind, is_host=name == "cpu"))
+            listed.append(Device(id, kind, is_host=name == "cpu"))
         with contextlib.suppress(Exception):
             for id in paddle.device.get_available_custom_device():
-                found.append(Device(id, id.partition(":")[0]))
+                listed.append(Device(id, id.partition(":")[0]))
         # The CPU is not among those that it lists.
         return [
-            *(device for device in found if not device.is_host),
+            *(device for device in listed if not device.is_host),
             Device("cpu", "cpu", is_host=True),
         ]
 

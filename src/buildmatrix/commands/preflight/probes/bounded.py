@@ -83,14 +83,14 @@ def run(function: Callable[[Emit], None], seconds: float, memory: int) -> Ended:
     sys.stdout.flush()
     sys.stderr.flush()
     output, said = os.pipe()
-    answers, told = os.pipe()
+    answers, writes = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(output)
         os.close(answers)
-        _child(function, said, told)
+        _child(function, said, writes)
     os.close(said)
-    os.close(told)
+    os.close(writes)
     kept = {output: bytearray(), answers: bytearray()}
     flood = False
 
@@ -129,15 +129,15 @@ def run(function: Callable[[Emit], None], seconds: float, memory: int) -> Ended:
 
 
 def each(
-    known: Container[str], ask: Callable[[str, dict[str, Any], Emit], None]
+    frameworks: Container[str], ask: Callable[[str, dict[str, Any], Emit], None]
 ) -> Iterator[tuple[str, float, Ended]]:
     """Ask each framework of `known` that is installed: its name, seconds, and what came of it."""
-    asked = options()
-    wanted = {n: how for n, how in asked["frameworks"].items() if n in known and find_spec(n)}
+    limits = options()
+    wanted = {n: how for n, how in limits["frameworks"].items() if n in frameworks and find_spec(n)}
     report("frameworks", "passed", names=list(wanted))
     for name, how in wanted.items():
         began = time.monotonic()
-        ended = run(partial(ask, name, how), asked["seconds"], most_memory())
+        ended = run(partial(ask, name, how), limits["seconds"], most_memory())
         yield name, time.monotonic() - began, ended
 
 
@@ -167,7 +167,7 @@ def _wait(pid: int, seconds: float, memory: int, read: Callable[[float], int]) -
     return why, status
 
 
-def _child(function: Callable[[Emit], None], said: int, told: int) -> None:
+def _child(function: Callable[[Emit], None], said: int, writes: int) -> None:
     """What the process does; never returns."""
     code = 1
     try:
@@ -184,7 +184,7 @@ def _child(function: Callable[[Emit], None], said: int, told: int) -> None:
         def emit(**answer: Any) -> None:
             line = (json.dumps(answer) + "\n").encode()
             while line:
-                line = line[os.write(told, line) :]
+                line = line[os.write(writes, line) :]
 
         function(emit)
         emit(done=True)

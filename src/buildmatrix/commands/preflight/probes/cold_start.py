@@ -45,17 +45,17 @@ def files() -> dict[str, tuple[int, int]]:
     """Files below the folders where caches are written: bytes, and when they changed."""
     named = (os.environ.get(name, "") for name in options()["variables"])
     tops = [str(Path.home()), "/tmp", "/var/tmp", *named]  # noqa: S108 - looked at, not used
-    found: dict[str, tuple[int, int]] = {}
+    status_of: dict[str, tuple[int, int]] = {}
     for top in dict.fromkeys(filter(os.path.isabs, tops)):
         for folder, _, names in os.walk(top):
-            if len(found) > MOST_FILES:
-                return found
+            if len(status_of) > MOST_FILES:
+                return status_of
             for name in names:
                 path = f"{folder}/{name}"
                 with contextlib.suppress(OSError):
                     status = os.lstat(path)
-                    found[path] = status.st_size, status.st_mtime_ns
-    return found
+                    status_of[path] = status.st_size, status.st_mtime_ns
+    return status_of
 
 
 def boot_id() -> str:
@@ -68,12 +68,12 @@ def boot_id() -> str:
 
 def start(name: str, started: float, say: Callable[..., None]) -> None:
     """Import a framework, and compute on the first of its devices that the backend has."""
-    asked: dict[str, Any] = options()["frameworks"][name]
+    question: dict[str, Any] = options()["frameworks"][name]
     before = files()
     began = time.monotonic()
-    framework = FRAMEWORKS[name](asked["kinds"], asked["imports"])
+    framework = FRAMEWORKS[name](question["kinds"], question["imports"])
     imported = time.monotonic()
-    devices = chosen(framework.devices(), asked["wanted"])
+    devices = chosen(framework.devices(), question["wanted"])
     types = framework.types(devices[0]) if devices else ()
     if not devices or not types:
         why = "sees no device for it" if not devices else "has no product of its own"

@@ -46,13 +46,15 @@ PORT = 29500
 #: Ranks of a CPU, which is one device.
 RANKS_OF_HOST = 2
 
-Asked = dict[str, Any]
+Question = dict[str, Any]
 
 
-def torch_devices(asked: Asked, emit: Emit) -> None:
+def torch_devices(question: Question, emit: Emit) -> None:
     """Say which types of devices PyTorch has for the backend, how many, and who reduces there."""
-    framework = FRAMEWORKS["torch"](asked["kinds"], asked["imports"])
-    types = [device.id.partition(":")[0] for device in chosen(framework.devices(), asked["wanted"])]
+    framework = FRAMEWORKS["torch"](question["kinds"], question["imports"])
+    types = [
+        device.id.partition(":")[0] for device in chosen(framework.devices(), question["wanted"])
+    ]
     distributed = import_module("torch.distributed")
     backends: dict[str, str] = {}
     if distributed.is_available():
@@ -65,7 +67,13 @@ def torch_devices(asked: Asked, emit: Emit) -> None:
 
 
 def torch_rank(
-    asked: Asked, type: str, backend: str, own_ranks: int, place: str, own_rank: int, emit: Emit
+    question: Question,
+    type: str,
+    backend: str,
+    own_ranks: int,
+    place: str,
+    own_rank: int,
+    emit: Emit,
 ) -> None:
     """One of the processes that reduce together; over several nodes, one of this node's."""
     emit(stage="began")
@@ -73,7 +81,7 @@ def torch_rank(
     if NODES == 1:
         # The only interface of a container without network.
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    torch = FRAMEWORKS["torch"](asked["kinds"], asked["imports"]).api
+    torch = FRAMEWORKS["torch"](question["kinds"], question["imports"]).api
     distributed = import_module("torch.distributed")
     emit(stage="imported")
     if type != "cpu":
@@ -109,10 +117,10 @@ def wait(torch: Any, type: str) -> None:
         getattr(torch, type).synchronize()
 
 
-def torch_all(asked: Asked) -> None:
+def torch_all(question: Question) -> None:
     """Reduce over all devices that PyTorch sees, or over two processes on a CPU."""
     seconds = options()["seconds"]
-    ended = run(partial(torch_devices, asked), seconds, most_memory())
+    ended = run(partial(torch_devices, question), seconds, most_memory())
     if ended.why:
         report("torch", "undecided", f"asking it for its devices {ended.account}")
         return
@@ -130,7 +138,7 @@ def torch_all(asked: Asked) -> None:
         else:
             with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(ranks) as pool:
                 place = f"tcp://{FIRST}:{PORT}" if FIRST else Path(folder, "ranks").as_uri()
-                work = partial(torch_rank, asked, type, backend, ranks, place)
+                work = partial(torch_rank, question, type, backend, ranks, place)
                 share = most_memory() // ranks
                 jobs = [
                     pool.submit(run, partial(work, rank), seconds, share) for rank in range(ranks)
@@ -173,14 +181,14 @@ def reduced(subject: str, ranks: int, size: int, seconds: float, backend: str) -
     report(subject, "passed", message, seconds, ranks=ranks, backend=backend, bytes=size, gbps=rate)
 
 
-def jax_devices(asked: Asked, emit: Emit) -> None:
+def jax_devices(question: Question, emit: Emit) -> None:
     """One process that drives all devices of JAX; two parts of a CPU count as two."""
-    if "cpu" in asked["wanted"]:
+    if "cpu" in question["wanted"]:
         flag = f"--xla_force_host_platform_device_count={RANKS_OF_HOST}"
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}"
-    framework = FRAMEWORKS["jax"](asked["kinds"], asked["imports"])
+    framework = FRAMEWORKS["jax"](question["kinds"], question["imports"])
     jax, numpy = framework.api, import_module("numpy")
-    devices = chosen(framework.devices(), asked["wanted"])
+    devices = chosen(framework.devices(), question["wanted"])
     ranks = len(devices)
     emit(ranks=ranks, type=devices[0].id.partition(":")[0] if devices else "")
     if ranks < 2:
@@ -202,9 +210,9 @@ def jax_devices(asked: Asked, emit: Emit) -> None:
     emit(right=right, seconds=min(times[1:]), bytes=count * 4)
 
 
-def jax_all(asked: Asked) -> None:
+def jax_all(question: Question) -> None:
     """Let JAX reduce, and say how that went."""
-    ended = run(partial(jax_devices, asked), options()["seconds"], most_memory())
+    ended = run(partial(jax_devices, question), options()["seconds"], most_memory())
     answer = {key: value for part in ended.answers for key, value in part.items()}
     ranks, type = answer.get("ranks", 0), answer.get("type", "")
     subject = f"jax {type}".strip()
@@ -221,12 +229,12 @@ def jax_all(asked: Asked) -> None:
 
 def main() -> None:
     """Every framework that can, one after the other."""
-    known: dict[str, Callable[[Asked], None]] = {"torch": torch_all, "jax": jax_all}
-    asked = options()["frameworks"]
-    names = [name for name in known if name in asked and importlib.util.find_spec(name)]
+    probes: dict[str, Callable[[Question], None]] = {"torch": torch_all, "jax": jax_all}
+    questions = options()["frameworks"]
+    names = [name for name in probes if name in questions and importlib.util.find_spec(name)]
     report("frameworks", "passed", names=names)
     for name in names:
-        known[name](asked[name])
+        probes[name](questions[name])
 
 
 if __name__ == "__main__":

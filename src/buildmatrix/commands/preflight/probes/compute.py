@@ -140,10 +140,10 @@ def bandwidth(framework: Framework, device: Device, emit: Emit) -> None:
     )
 
 
-def ask(name: str, asked: dict[str, Any], emit: Emit) -> None:
+def ask(name: str, question: dict[str, Any], emit: Emit) -> None:
     """Compute with one framework on all devices of the backend that it has."""
-    framework = FRAMEWORKS[name](asked["kinds"], asked["imports"])
-    devices = chosen(framework.devices(), asked["wanted"])
+    framework = FRAMEWORKS[name](question["kinds"], question["imports"])
+    devices = chosen(framework.devices(), question["wanted"])
     emit(devices=[device.id for device in devices], reason=framework.reason)
     for device in devices:
         types = framework.types(device)

@@ -37,14 +37,14 @@ def text(path: str) -> str:
 
 def nodes(host: dict[str, Any]) -> list[str]:
     """The device nodes that a container sees of one kind of host (`[[hosts]]`)."""
-    found = []
+    paths = []
     for pattern in host["nodes"]:
         for node in sorted(Path("/").glob(pattern.lstrip("/")))[:MOST]:
             vendor = text(f"{host['sysfs']}/{node.name}/device/vendor").strip()
             # Docker makes a folder where a node that it was to hand in is not there.
             if not node.is_dir() and (not host["vendor"] or vendor == host["vendor"]):
-                found.append(str(node))
-    return found
+                paths.append(str(node))
+    return paths
 
 
 def drivers(host: dict[str, Any]) -> list[str]:
@@ -61,13 +61,13 @@ def drivers(host: dict[str, Any]) -> list[str]:
     return said
 
 
-def machine(asked: dict[str, Any]) -> None:
+def machine(question: dict[str, Any]) -> None:
     """What the container sees of the machine."""
     seen: list[str] = []
     missing: list[str] = []
     unusable: list[str] = []
     versions: list[str] = []
-    for host in asked["hosts"]:
+    for host in question["hosts"]:
         here = nodes(host)
         seen += [node for node in here if node not in seen]
         versions += [version for version in drivers(host) if version not in versions]
@@ -90,7 +90,7 @@ def machine(asked: dict[str, Any]) -> None:
         environment=[
             f"{name}={value}"[:500]
             for name, value in sorted(os.environ.items())
-            if any(fnmatchcase(name, pattern) for pattern in asked["environment"])
+            if any(fnmatchcase(name, pattern) for pattern in question["environment"])
         ],
         memory_bytes=limit,
         memory_free_bytes=free,
@@ -128,9 +128,9 @@ def libraries() -> list[str]:
     return kept
 
 
-def ask(name: str, asked: dict[str, Any], emit: Emit) -> None:
+def ask(name: str, question: dict[str, Any], emit: Emit) -> None:
     """Ask one framework."""
-    framework = FRAMEWORKS[name](asked["kinds"], asked["imports"])
+    framework = FRAMEWORKS[name](question["kinds"], question["imports"])
     emit(version=framework.version)
     devices = framework.devices()[:MOST]
     emit(

@@ -73,16 +73,16 @@ def report(
 
 def modules() -> dict[str, tuple[str, str]]:
     """Module name -> the distribution that brings it, and what kind of name it is."""
-    found: dict[str, tuple[str, str]] = {}
+    origins: dict[str, tuple[str, str]] = {}
     for distribution in metadata.distributions():
         name = distribution.metadata["Name"] or "?"
         text = distribution.read_text("top_level.txt")
         for module in top_level(distribution, text):
-            found.setdefault(module, (name, "module"))
+            origins.setdefault(module, (name, "module"))
         for entry in distribution.entry_points:
             if entry.group in ("console_scripts", "gui_scripts"):
-                found.setdefault(entry.value.partition("[")[0].strip(), (name, "entry point"))
-    return found
+                origins.setdefault(entry.value.partition("[")[0].strip(), (name, "entry point"))
+    return origins
 
 
 def top_level(distribution: metadata.Distribution, text: str | None) -> list[str]:
@@ -220,10 +220,10 @@ def check(item: tuple[str, tuple[str, str]]) -> None:
 def main() -> None:
     """Look at all of them."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    found = modules()
-    INSTALLED.update(name.partition(":")[0].partition(".")[0] for name in found)
+    origins = modules()
+    INSTALLED.update(name.partition(":")[0].partition(".")[0] for name in origins)
     wanted = OPTIONS.get("modules")
-    items = [i for i in sorted(found.items()) if wanted is None or i[0] in wanted]
+    items = [i for i in sorted(origins.items()) if wanted is None or i[0] in wanted]
     report("modules", "passed", "", count=len(items), names=[name for name, _ in items])
     with ThreadPoolExecutor(JOBS) as pool:
         list(pool.map(check, items))

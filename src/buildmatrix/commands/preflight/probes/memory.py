@@ -77,12 +77,12 @@ def pressure(
 
 def container(emit: Emit) -> None:
     """Memory of the container, which is the host's."""
-    asked = options()
+    limits = options()
     limit, free = container_memory()
-    target = min(int(asked["share"] * min(limit, free)), asked["most"])
+    target = min(int(limits["share"] * min(limit, free)), limits["most"])
 
     def take(count: int) -> mmap.mmap:
-        if container_memory()[1] < (1 - asked["share"]) * free / 2:
+        if container_memory()[1] < (1 - limits["share"]) * free / 2:
             raise MemoryError("others took the rest of what was free")
         taken = mmap.mmap(-1, count)
         for page in range(0, count, mmap.PAGESIZE):
@@ -101,10 +101,10 @@ def container(emit: Emit) -> None:
     )
 
 
-def ask(name: str, asked: dict[str, Any], emit: Emit) -> None:
+def ask(name: str, question: dict[str, Any], emit: Emit) -> None:
     """Memory of all devices of the backend that a framework has."""
-    framework = FRAMEWORKS[name](asked["kinds"], asked["imports"])
-    devices = chosen(framework.devices(), asked["wanted"])
+    framework = FRAMEWORKS[name](question["kinds"], question["imports"])
+    devices = chosen(framework.devices(), question["wanted"])
     emit(devices=[device.id for device in devices])
     for device in devices:
         share, most = options()["share"], options()["most"]
@@ -135,9 +135,9 @@ def ask(name: str, asked: dict[str, Any], emit: Emit) -> None:
 
 def main() -> None:
     """The container first, then the devices of each framework."""
-    asked = options()
+    limits = options()
     began = time.monotonic()
-    ended = run(container, asked["seconds"], most_memory())
+    ended = run(container, limits["seconds"], most_memory())
     for answer in ended.answers:
         report(**answer)
     if ended.why:

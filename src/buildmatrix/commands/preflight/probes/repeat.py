@@ -23,17 +23,17 @@ RESULT = "BUILDMATRIX_RESULT "
 
 def main() -> None:
     """Run it until one run fails, and report each."""
-    asked = options()
-    command: list[str] = asked["command"]
+    request = options()
+    command: list[str] = request["command"]
 
     def execute(emit: Emit) -> None:
         # Nothing of this program is left to say so at the end of the command: its exit code does.
         emit(done=True)
         os.execvp(command[0], command)  # noqa: S606 - the user's own
 
-    for number in range(asked["times"]):
+    for number in range(request["times"]):
         began = time.monotonic()
-        ended = run(execute, asked["seconds"], most_memory())
+        ended = run(execute, request["seconds"], most_memory())
         seconds = time.monotonic() - began
         results = [line for line in ended.output.splitlines() if line.startswith(RESULT)]
         state = "failed" if ended.why else "passed"

@@ -43,7 +43,7 @@ class OnnxRuntime(Framework):
 
     def devices(self) -> list[Device]:
         self.build = str(self.api.get_device())
-        found = []
+        listed = []
         for provider in self.api.get_available_providers():
             if provider not in self.kinds:
                 continue
@@ -51,10 +51,10 @@ class OnnxRuntime(Framework):
             try:
                 product = self.product(device, "float32", 8)
                 if product.where(product.run()) == provider:
-                    found.append(device)
+                    listed.append(device)
             except Exception as error:
                 self.reason = self.reason or first_line(error)
-        return found
+        return listed
 
     def types(self, device: Device) -> Sequence[str]:
         return tuple(self.TYPES)
@@ -146,15 +146,15 @@ class OpenVino(Framework):
 
     def devices(self) -> list[Device]:
         self.core = self.api.Core()
-        found = []
+        listed = []
         for id in self.core.available_devices:
             name = str(self.core.get_property(id, "FULL_DEVICE_NAME"))
             memory = 0
             with contextlib.suppress(Exception):
                 memory = int(self.core.get_property(id, "GPU_DEVICE_TOTAL_MEM_SIZE"))
             kind = id.partition(".")[0]
-            found.append(Device(id, kind, name, memory, is_host=kind == "CPU"))
-        return found
+            listed.append(Device(id, kind, name, memory, is_host=kind == "CPU"))
+        return listed
 
     def types(self, device: Device) -> Sequence[str]:
         able = self.core.get_property(device.id, "OPTIMIZATION_CAPABILITIES")
@@ -229,7 +229,7 @@ class OpenCl(Framework):
 
     def devices(self) -> list[Device]:
         cl = self.api
-        found: list[Device] = []
+        listed: list[Device] = []
         try:
             platforms = cl.get_platforms()
         except Exception as error:  # PLATFORM_NOT_FOUND_KHR
@@ -250,9 +250,9 @@ class OpenCl(Framework):
                         ),
                         "CUSTOM",
                     )
-                    found.append(
+                    listed.append(
                         Device(
-                            f"{len(found)}",
+                            f"{len(listed)}",
                             f"{word} {platform.vendor.strip()}",
                             device.name.strip(),
                             device.global_mem_size,
@@ -260,7 +260,7 @@ class OpenCl(Framework):
                             bool(device.host_unified_memory) or word == "CPU",
                         )
                     )
-        return found
+        return listed
 
     def types(self, device: Device) -> Sequence[str]:
         half = "cl_khr_fp16" in device.handle.extensions
@@ -314,8 +314,8 @@ class OpenCl(Framework):
         return filled
 
     def _fill(self, queue: Any, buffer: Any, count: int) -> None:
-        one = importlib.import_module("numpy").uint8(1)
-        self.api.enqueue_fill_buffer(queue, buffer, one, 0, count).wait()
+        pattern = importlib.import_module("numpy").uint8(1)
+        self.api.enqueue_fill_buffer(queue, buffer, pattern, 0, count).wait()
 
 
 class LlamaCpp(Framework):
@@ -325,7 +325,7 @@ class LlamaCpp(Framework):
 
     def devices(self) -> list[Device]:
         folder = Path(self.api.__file__).parent / "lib"
-        found: list[Device] = []
+        listed: list[Device] = []
         for path in sorted(folder.glob("libggml*.so*")):
             library = ctypes.CDLL(os.fspath(path))
             if not hasattr(library, "ggml_backend_dev_count"):
@@ -341,9 +341,9 @@ class LlamaCpp(Framework):
                 id = library.ggml_backend_dev_name(device).decode()
                 kind = id.rstrip("0123456789")
                 name = library.ggml_backend_dev_description(device).decode()
-                found.append(Device(id, kind, name, is_host=kind == "CPU"))
+                listed.append(Device(id, kind, name, is_host=kind == "CPU"))
             break
-        return found
+        return listed
 
 
 #: By the name of the module; the catalogue says which of them has devices of a backend.
