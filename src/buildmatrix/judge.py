@@ -58,34 +58,34 @@ class Judge:
         self._fail_on = fail_on
         self._today = today
         self._baseline = fingerprints
-        self._catalogue = catalogue or load(spec.catalogue_files)
+        self.catalogue = catalogue or load(spec.catalogue_files)
 
     @property
     def catalogue_date(self) -> str:
         """Date of the catalogue that everything is judged by."""
-        return str(self._catalogue.date)
+        return str(self.catalogue.date)
 
     def has_device(self, backend: str) -> bool:
         """Whether a backend needs a device that this machine may not have."""
-        return self._catalogue.backends[backend].vendor is not None
+        return self.catalogue.backends[backend].vendor is not None
 
     @property
     def backends(self) -> Collection[str]:
         """Backends that the catalogue knows."""
-        return self._catalogue.backends
+        return self.catalogue.backends
 
     def lock(self, target: Target, lock: Lock) -> tuple[Finding, ...]:
         """What the locked distributions would bring in."""
-        return self.settled(check_lock(target, lock, self._catalogue, self._spec.policy))
+        return self.settled(check_lock(target, lock, self.catalogue, self._spec.policy))
 
     def bases(self, target: Target) -> tuple[Finding, ...]:
         """What the references of its base images leave open, before there is a lock."""
-        subject = Subject(target, self._catalogue, self._spec.policy, None, ())
+        subject = Subject(target, self.catalogue, self._spec.policy, None, ())
         return self.settled(unpinned_base.check(subject))
 
     def advisories(self, target: Target, lock: Lock, advisories: Advisories) -> tuple[Finding, ...]:
         """What is known against the locked distributions, and what could not be checked."""
-        subject = locked(target, lock, self._catalogue, self._spec.policy)
+        subject = locked(target, lock, self.catalogue, self._spec.policy)
         return self.settled(check_advisories(subject, advisories, self._today))
 
     def settled(self, findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -111,9 +111,9 @@ class Judge:
         Depends on the arguments, on `basis` and on the code, and on nothing else. `seen` and
         `resolution` are those of the inventory, for a caller that has them.
         """
-        seen = evidence(inventory, self._catalogue) if seen is None else seen
+        seen = evidence(inventory, self.catalogue) if seen is None else seen
         policy = self._spec.policy
-        judgement = judge_image(target, inventory, seen, lock, self._catalogue, policy, resolution)
+        judgement = judge_image(target, inventory, seen, lock, self.catalogue, policy, resolution)
         return replace(judgement, verdicts=with_unparsed(judgement.verdicts, inventory))
 
     def settle(self, judgement: Judgement) -> Judgement:
@@ -127,14 +127,9 @@ class Judge:
 
         The part that comes with buildmatrix is code.
         """
-        files = [self._catalogue.files[str(path)] for path in self._spec.catalogue_files]
+        files = [self.catalogue.files[str(path)] for path in self._spec.catalogue_files]
         parts = self._spec.policy, files, packaging.__version__
         return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()
-
-    @property
-    def catalogue(self) -> Catalogue:
-        """The catalogue that everything is judged by."""
-        return self._catalogue
 
     @property
     def policy(self) -> Policy:
@@ -143,7 +138,7 @@ class Judge:
 
     def evidence(self, inventory: Inventory) -> tuple[Evidence, ...]:
         """What the catalogue knows of the facts of a tree; the same for all backends."""
-        return evidence(inventory, self._catalogue)
+        return evidence(inventory, self.catalogue)
 
     def wheels(self, wheels: Wheels) -> tuple[tuple[Finding, ...], tuple[Verdict, ...]]:
         """What the wheels of a lock would bring in, and what each distribution is, with the others.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -33,8 +33,13 @@ def backend_named(name: str, catalogue: Catalogue) -> str:
     for entry in catalogue.backends.values():
         if name in entry.aliases:
             return entry.name
-    names = ", ".join(sorted(catalogue.backends))
-    raise UsageError(f"there is no backend {name!r}; the catalogue knows {names}")
+    raise unknown_backend(name, catalogue.backends)
+
+
+def unknown_backend(name: str, backends: Iterable[str]) -> UsageError:
+    """What to raise for a backend that is none of `backends`."""
+    names = ", ".join(sorted(backends))
+    return UsageError(f"there is no backend {name!r}; the catalogue knows {names}")
 
 
 def document(catalogue: Catalogue, backend: str | None = None) -> dict[str, Any]:

@@ -7,11 +7,11 @@ entries of all of them count.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from buildmatrix.catalogue.datafile import read, read_file
 from buildmatrix.catalogue.format.artifacts import ArtifactEntry, CacheEntry, Framework
@@ -199,44 +199,20 @@ def catalogue(named: Mapping[str, DataFile]) -> Catalogue:
             for entry in file.conda
             for name in entry.names
         },
-        local_versions=_sequence(files, lambda file: file.local_versions),
         system_packages=_index(files, lambda file: file.system_packages, _names),
         roots=_index(files, lambda file: file.roots, lambda entry: entry.paths),
         environment=_index(files, lambda file: file.environment, _names),
         images=_index(files, lambda file: file.images, _names),
         sections=_index(files, lambda file: file.sections, _names),
-        device_code=_sequence(files, lambda file: file.device_code),
-        artifacts=_sequence(files, lambda file: file.artifacts),
-        frameworks=_sequence(files, lambda file: file.frameworks),
-        static=_sequence(files, lambda file: file.static),
         tools=_index(files, lambda file: file.tools, _names),
-        exceptions=_sequence(files, lambda file: file.exceptions),
-        hosts=_sequence(files, lambda file: file.hosts),
-        checks=_sequence(files, lambda file: file.checks),
-        framework_devices=_sequence(files, lambda file: file.framework_devices),
-        caches=_sequence(files, lambda file: file.caches),
-        redistribution=_sequence(files, lambda file: file.redistribution),
-        variant_features=_sequence(files, lambda file: file.variant_features),
         products=_index(files, lambda file: file.products, _names, product_patterns),
-        toolkit_drivers=_sequence(files, lambda file: file.toolkit_drivers),
-        driver_floors=_sequence(files, lambda file: file.driver_floors),
-        driver_pairs=_sequence(files, lambda file: file.driver_pairs),
-        driver_releases=_sequence(files, lambda file: file.driver_releases),
-        kernel_floors=_sequence(files, lambda file: file.kernel_floors),
-        code_versions=_sequence(files, lambda file: file.code_versions),
-        runtime_versions=_sequence(files, lambda file: file.runtime_versions),
-        forward_compatibility=_sequence(files, lambda file: file.forward_compatibility),
-        conditions=_sequence(files, lambda file: file.conditions),
-        brands=_sequence(files, lambda file: file.brands),
-        framework_libraries=_sequence(files, lambda file: file.framework_libraries),
-        library_distributions=_sequence(files, lambda file: file.library_distributions),
-        stated_versions=_sequence(files, lambda file: file.stated_versions),
-        version_pairs=_sequence(files, lambda file: file.version_pairs),
-        image_labels=_sequence(files, lambda file: file.image_labels),
-        node_labels=_sequence(files, lambda file: file.node_labels),
-        node_resources=_sequence(files, lambda file: file.node_resources),
         files=dict(named),
+        **{name: _sequence(files, name) for name in SEQUENCES},
     )
+
+
+#: Tables whose entries the catalogue has as they are, one after the other: what is annotated so.
+SEQUENCES = tuple(field.name for field in fields(Catalogue) if "Sequence[" in field.type)
 
 
 class _Named(Protocol):
@@ -248,11 +224,11 @@ def _names(entry: _Named) -> tuple[str, ...]:
     return entry.names
 
 
-def _sequence(
-    files: Iterable[DataFile], table: Callable[[DataFile], Iterable[EntryT]]
-) -> tuple[Owned[EntryT], ...]:
+def _sequence(files: Iterable[DataFile], table: str) -> tuple[Owned[Any], ...]:
     return tuple(
-        Owned(entry, file.backend, file.vendor, "") for file in files for entry in table(file)
+        Owned(entry, file.backend, file.vendor, "")
+        for file in files
+        for entry in getattr(file, table)
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
+from buildmatrix.catalogue.listing import unknown_backend
 from buildmatrix.errors import UsageError
 from buildmatrix.judge import Judge
 from buildmatrix.reports.run.model import FailOn, Report, assemble
@@ -50,8 +51,7 @@ def scan(
         )
     judge = Judge(spec, fail_on, today, baseline)
     if chosen not in judge.backends:
-        backends = ", ".join(sorted(judge.backends))
-        raise UsageError(f"there is no backend {chosen!r}; the catalogue knows {backends}")
+        raise unknown_backend(chosen, judge.backends)
     judgement = judge.image(target, facts.inventory, None)
     findings = judgement.findings
     result = TargetResult(

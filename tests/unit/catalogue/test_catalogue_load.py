@@ -8,7 +8,7 @@ import pytest
 
 from buildmatrix.catalogue.datafile import read, replacement
 from buildmatrix.catalogue.format.tables import DataFile, entries
-from buildmatrix.catalogue.load import load
+from buildmatrix.catalogue.load import SEQUENCES, Catalogue, load
 from buildmatrix.catalogue.lookup import distribution, library
 from buildmatrix.elf.marks import MARKS
 from buildmatrix.errors import SpecError
@@ -24,6 +24,16 @@ site = "the vendor's manual, page 3"
 """
 ENTRY = HEAD + '[[libraries]]\nnames = ["libwave.so.*"]\nrole = "runtime"\n'
 GOOD = ENTRY + 'source = ["site"]\nbasis = "documented"\n'
+
+
+def test_sequences_of_the_catalogue_hold_the_entries_of_the_tables_of_their_names() -> None:
+    kinds = {name: Catalogue.__annotations__[name] for name in SEQUENCES}
+    tables = {name: DataFile.__annotations__[name] for name in SEQUENCES}
+    assert len(kinds) > 20
+    assert {name: kind.removeprefix("Sequence[Owned[") for name, kind in kinds.items()} == {
+        name: f"{table.removeprefix('tuple[').removesuffix(', ...]')}]]"
+        for name, table in tables.items()
+    }
 
 
 def data_files() -> list[tuple[str, DataFile]]:

@@ -10,6 +10,7 @@ from difflib import get_close_matches
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
+from buildmatrix.catalogue.listing import unknown_backend
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.runtimes import built_for
 from buildmatrix.errors import UsageError
@@ -150,13 +151,9 @@ def _bare(name: str, catalogue_backends: Collection[str]) -> Target:
     if name not in catalogue_backends and (match := _WITH_RUNTIME.fullmatch(name)):
         backend, runtime = match[1], match[2].rstrip(".")
     if backend not in catalogue_backends:
-        suggestion = _suggestion(name)
-        names = ", ".join(sorted(catalogue_backends))
-        raise UsageError(
-            f"there is no backend {name!r}; write {suggestion}"
-            if suggestion is not None
-            else f"there is no backend {name!r}; the catalogue knows {names}"
-        )
+        if (suggestion := _suggestion(name)) is not None:
+            raise UsageError(f"there is no backend {name!r}; write {suggestion}")
+        raise unknown_backend(name, catalogue_backends)
     return bare_target(name, backend, runtime)
 
 
