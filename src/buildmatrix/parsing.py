@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from packaging.markers import InvalidMarker, Marker
@@ -47,6 +48,7 @@ def parse_version(text: str) -> Version:
     return _read(Version, text, InvalidVersion, _LONGEST_NAME)
 
 
+@lru_cache(maxsize=4096)
 def version_or_none(text: str) -> Version | None:
     """A version (PEP 440); None for other text."""
     try:

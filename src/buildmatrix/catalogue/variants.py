@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Literal
 
 from buildmatrix.catalogue.architectures import READY, Grade, grade
@@ -97,7 +96,6 @@ def _meaning(entry: VariantFeature, value: str) -> str | None:
     return None
 
 
-@lru_cache(maxsize=1024)
 def fit(promise: Promise, target: Target, node: NodeClass | None, catalogue: Catalogue) -> Fit:
     """Whether the machines of `node` support a property; without one, those of `target`."""
     if promise.owned is None:

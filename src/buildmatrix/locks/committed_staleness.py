@@ -34,7 +34,7 @@ from buildmatrix.locks.projects import (
 from buildmatrix.locks.requirement_files import read_requirements
 from buildmatrix.locks.requirement_set import applies
 from buildmatrix.locks.selection import LockSelection
-from buildmatrix.locks.text import mapping, read_toml, string, strings, tables
+from buildmatrix.locks.text import mapping, read_toml, string, strings, tables, tool_table
 from buildmatrix.locks.uvlock import own_folder, roots_of
 from buildmatrix.parsing import parse_specifiers, version_or_none
 
@@ -252,7 +252,7 @@ def _poetry_hashes(document: Mapping[str, object]) -> set[str]:
     Source: `Locker._get_content_hash` of Poetry 1.8 and 2.5; only newer ones count the groups.
     """
     project = mapping(document.get("project"))
-    poetry = mapping(mapping(document.get("tool")).get("poetry"))
+    poetry = tool_table(document, "poetry")
     groups = mapping(document.get("dependency-groups"))
     old = ("dependencies", "source", "extras", "dev-dependencies")
     metadata = {

@@ -25,6 +25,7 @@ from buildmatrix.locks.text import (
     string,
     strings,
     tables,
+    tool_table,
 )
 from buildmatrix.locks.walk import InconsistentLock, LockEdge, LockEntry, LockRoot, in_order, walk
 from buildmatrix.parsing import requirement_or_none
@@ -72,13 +73,13 @@ def read(file: LockFile) -> Lock:
 
 
 def _extras(project: Project) -> set[str]:
-    poetry = mapping(mapping(project.document.get("tool")).get("poetry"))
+    poetry = tool_table(project.document, "poetry")
     return {*project.extras, *map(canonicalize_name, mapping(poetry.get("extras")))}
 
 
 def _optional_groups(project: Project) -> set[str]:
     """The groups that `poetry install` leaves out: `optional = true`, in its own table of them."""
-    poetry = mapping(mapping(project.document.get("tool")).get("poetry"))
+    poetry = tool_table(project.document, "poetry")
     return {
         canonicalize_name(name)
         for name, group in mapping(poetry.get("group")).items()
@@ -146,7 +147,7 @@ def _roots(
     selection: LockSelection, project: Project, groups: Mapping[str, Mapping[str, object]]
 ) -> Iterator[LockRoot]:
     """What the project asks for, in `[project]` and in `[tool.poetry]`."""
-    poetry = mapping(mapping(project.document.get("tool")).get("poetry"))
+    poetry = tool_table(project.document, "poetry")
     for requirement in expand(
         project, {"", *selection.extras, *(f":{group}" for group in selection.groups)}
     ):
@@ -172,7 +173,7 @@ def _roots(
 
 
 def _poetry_groups(project: Project) -> dict[str, Mapping[str, object]]:
-    poetry = mapping(mapping(project.document.get("tool")).get("poetry"))
+    poetry = tool_table(project.document, "poetry")
     groups = {_MAIN: mapping(poetry.get("dependencies"))}
     if "dev-dependencies" in poetry:
         groups["dev"] = mapping(poetry["dev-dependencies"])

@@ -20,7 +20,16 @@ from packaging.utils import canonicalize_name
 
 from buildmatrix.errors import Problem, SpecError
 from buildmatrix.locks.lines import parse_requirement
-from buildmatrix.locks.text import decode, load_toml, mapping, read_bytes, string, strings, tables
+from buildmatrix.locks.text import (
+    decode,
+    load_toml,
+    mapping,
+    read_bytes,
+    string,
+    strings,
+    tables,
+    tool_table,
+)
 
 #: Far above any real project file.
 _LARGEST = 1024 * 1024
@@ -231,7 +240,7 @@ def _requirements(
 def _groups(document: Mapping[str, object]) -> Mapping[str, object]:
     groups = dict(mapping(document.get("dependency-groups")))
     # What uv had before PEP 735 was accepted.
-    old = mapping(mapping(document.get("tool")).get("uv")).get("dev-dependencies")
+    old = tool_table(document, "uv").get("dev-dependencies")
     if isinstance(old, list):
         name = next((group for group in groups if canonicalize_name(group) == "dev"), "dev")
         listed = groups.get(name)

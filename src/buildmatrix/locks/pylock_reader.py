@@ -29,6 +29,7 @@ from buildmatrix.locks.text import (
     string,
     strings,
     table_lines,
+    tool_table,
 )
 from buildmatrix.parsing import version_or_none
 from buildmatrix.text import without_login
@@ -107,7 +108,7 @@ class _PylockReader:
         version = document.get("lock-version")
         if not isinstance(version, str) or version.split(".")[0] != "1":
             self.problem(f"`lock-version` is {version!r}, and only 1.x can be read")
-        tool = mapping(mapping(document.get("tool")).get("buildmatrix"))
+        tool = tool_table(document, "buildmatrix")
         self.record = LockRecord(
             target=string(tool.get("target")),
             inputs={k: v for k, v in mapping(tool.get("inputs")).items() if isinstance(v, str)},

@@ -80,6 +80,11 @@ def mapping(value: object) -> Mapping[str, object]:
     return value if isinstance(value, dict) else {}
 
 
+def tool_table(document: Mapping[str, object], tool: str) -> Mapping[str, object]:
+    """The table `[tool.NAME]` of a document; empty without one."""
+    return mapping(mapping(document.get("tool")).get(tool))
+
+
 def tables(value: object) -> list[Mapping[str, object]]:
     """The tables of an array; empty where the value is not an array."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

@@ -25,6 +25,7 @@ from buildmatrix.locks.text import (
     string,
     strings,
     tables,
+    tool_table,
 )
 from buildmatrix.locks.walk import InconsistentLock, LockEdge, LockEntry, LockRoot, walk
 from buildmatrix.text import without_login
@@ -195,7 +196,7 @@ def _names(
 def _default_groups(project: Project | None, groups: Collection[str]) -> set[str]:
     """The groups that `uv sync` installs: `default-groups` of the project, else `dev`."""
     document = project.document if project is not None else {}
-    declared = mapping(mapping(document.get("tool")).get("uv")).get("default-groups", ["dev"])
+    declared = tool_table(document, "uv").get("default-groups", ["dev"])
     return set(groups) if declared == "all" else set(map(canonicalize_name, strings(declared)))
 
 

@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 from buildmatrix.errors import SpecError
 from buildmatrix.locks.markers import BrokenMarker
 from buildmatrix.locks.selection import LockSelection
-from buildmatrix.locks.text import mapping, read_toml, string
+from buildmatrix.locks.text import mapping, read_toml, string, tool_table
 from buildmatrix.locks.uv_errors import REQUEST_PROJECT
 from buildmatrix.toml import written
 
@@ -78,7 +78,7 @@ def source_of(
     name: str, project: Mapping[str, object], selection: LockSelection
 ) -> Mapping[str, object]:
     """The entry of `[tool.uv.sources]` that holds for a distribution; empty for none."""
-    sources = mapping(mapping(mapping(project.get("tool")).get("uv")).get("sources"))
+    sources = mapping(tool_table(project, "uv").get("sources"))
     for key, value in sources.items():
         if canonicalize_name(key) != name:
             continue

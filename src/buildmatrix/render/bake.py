@@ -36,7 +36,7 @@ def bake_file(spec: Spec) -> str:
 def _image(spec: Spec, target: Target) -> dict[str, object]:
     return {
         "context": ".",
-        "dockerfile": _literal(f"{spec.output}/{target.id}/Dockerfile"),
+        "dockerfile": _literal(spec.dockerfile(target.id)),
         "platforms": [_literal(target.platform)],
         "tags": [_literal(reference) for reference in target.references],
         "args": {"MIRROR": f"${{{_MIRROR}}}"},

@@ -25,7 +25,7 @@ def agreed(
     image: ImageSubject, declared: Iterable[Finding]
 ) -> tuple[tuple[Finding, ...], tuple[Verdict, ...]]:
     """`declared`, findings of rules about names, no worse than the verdicts; and those."""
-    vendor = image.catalogue.vendor_of(image.backend)
+    vendor = image.own_vendor
     verdicts = dict(image.verdicts)
     findings = []
     for finding in declared:

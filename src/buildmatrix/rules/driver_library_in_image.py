@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from buildmatrix.phrases import listing, size
+from buildmatrix.phrases import size
 from buildmatrix.rules.carried import total
 from buildmatrix.rules.fixes import accept
 from buildmatrix.rules.model import Finding, Fix
@@ -31,7 +31,7 @@ def check(image: ImageSubject) -> Iterator[Finding]:
             "BM202",
             image,
             owned,
-            f"{owned.holder} ships {listing(item.detail for item in owned.items)} "
+            f"{owned.holder} ships {owned.details} "
             f"({size(total(owned.items))}): the driver's user-space half must come from the host, "
             "or it does not fit the kernel's half",
             fix=Fix(

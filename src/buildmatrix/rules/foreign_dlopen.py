@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from buildmatrix.phrases import listing
 from buildmatrix.rules.model import Finding
 from buildmatrix.rules.places import is_base
 from buildmatrix.rules.shipped import by_owner, finding_in_files
@@ -33,7 +32,7 @@ def check(image: ImageSubject) -> Iterator[Finding]:
             "BM501",
             image,
             owned,
-            f"{owned.holder} can load {listing(item.detail for item in owned.items)} of "
+            f"{owned.holder} can load {owned.details} of "
             f"{owned.title(image)} at run time; without that it is only a name",
             is_named=True,
         )

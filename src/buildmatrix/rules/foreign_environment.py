@@ -23,7 +23,7 @@ def check(image: ImageSubject) -> Iterator[Finding]:
         yield finding(
             "BM602",
             image,
-            f"the image sets {listing(item.detail for item in owned.items)}: variables of "
+            f"the image sets {owned.details}: variables of "
             f"{owned.title(image)}, which signal to container runtimes and "
             f"programs that this is not a {image.backend} image",
             vendor=owned.vendor,

@@ -42,7 +42,7 @@ def check(image: ImageSubject) -> Iterator[Finding]:
             "BM301",
             image,
             owned,
-            f"{owned.holder} links {listing(item.detail for item in owned.items)} of "
+            f"{owned.holder} links {owned.details} of "
             f"{title(first.backend, image.catalogue)}"
             + (
                 f", and {image.noun} does not have {listing(item.detail for item in absent)}: "

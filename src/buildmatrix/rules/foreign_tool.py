@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from buildmatrix.phrases import listing
 from buildmatrix.rules.model import Finding
 from buildmatrix.rules.places import is_base
 from buildmatrix.rules.shipped import by_owner, foreign_files
@@ -23,7 +22,7 @@ def check(image: ImageSubject) -> Iterator[Finding]:
             "BM203",
             image,
             owned,
-            f"{owned.holder} ships {listing(item.detail for item in owned.items)} "
+            f"{owned.holder} ships {owned.details} "
             f"({owned.weight(image)}): tools of {owned.title(image)}, which make nothing that "
             f"{image.backend} can run",
         )

@@ -141,7 +141,7 @@ def _of_another_line(
             f"({row.file} says so) and opens that by itself, and the image has "
             f"{listing(copies)} alone: it goes on without the GPU, or fails",
             severity="error" if role in _STRICT else "warning",
-            vendor=image.catalogue.vendor_of(image.backend),
+            vendor=image.own_vendor,
             owner=owner,
             path=present[0].path,
             chain=chain_to_file(image, owner, soname, present[0].path),
@@ -180,7 +180,7 @@ def _beside(image: ImageSubject, installed: Distribution, owner: str) -> Iterato
             image,
             f"{installed.name} {installed.version} is beside {row.beside} {version}, and works "
             f"with {alone} alone: {row.effect}",
-            vendor=image.catalogue.vendor_of(image.backend),
+            vendor=image.own_vendor,
             owner=owner,
             path=installed.path,
             chain=chain_to_file(image, owner, f"{row.beside} {version}"),
@@ -269,7 +269,7 @@ def _finding(
         f"{present.path} of {holder.replace('==', ' ')}, which is {has}: an older one lacks what "
         "it may call",
         severity=severity,
-        vendor=image.catalogue.vendor_of(image.backend),
+        vendor=image.own_vendor,
         owner=owner,
         path=binary or present.path,
         chain=chain_to_file(

@@ -43,7 +43,7 @@ def against_target(image: ImageSubject) -> Iterator[Finding]:
                 f"the image has the label {name}={shown(text)}, and the target is for {ours} "
                 f"{image.target.runtime}: its base was made for another line",
                 severity="warning",
-                vendor=image.catalogue.vendor_of(image.backend),
+                vendor=image.own_vendor,
                 fix=Fix("base", f"take a base image for {ours} {image.target.runtime}"),
                 identity=name,
             )

@@ -14,7 +14,7 @@ from buildmatrix.rules.subject import Subject
 
 def check(subject: Subject) -> Iterator[Finding]:
     """Builds for something else, of releases that were never built for this backend's runtime."""
-    vendor = subject.catalogue.vendor_of(subject.backend)
+    vendor = subject.own_vendor
     if vendor is None:
         return
     runtime = subject.target.runtime

@@ -79,7 +79,7 @@ def findings_of(
             f"{first.about}: {'; '.join(dict.fromkeys(shown))}"
             + (f"; and so on {more} more node classes" if more else ""),
             severity=first.severity,
-            vendor=image.catalogue.vendor_of(image.backend),
+            vendor=image.own_vendor,
             owner=first.owner,
             path=first.path,
             evidence=first.evidence,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from buildmatrix.catalogue.model import Evidence
-from buildmatrix.phrases import size
+from buildmatrix.phrases import listing, size
 from buildmatrix.rules.belonging import title
 from buildmatrix.rules.carried import total
 from buildmatrix.rules.findings import chain_to_file, finding, split_owner
@@ -35,6 +35,11 @@ class OwnedEvidence:
     def holder(self) -> str:
         """How a message names the owner."""
         return holder(self.owner)
+
+    @property
+    def details(self) -> str:
+        """What of the vendor there is, as a message lists it."""
+        return listing(item.detail for item in self.items)
 
     def title(self, image: ImageSubject) -> str:
         """How a message names the backend that the files are for."""

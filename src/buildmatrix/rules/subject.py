@@ -74,6 +74,11 @@ class Subject:
         return self.target.backend
 
     @property
+    def own_vendor(self) -> str | None:
+        """The vendor of that backend; None for a backend of no vendor."""
+        return self.catalogue.vendor_of(self.backend)
+
+    @property
     def incomplete(self) -> frozenset[str | None]:
         """Distributions (`name==version`) whose binaries were not all read to their ends."""
         return frozenset()

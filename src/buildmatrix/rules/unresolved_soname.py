@@ -135,7 +135,7 @@ def _severity(image: ImageSubject, owner: str | None, needed: Needed) -> Severit
 def _expected(image: ImageSubject, needed: Needed) -> bool:
     """Foreign, injected by the container runtime, or allowed by the policy."""
     owned = library(needed.name, None, image.catalogue)
-    vendor = image.catalogue.vendor_of(image.backend)
+    vendor = image.own_vendor
     # What draws, such as libGL, belongs to no accelerator, and BM301 says nothing of it.
     if any(
         match.owned.vendor not in (None, vendor) and match.owned.entry.role != "graphics"

@@ -137,7 +137,7 @@ class BuiltTarget(Source):
 
 def dockerfile_of(spec: Spec, target: Target) -> tuple[str, Path]:
     """The Dockerfile that was generated for a target: its name, and where it lies."""
-    name = f"{spec.output}/{target.id}/Dockerfile"
+    name = spec.dockerfile(target.id)
     return name, spec.root / name
 
 

@@ -342,6 +342,10 @@ class Spec:
         """The same where they can be opened from here."""
         return tuple(self.root / name for name in self.catalogue)
 
+    def dockerfile(self, target: str) -> str:
+        """Path of the Dockerfile of a target, given by its identifier; relative to `root`."""
+        return f"{self.output}/{target}/Dockerfile"
+
     @property
     def root(self) -> Path:
         """The folder that all paths of the specification are relative to."""

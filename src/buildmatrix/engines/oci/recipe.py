@@ -341,7 +341,7 @@ class _RecipeReader:
             line = _only_line(path, instruction.first)
             if line is not None:
                 return template, line
-        generated = f"{self._spec.output}/{self._target.id}/Dockerfile"
+        generated = self._spec.dockerfile(self._target.id)
         return generated, instruction.line if instruction is not None else None
 
 

@@ -34,7 +34,7 @@ def refusals_of(spec: Spec, target: Target, lock: Lock, steps: Recipe) -> list[P
                 Problem(
                     f"{target.id}: Debian packages ({', '.join(step.names)}) are resolved by apt, "
                     f"and this machine has no {missing[0]}",
-                    f"{spec.output}/{target.id}/Dockerfile",
+                    spec.dockerfile(target.id),
                     step.at.line,
                     hint=f"take a base that has them, install apt and dpkg, or {WITH_DOCKER}",
                 )
