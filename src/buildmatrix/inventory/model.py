@@ -82,11 +82,6 @@ class Distribution:
         """How `Binary.owner` and its like name it."""
         return f"{self.name}=={self.version}"
 
-    @property
-    def site(self) -> str:
-        """The folder that its modules begin at, with a slash at its end or empty."""
-        return self.path[: self.path.rfind("/") + 1]
-
 
 @dataclass(frozen=True, slots=True)
 class Binary:

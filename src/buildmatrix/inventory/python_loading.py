@@ -16,6 +16,7 @@ from buildmatrix.inventory.python_memory import (
     PythonFacts,
     PythonMemory,
     answer_key,
+    sites_of,
 )
 from buildmatrix.inventory.python_outside import MOST_SOURCE_IN_ALL, outside_imports
 from buildmatrix.inventory.workers import spread
@@ -55,7 +56,7 @@ def read_python(
 
     What `memory` has of a distribution is not worked out again.
     """
-    sites = {item.owner: item.site for item in distributions}
+    sites = sites_of(distributions)
     groups: dict[tuple[str, str], tuple[dict[str, Outline], list[str]]] = {}
     for path in chain(outlines, binaries):
         owner = ownership.owners.get(path)

@@ -22,6 +22,7 @@ from buildmatrix.inventory.python_memory import (
     PythonMemory,
     TreeModule,
     answer_key,
+    sites_of,
 )
 from buildmatrix.python_imports.calls_at_import import calls_at_import
 from buildmatrix.python_imports.import_lines import import_line
@@ -138,7 +139,7 @@ class _TreeModules:
         self.is_single = len(distributions) == 1
         self._owners = ownership.owners
         self._outlines = outlines
-        self._sites = {item.owner: item.site for item in distributions}
+        self._sites = sites_of(distributions)
         self.files: dict[str, tuple[dict[str, Outline], list[str]]] = {}
         self._extensions: dict[str, str] = {}
         for path, outline in outlines.items():

@@ -388,16 +388,9 @@ class TargetResult:
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Sorted by target, rule, distribution, path and vendor."""
-    return tuple(
-        sorted(
-            findings,
-            key=lambda finding: (
-                finding.target,
-                finding.rule,
-                finding.distribution or "",
-                finding.path or "",
-                finding.vendor or "",
-                finding.version or "",
-            ),
-        )
-    )
+
+    def key(finding: Finding) -> tuple[str, ...]:
+        parts = finding.distribution, finding.path, finding.vendor, finding.version
+        return finding.target, finding.rule, *(part or "" for part in parts)
+
+    return tuple(sorted(findings, key=key))

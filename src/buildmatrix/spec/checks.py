@@ -9,10 +9,10 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from buildmatrix.spec.document import Problems
+from buildmatrix.spec.grammar import quoted
 from buildmatrix.spec.hints import did_you_mean
 from buildmatrix.spec.keys import SpecFile
 from buildmatrix.spec.keys_settings import TargetSettings
-from buildmatrix.spec.kinds import quoted
 from buildmatrix.spec.layers import all_settings
 from buildmatrix.spec.model import Position, Target
 from buildmatrix.spec.shapes import SourceText

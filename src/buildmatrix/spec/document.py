@@ -12,7 +12,7 @@ from typing import NoReturn
 from buildmatrix import toml
 from buildmatrix.errors import Problem, SpecError
 from buildmatrix.spec import positions
-from buildmatrix.spec.kinds import quoted
+from buildmatrix.spec.grammar import quoted
 from buildmatrix.spec.model import Position
 
 #: Bytes. A specification of a hundred targets has about 10,000.

@@ -10,10 +10,10 @@ from typing import Protocol
 from buildmatrix.spec import kinds
 from buildmatrix.spec.checks import check_backend_name
 from buildmatrix.spec.document import Problems, read
+from buildmatrix.spec.grammar import quoted
 from buildmatrix.spec.hints import closest, did_you_mean
 from buildmatrix.spec.keys import SpecFile
 from buildmatrix.spec.keys_checks import NodeClassTable
-from buildmatrix.spec.kinds import quoted
 from buildmatrix.spec.layers import sound, value, values
 from buildmatrix.spec.matrix import Matrix, expand
 from buildmatrix.spec.model import (

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from buildmatrix import git
 from buildmatrix.spec.document import Problems
+from buildmatrix.spec.grammar import quoted
 from buildmatrix.spec.hints import did_you_mean
-from buildmatrix.spec.kinds import quoted
 from buildmatrix.spec.shapes import SourceText
 
 #: The one placeholder that is not a value of the target: it costs a process.

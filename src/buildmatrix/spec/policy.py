@@ -8,9 +8,9 @@ from fnmatch import fnmatchcase
 from buildmatrix.spec import kinds
 from buildmatrix.spec.checks import check_backend_name
 from buildmatrix.spec.document import Problems
+from buildmatrix.spec.grammar import quoted
 from buildmatrix.spec.keys import SpecFile
 from buildmatrix.spec.keys_policy import PolicyTable, TextsByBackend, VulnerabilitiesTable
-from buildmatrix.spec.kinds import quoted
 from buildmatrix.spec.layers import sound, value, values
 from buildmatrix.spec.model import (
     AcceptedAdvisory,

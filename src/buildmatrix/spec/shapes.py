@@ -17,8 +17,8 @@ from datetime import date, datetime
 from typing import Generic, TypeVar
 
 from buildmatrix.spec.document import Document, Float, Problems
+from buildmatrix.spec.grammar import Kind, quoted
 from buildmatrix.spec.hints import toml_string
-from buildmatrix.spec.kinds import Kind, quoted
 from buildmatrix.spec.model import Position
 from buildmatrix.spec.positions import Path
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeVar
 
+from buildmatrix.spec.grammar import quoted
 from buildmatrix.spec.hints import did_you_mean
-from buildmatrix.spec.kinds import quoted
 from buildmatrix.spec.model import Position
 from buildmatrix.spec.shapes import Json, Shape, SpecNode
 

@@ -11,6 +11,7 @@ from typing import TypeVar, cast
 from buildmatrix.spec import kinds
 from buildmatrix.spec.checks import check_clashes, check_values
 from buildmatrix.spec.document import Problems
+from buildmatrix.spec.grammar import Kind
 from buildmatrix.spec.keys import SpecFile
 from buildmatrix.spec.keys_checks import CheckWaiverTable, SmokeTable
 from buildmatrix.spec.keys_settings import BackendTable, BaseTable, Command, TargetSettings
@@ -122,7 +123,7 @@ def _target(
     backend = file.backend[point.backend]
     filler = Filler(point.id, _values(file, point), context.commit, problems)
 
-    def filled(text: SourceText | None, default: str, kind: kinds.Kind = kinds.TEXT) -> str:
+    def filled(text: SourceText | None, default: str, kind: Kind = kinds.TEXT) -> str:
         return filler.fill(text or SourceText(default, backend.at, kind))
 
     def optional(text: SourceText | None) -> str | None:

@@ -17,7 +17,7 @@ from buildmatrix.errors import UsageError
 from buildmatrix.files import read_at_most
 from buildmatrix.reports.doctor.model import Diagnosis
 from buildmatrix.reports.json_form import parse
-from buildmatrix.spec.kinds import quoted
+from buildmatrix.spec.grammar import quoted
 
 #: Bytes of one file. Ten thousand nodes with all that a cluster says of them are 100 to 300 MB.
 LARGEST = 600_000_000

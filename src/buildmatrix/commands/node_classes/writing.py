@@ -13,7 +13,7 @@ from buildmatrix.catalogue.products import product
 from buildmatrix.commands.node_classes.model import Machine, Seen
 from buildmatrix.phrases import count, listing
 from buildmatrix.spec import kinds
-from buildmatrix.spec.kinds import Kind
+from buildmatrix.spec.grammar import Kind, quoted
 from buildmatrix.spec.model import NodeClass, Position
 from buildmatrix.text import printable
 from buildmatrix.toml import loads, written, written_key
@@ -103,7 +103,7 @@ def _table(name: str, machine: Machine, catalogue: Catalogue, notes: list[str]) 
             if complaint is None:
                 fitting.append(value)
             else:
-                notes.append(f"{name}: `{key}` is left out: {kinds.quoted(value)} {complaint}")
+                notes.append(f"{name}: `{key}` is left out: {quoted(value)} {complaint}")
         return fitting
 
     def line(key: str, value: object) -> Iterator[str]:
@@ -126,7 +126,7 @@ def _table(name: str, machine: Machine, catalogue: Catalogue, notes: list[str]) 
     if len(machine.partitions) == 1:
         yield from one("partition", kinds.PARTITION, machine.partitions[0])
     elif machine.partitions:
-        parts = ", ".join(map(kinds.quoted, machine.partitions[:_SHOWN]))
+        parts = ", ".join(map(quoted, machine.partitions[:_SHOWN]))
         notes.append(f"{name}: `partition` is left out: its devices are divided into {parts}")
     yield from one("kernel", kinds.KERNEL, machine.kernel)
     yield from one("container-runtime", kinds.CONTAINER_RUNTIME, machine.container_runtime)
@@ -160,14 +160,14 @@ def _devices(
         else:
             unknown.append(item)
     if unknown:
-        names = ", ".join(map(kinds.quoted, unknown[:_SHOWN]))
+        names = ", ".join(map(quoted, unknown[:_SHOWN]))
         rest = "" if machine.archs else "; write its `archs`"
         notes.append(f"{name}: the catalogue knows no product {names}{rest}")
         return products, machine.archs
     if machine.archs and by_product and not set(machine.archs) <= set(by_product):
         notes.append(
             f"{name}: labels say {', '.join(machine.archs)}, and the catalogue says "
-            f"{', '.join(by_product)} for {', '.join(map(kinds.quoted, products))}; `archs` has "
+            f"{', '.join(by_product)} for {', '.join(map(quoted, products))}; `archs` has "
             "what the labels say"
         )
         return [], machine.archs
@@ -188,7 +188,7 @@ def unknown_labels(seen: Seen) -> Iterator[str]:
     """A sentence about the labels and resources of which nothing was made, if there are any."""
     if seen.unknown:
         keys = (
-            f"{kinds.quoted(key)} ({count(number, 'node')})"
+            f"{quoted(key)} ({count(number, 'node')})"
             for key, number in sorted(seen.unknown.items())
         )
         yield f"nothing was made of labels and resources that are not known: {listing(keys, 20)}"
