@@ -65,7 +65,7 @@ def test_every_flag_has_its_variable() -> None:
 
 
 def test_all_formats_are_those_of_the_commands_together() -> None:
-    known = {frozenset(option.known) for _, option in options() if "--format" in option.opts}
+    known = {frozenset(option.formats) for _, option in options() if "--format" in option.opts}
     assert frozenset().union(*known) == ALL_FORMATS
 
 
