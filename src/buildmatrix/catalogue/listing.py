@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -10,7 +10,7 @@ import msgspec
 from buildmatrix.catalogue.format.entry import CatalogueEntry
 from buildmatrix.catalogue.format.tables import DataFile, entries
 from buildmatrix.catalogue.load import Catalogue
-from buildmatrix.errors import UsageError
+from buildmatrix.catalogue.lookup import unknown_backend
 
 SCHEMA = "buildmatrix/catalogue/1"
 
@@ -34,12 +34,6 @@ def backend_named(name: str, catalogue: Catalogue) -> str:
         if name in entry.aliases:
             return entry.name
     raise unknown_backend(name, catalogue.backends)
-
-
-def unknown_backend(name: str, backends: Iterable[str]) -> UsageError:
-    """What to raise for a backend that is none of `backends`."""
-    names = ", ".join(sorted(backends))
-    return UsageError(f"there is no backend {name!r}; the catalogue knows {names}")
 
 
 def document(catalogue: Catalogue, backend: str | None = None) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -18,6 +18,7 @@ from buildmatrix.catalogue.names import (
     matches_any,
     version_of,
 )
+from buildmatrix.errors import UsageError
 from buildmatrix.inventory.names import distribution_name
 
 
@@ -193,3 +194,9 @@ def image(reference: str, catalogue: Catalogue) -> str | None:
         for owned in catalogue.images.find("/".join(parts[start:])):
             return owned.backend
     return None
+
+
+def unknown_backend(name: str, backends: Iterable[str]) -> UsageError:
+    """What to raise for a backend that is none of `backends`."""
+    names = ", ".join(sorted(backends))
+    return UsageError(f"there is no backend {name!r}; the catalogue knows {names}")

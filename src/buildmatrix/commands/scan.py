@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
-from buildmatrix.catalogue.listing import unknown_backend
+from buildmatrix.catalogue.lookup import unknown_backend
 from buildmatrix.errors import UsageError
 from buildmatrix.judge import Judge
 from buildmatrix.reports.run.model import FailOn, Report, assemble

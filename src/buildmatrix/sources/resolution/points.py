@@ -10,8 +10,8 @@ from difflib import get_close_matches
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-from buildmatrix.catalogue.listing import unknown_backend
 from buildmatrix.catalogue.load import load
+from buildmatrix.catalogue.lookup import unknown_backend
 from buildmatrix.catalogue.runtimes import built_for
 from buildmatrix.errors import UsageError
 from buildmatrix.locks.platform import PLATFORMS
