@@ -29,7 +29,7 @@ COMMANDS, CERTIFICATE, SETTINGS = (
     if block.marker == "checked by tests/integration/test_fleet_separate.py"
 )
 LOGIN = ("ann", "hunter2-of-the-registry")
-IMAGES = 24
+IMAGES, LATE = 24, 6
 START_SECONDS = 120
 HELPER = """#!/bin/sh
 echo '{"Username": "%s", "Secret": "%s"}'
@@ -50,6 +50,10 @@ def server() -> Iterator[RegistryServer]:
         for number in range(IMAGES):
             layers = [library, tar([(f"app/{number}", b"%d" % number)])]
             put_image(server, "team/app", f"v{number}", layers)
+        # What nobody has read when only those are left that may not.
+        for number in range(LATE):
+            layers = [library, tar([(f"late/{number}", b"%d" % number)])]
+            put_image(server, "team/late", f"v{number}", layers)
         yield server
 
 
@@ -122,19 +126,19 @@ class Machines:
             process.terminate()
             process.wait(30)
 
-    def scan(self, scheduler: str, store: str) -> subprocess.CompletedProcess[str]:
+    def scan(self, scheduler: str, name: str) -> subprocess.CompletedProcess[str]:
         """The documented command, where a variable names the file with the login."""
         home, environment = self.home("client")
         line = replaced(
             COMMANDS.splitlines()[2],
             {
-                "registry.example.com/*": f"{self.host}/team/app",
+                "registry.example.com/*": f"{self.host}/team/{name}",
                 "tcp://scheduler:8786": scheduler,
-                "/shared/facts": str(self.shared / store),
+                "/shared/facts": str(self.shared / "facts"),
             },
         )
         return subprocess.run(
-            [*shlex.split(line), "--format", "table", "--format", f"json={store}.json"],
+            [*shlex.split(line), "--format", "table", "--format", f"json={name}.json"],
             cwd=home,
             env=environment | self.file("client"),
             capture_output=True,
@@ -142,8 +146,8 @@ class Machines:
             timeout=300,
         )
 
-    def report(self, store: str) -> dict:
-        return json.loads((self.folder / f"client/{store}.json").read_text())
+    def report(self, name: str) -> dict:
+        return json.loads((self.folder / f"client/{name}.json").read_text())
 
 
 def holds(process: subprocess.Popen[bytes], *texts: str) -> bool:
@@ -204,19 +208,19 @@ def test_workers_without_a_login_are_named_and_no_secret_travels(
             machines.process("helped", start_worker, joined, helper) as (helped, _),
             machines.process("filed", start_worker, joined, file) as (filed, _),
         ):
-            done = machines.scan(address, "facts")
+            done = machines.scan(address, "app")
             assert done.returncode == 0, done.stdout + done.stderr
             assert f"Passed: all of {IMAGES} images" in done.stdout
             note = f"{server.host} refused team/app to the worker {name}; others were given it"
-            (said,) = machines.report("facts")["notes"]
+            (said,) = machines.report("app")["notes"]
             assert said.startswith(note)
             assert holds(helped, *secrets) or holds(filed, *secrets), "it would be seen"
-        done = machines.scan(address, "other")
+        done = machines.scan(address, "late")
         assert not holds(scheduler, *secrets) and not holds(bare, *secrets)
     assert done.returncode == 3, done.stdout + done.stderr
-    report = machines.report("other")
+    report = machines.report("late")
     assert {result["state"] for result in report["results"]} == {"undecided"}
-    assert len(report["results"]) == IMAGES
+    assert len(report["results"]) == LATE
     for result in report["results"]:
         assert "wants credentials (401)" in result["error"]
     (said,) = report["notes"]
@@ -230,9 +234,9 @@ def test_workers_without_a_login_are_named_and_no_secret_travels(
 def test_nobody_without_a_certificate_is_let_in(machines: Machines, head: Head) -> None:
     _, address = head
     other = Machines(machines.folder / "other", machines.host)
-    done = other.scan(address, "facts")
+    done = other.scan(address, "app")
     assert done.returncode == 5 and "TLS certificate does not match" in done.stderr
     (other.shared / "dask/tls.yaml").unlink()
-    done = other.scan(address, "facts")
+    done = other.scan(address, "app")
     assert done.returncode == 5 and "names none here" in done.stderr
     assert "Warning" not in done.stderr
