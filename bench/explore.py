@@ -213,7 +213,7 @@ def main() -> None:
         peer = None
         if shutil.which("ncdu"):
             site = tree / "usr/lib/python3/site-packages"
-            peer = measured(site, "part0", PEER, arguments.rounds, "ncdu", site)
+            peer = measured(site, "Total disk usage", PEER, arguments.rounds, "ncdu", site)
         print(f"{arguments.libraries} libraries, load {os.getloadavg()[0]:.0f}\n")
         print(f"{'':28} {'wall':>9} {'work':>9}   ncdu, work")
         _line("begin, s", ours.begin, peer.begin if peer else None)
