@@ -39,12 +39,18 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def guarded(
     certificate: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[DebianRegistry]:
-    """A registry that gives its catalog to ann alone."""
+    """A registry that gives its catalog to ann alone, and no pages of more than 5 names."""
     program = stack_program("docker-registry", "registry-prefix/usr/bin/docker-registry")
     folder = tmp_path_factory.mktemp("registry")
     with (
         TokenServer(certificate) as tokens,
-        debian_registry(program, folder, certificate=certificate, auth=tokens.auth) as running,
+        debian_registry(
+            program,
+            folder,
+            certificate=certificate,
+            auth=tokens.auth,
+            catalog={"maxentries": 5},
+        ) as running,
     ):
         yield running
 
@@ -101,6 +107,8 @@ def test_a_real_catalog(
             name = f"{guarded.host}/team-{number % 3}/app-{number}"
             for tag, month in (("cuda-1.9", 1), ("cuda-1.10", 2), ("cpu-1.0", 3)):
                 push(registry, Reference.parse(f"{name}:{tag}"), f"2026-0{month}-01T00:00:00Z")
+    # Pages of so many names as are asked for are refused by this registry.
+    assert len(found(f"registry:{guarded.host}/*").subjects) == 21
     monkeypatch.setattr(catalog, "_PAGE", 2)
     held = found(f"registry:{guarded.host}/team-1/*:cuda-*", newest=1)
     assert [item.reference for item in held.subjects] == [
@@ -116,4 +124,4 @@ def test_a_real_registry_that_keeps_its_catalog_to_itself(guarded: DebianRegistr
     assert held.subjects == ()
     (sentence,) = held.missing
     assert sentence.startswith(f"{guarded.host}: the registry wants credentials (401)")
-    assert sentence.endswith("name the images in a file")
+    assert sentence.endswith("or the images in a file (file:images.txt)")

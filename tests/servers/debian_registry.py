@@ -53,6 +53,7 @@ def debian_registry(
     *,
     certificate: tuple[Path, Path] | None = None,
     auth: Mapping[str, object] | None = None,
+    catalog: Mapping[str, object] | None = None,
     port: int = 0,
 ) -> Iterator[DebianRegistry]:
     """A registry with its blobs in `folder`, on a free port or this one; ended by its process."""
@@ -66,6 +67,7 @@ def debian_registry(
         "storage": {"filesystem": {"rootdirectory": str(folder / "blobs")}},
         "http": http,
         **({"auth": dict(auth)} if auth else {}),
+        **({"catalog": dict(catalog)} if catalog else {}),
     }
     configuration = folder / "registry.json"
     configuration.write_text(json.dumps(settings))
