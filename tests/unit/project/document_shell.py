@@ -25,7 +25,7 @@ _CLIENT = """\
 #!{python} -SIE
 import array, json, os, socket, sys
 with socket.socket(socket.AF_UNIX) as server:
-    server.connect(os.environ["DOCUMENT_SHELL"])
+    server.connect("\\0" + os.environ["DOCUMENT_SHELL"])
     own = {name: os.environ[name] for name in os.environ if name.startswith("BUILDMATRIX_")}
     text = json.dumps([os.getcwd(), own, *sys.argv[1:]]).encode()
     streams = array.array("i", (0, 1, 2))
@@ -34,7 +34,7 @@ with socket.socket(socket.AF_UNIX) as server:
 """
 #: Writes down how each part of each pipeline ended.
 _WATCH = """\
-trap 'printf "%s\\n" "${PIPESTATUS[@]}" >>"$DOCUMENT_SHELL.ends"' DEBUG EXIT
+trap 'printf "%s\\n" "${PIPESTATUS[@]}" >>"$DOCUMENT_ENDS"' DEBUG EXIT
 """
 _LONGEST_S = 60
 
@@ -54,17 +54,18 @@ class Played:
 def play(script: str, folder: Path, scratch: Path) -> Played:
     """Run lines of a shell in a folder; `scratch` takes what the shell itself needs."""
     scratch.mkdir(exist_ok=True)
-    client, address = scratch / "buildmatrix", scratch / "socket"
+    client, ends = scratch / "buildmatrix", scratch / "ends"
     if not client.exists():
         client.write_text(_CLIENT.replace("{python}", sys.executable))
         client.chmod(0o755)
-    ends = scratch / "socket.ends"
-    for path in (address, ends):
-        path.unlink(missing_ok=True)
+    ends.unlink(missing_ok=True)
+    # An abstract name (unix(7)): paths of temporary folders may be too long for a socket.
+    address = f"buildmatrix-documents-{os.getpid()}"
     played = Played("", "")
     environment = {
         **os.environ,
-        "DOCUMENT_SHELL": str(address),
+        "DOCUMENT_SHELL": address,
+        "DOCUMENT_ENDS": str(ends),
         "PATH": f"{folder / '.bin'}:{scratch}:{os.environ['PATH']}:{os.defpath}",
     }
     with (
@@ -73,7 +74,7 @@ def play(script: str, folder: Path, scratch: Path) -> Played:
         (scratch / "out").open("w+") as out,
         (scratch / "err").open("w+") as err,
     ):
-        server.bind(str(address))
+        server.bind(f"\0{address}")
         server.listen()
         with subprocess.Popen(
             ["/bin/bash", "-u", "-o", "pipefail", "-c", _WATCH + script],

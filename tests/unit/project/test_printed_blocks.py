@@ -23,6 +23,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,15 @@ from index import IndexServer
 from buildmatrix import cli
 
 FOLDERS = Path(__file__).parent / "documents"
+NOW = 1795388706
+
+
+class Clock(datetime):
+    """The time of day that `verify` holds the catalogue against; the page's `--max-age` stays."""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> Clock:
+        return cls.fromtimestamp(NOW, tz)
 
 
 @dataclass(frozen=True)
@@ -89,12 +99,13 @@ class World:
             **{name: value for name, value in shell.items() if name.startswith("GIT_")},
             "BUILDMATRIX_CACHE": str(self.place / "cache"),
             "BUILDMATRIX_NO_VULNERABILITIES": "1",
-            "SOURCE_DATE_EPOCH": "1795388706",
+            "SOURCE_DATE_EPOCH": str(NOW),
             "COLUMNS": "100",
             "GITHUB_REPOSITORY": "acme/inferno",
             "DOCUMENT_PYTHON": sys.executable,
         }.items():
             monkeypatch.setenv(name, value)
+        monkeypatch.setattr("buildmatrix.cli.verify.datetime", Clock)
 
 
 @pytest.fixture(scope="module")
