@@ -84,10 +84,9 @@ def blocks_of(path: Path) -> list[DocumentBlock]:
     ]
 
 
-def all_blocks() -> list[DocumentBlock]:
-    """Those of the README and of every page."""
-    pages = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
-    return [block for path in pages for block in blocks_of(path)]
-
-
-BLOCKS = all_blocks()
+#: The README and every page but those that are made of the code (docs/_extensions/reference.py).
+PAGES = [
+    ROOT / "README.md",
+    *sorted(path for path in ROOT.glob("docs/**/*.md") if "reference" not in path.parts),
+]
+BLOCKS = [block for page in PAGES for block in blocks_of(page)]

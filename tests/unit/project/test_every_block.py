@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import PurePosixPath
 
 import pytest
-from document_blocks import BLOCKS, MECHANISMS, ROOT, DocumentBlock, blocks_of
+from document_blocks import BLOCKS, MECHANISMS, PAGES, ROOT, DocumentBlock, blocks_of
 
 #: Pages all of whose blocks of a language are held without a word: pattern and language → test.
 WHOLE = {
@@ -68,7 +68,7 @@ def test_few_blocks_run_nowhere() -> None:
 
 
 def test_no_fence_is_overlooked() -> None:
-    for path in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]:
+    for path in PAGES:
         fences = re.findall(r"^\s*(?:```|~~~)", path.read_text(), re.MULTILINE)
         assert len(fences) == 2 * len(blocks_of(path)), path
 
