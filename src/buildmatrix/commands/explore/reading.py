@@ -57,6 +57,8 @@ def explored(
     catalogue = load(facts.catalogue or files)
     parted = apart(facts.inventory, catalogue)
     source = graph_of(facts)
+    # Both are made when they are first used: the first file under the cursor would wait for them.
+    _ = source.graph.out, source.graph.into
     known = files_of(parted, source.evidence, verdicts, chosen, catalogue)
     views = all_views(parted, known, source.graph)
     return Exploration(
