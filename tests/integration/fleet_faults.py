@@ -140,7 +140,8 @@ def worker_killed(bed: Bed, seed: random.Random, folder: Path) -> Ending:
 def scheduler_killed(bed: Bed, seed: random.Random, folder: Path) -> Ending:
     """SIGKILL for a scheduler of its own, with its workers; the next run has another one."""
     with own_scheduler(bed) as (address, kill):
-        bed.proxy.at(seed.randint(2, 35), kill)
+        # What earlier runs said is looked up before a scheduler is spoken to.
+        bed.proxy.at(seed.randint(18, 35), kill)
         run = bed.run(folder / "store", scheduler=address)
     ending = check(run, bed.truth, stopped=5)
     assert "is gone" in " ".join(run.log)

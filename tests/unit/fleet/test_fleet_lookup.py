@@ -23,6 +23,7 @@ from buildmatrix.commands.fleet.lookup import THREADS, LookUp, Lookup, looked_up
 from buildmatrix.commands.fleet.model import ClusterOptions, ImageTask, Subject, WorkerSettings
 from buildmatrix.commands.fleet.run import scan
 from buildmatrix.commands.fleet.running import Outcome
+from buildmatrix.errors import ComponentError
 from buildmatrix.progress import Silent
 from buildmatrix.registry.client import Registry
 from buildmatrix.reports.fleet.model import FleetResult
@@ -131,7 +132,11 @@ def answered(subject: Subject) -> ImageTask:
 
 
 def run(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, names: list[str], find: LookUp
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    names: list[str],
+    find: LookUp,
+    failure: Exception | None = None,
 ) -> tuple[Outcome, list[str]]:
     """How a run ended, and what was handed to workers."""
     settings = replace(SETTINGS, store=str(folder))
@@ -150,6 +155,10 @@ def run(
     @asynccontextmanager
     async def connected(*_: object) -> Any:
         handed.append("connected")
+        if failure is not None:
+            # Until then everything is looked up.
+            await asyncio.sleep(0.5)
+            raise failure
         yield Workers()
 
     def opened(_: WorkerSettings) -> AbstractContextManager[LookUp]:
@@ -188,6 +197,20 @@ def test_workers_get_what_has_no_answer(tmp_path: Path, monkeypatch: pytest.Monk
     assert len(outcome.results) == 100 and outcome.work.stored == 90
     assert handed.count("connected") == 1
     assert handed.count("resolve") == handed.count("read") == handed.count("judge") == 10
+
+
+def test_what_has_an_answer_is_reported_where_no_scheduler_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def find(subject: Subject) -> Subject | ImageTask:
+        return subject if "new" in subject.reference else answered(subject)
+
+    failure = ComponentError("no Dask scheduler answers")
+    outcome, _ = run(tmp_path, monkeypatch, ["image-1", "new-2", "image-3"], find, failure)
+    assert outcome.stopped is failure and len(outcome.results) == 2
+    assert outcome.missing == ("1 of 3 images not judged: the run ended before",)
+    with pytest.raises(ComponentError):
+        run(tmp_path, monkeypatch, ["new-2"], find, failure)
 
 
 def test_nobody_makes_a_text_of_all_results(

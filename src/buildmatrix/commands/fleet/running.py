@@ -85,12 +85,17 @@ async def to_end(run: Run, settings: WorkerSettings, options: ClusterOptions) ->
                 f"interrupted: {run.left()}; what was read is kept in the store, and the same "
                 "command goes on from there"
             )
+        except ComponentError as error:
+            # What earlier runs said of other images is an answer, too.
+            if not run.results:
+                raise
+            stopped = error
         except ExceptionGroup as group:
             # One is enough: what a group has besides it follows from it.
-            error = group.exceptions[0]
-            if not isinstance(error, ComponentError):
-                raise error from group
-            stopped = error
+            first = group.exceptions[0]
+            if not isinstance(first, ComponentError):
+                raise first from group
+            stopped = first
     if stopped is not None:
         run.missing[f"{run.left()}: the run ended before"] = None
     return Outcome(
