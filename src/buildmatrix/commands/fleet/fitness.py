@@ -88,23 +88,29 @@ def differs(address: str, there: Release, here: Release) -> str:
 
 def mark_store(store: str, run: str) -> str:
     """Leave something in the store for `miss_mark`, and say why that cannot be, if it cannot."""
-    return _reached(store, lambda entries: entries.write(_KIND, run, (_MARK,)))
+    return " ".join(_reached(store, lambda entries: entries.write(_KIND, run, (_MARK,))))
 
 
 def miss_mark(store: str, run: str) -> str:
-    """Why this worker does not find what `mark_store` of another one left; empty where it does."""
+    """Why this worker does not find what `mark_store` of another one left; empty where it does.
+
+    A store that gives no answer for now fails no run: that is said in the report.
+    """
     found: list[bytes | None] = []
-    read = _reached(store, lambda entries: found.append(entries.read(_KIND, run, len(_MARK))))
-    return read or ("" if found == [_MARK] else "there is nothing of the kind")
-
-
-def _reached(store: str, work: Callable[[SharedEntries], None]) -> str:
-    troubles: list[str] = []
     try:
-        work(SharedEntries(open_place(store), store, troubles.append, patience=_PATIENCE))
+        troubles = _reached(
+            store, lambda entries: found.append(entries.read(_KIND, run, len(_MARK)))
+        )
     except BuildmatrixError as error:
         return error.message
-    return " ".join(troubles)
+    return "" if troubles or found == [_MARK] else "there is nothing of the kind"
+
+
+def _reached(store: str, work: Callable[[SharedEntries], None]) -> list[str]:
+    """What is wrong with the store. Raises what opening it raises."""
+    troubles: list[str] = []
+    work(SharedEntries(open_place(store), store, troubles.append, patience=_PATIENCE))
+    return troubles
 
 
 def astray(store: str, marker: str, missing: Mapping[str, str | BaseException]) -> str:
