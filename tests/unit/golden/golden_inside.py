@@ -1,10 +1,12 @@
 """The few places where golden tests reach into buildmatrix; a move of these changes this file only.
 
-What they replace is the outside world: the container engine, and the machine that `doctor` sees.
+What they replace is the outside world: the container engine, the machine that `doctor` sees, and
+how fast it is.
 """
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from golden_registry import FileRegistry
 
 from buildmatrix import __version__
 from buildmatrix.catalogue.load import load
+from buildmatrix.cli import progress
 from buildmatrix.commands.doctor import machine
 from buildmatrix.engines.docker import engine
 from buildmatrix.engines.oci import sandbox
@@ -38,3 +41,5 @@ def replace_the_outside(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "Registry", lambda **_: FileRegistry(folder))
     files, here = machine.MachineFiles, folder / "machine"
     monkeypatch.setattr(machine, "MachineFiles", lambda root=here: files(root))
+    # A slow machine prints how far a part has come; what commands print here is of no machine.
+    monkeypatch.setattr(progress, "CALM", math.inf)
