@@ -179,7 +179,7 @@ def test_one_fix_is_one_cause_over_images_versions_and_distributions() -> None:
     first, *others = told.causes
     assert (len(first.results), first.size, first.fix) == (3, 400 + 800 + 500 + 500, FINDING.fix)
     assert first.about == ("nvidia-nccl-cu12", "nvidia-cublas-cu12")
-    assert first.owners == ("search", "")
+    assert first.owners == ("search",)
     assert [(cause.title, len(cause.results), cause.size) for cause in others] == [
         ("cupy", 2, 20),
         ("xgboost", 1, 10),

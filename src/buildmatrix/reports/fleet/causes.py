@@ -42,11 +42,8 @@ class FleetCause:
 
     @property
     def owners(self) -> tuple[str, ...]:
-        """Whom the images belong to, those with most of them first; without a name, if any."""
-        counts: dict[str, int] = {}
-        for result in self.results:
-            counts[result.owner] = counts.get(result.owner, 0) + 1
-        return tuple(sorted(counts, key=lambda owner: (-counts[owner], owner)))
+        """Whom the images belong to, where somebody is named."""
+        return tuple(sorted({result.owner for result in self.results if result.owner}))
 
 
 def cause_key(finding: FleetFinding) -> Key:

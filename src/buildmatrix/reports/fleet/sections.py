@@ -191,8 +191,6 @@ def _bytes(answer: FleetAnswer) -> Section:
 
 
 def _causes(answer: FleetAnswer) -> Section:
-    is_named = any(result.owner for result in answer.report.results)
-
     def row(place: int, cause: FleetCause) -> Row:
         first = cause.first
         about = f"{cause.title}: {first.message}" if len(cause.about) > 1 else first.message
@@ -203,7 +201,7 @@ def _causes(answer: FleetAnswer) -> Section:
                 ", ".join(cause.rules),
                 str(len(cause.results)),
                 size(cause.size) if cause.size else "",
-                str(len(cause.owners)) if is_named else "",
+                str(len(cause.owners) or ""),
                 text,
             ),
             _query(cause=place),
