@@ -298,7 +298,11 @@ class _CountedFacts:
         )
 
     def linked_names(self) -> tuple[str, ...]:
-        """Names in the string table, where it is the one that the loader reads."""
+        """Names in the string table, where it is the one that the loader reads.
+
+        A version that the file defines may have the name of a library with more behind it
+        (`libsndfile.so.1.0` of `libsndfile.so.1`): nothing is linked by both.
+        """
         if self.plan.moved or not self.table.is_found:
             return ()
         names = (
@@ -309,7 +313,12 @@ class _CountedFacts:
             and not self._is_read_elsewhere(literal.offset)
             and self.prefix.read(literal.offset - 1, 1) == b"\0"
         )
-        return tuple(dict.fromkeys(names))
+        unique = dict.fromkeys(names)
+        return tuple(
+            name
+            for name in unique
+            if not any(name[: dot.start()] in unique for dot in re.finditer(r"\.", name))
+        )
 
     def _is_loaded(self) -> bool:
         return any(segment.type == abi.PT_LOAD for segment in self.headers.segments)

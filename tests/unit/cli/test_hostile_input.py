@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from buildmatrix.cli import main
-from buildmatrix.inventory import collect as collecting
+from buildmatrix.inventory import file_facts
 from buildmatrix.inventory.collect import collect
 from buildmatrix.reports.formats import RUN, names
 from buildmatrix.trees.directory import DirectoryTree
@@ -96,14 +96,14 @@ def test_a_hostile_tree_is_read_and_told_about(tree: Path, arguments: list[str],
 
 
 def test_what_one_file_makes_a_reader_raise_costs_that_file(tree: Path, monkeypatch) -> None:
-    look = collecting.look
+    look = file_facts.look
 
     def stumbling(source, path, size, **more):
         if path.endswith("add-mask::x.so"):
             raise ValueError("\x1b[2J what nobody foresaw")
         return look(source, path, size, **more)
 
-    monkeypatch.setattr(collecting, "look", stumbling)
+    monkeypatch.setattr(file_facts, "look", stumbling)
     with DirectoryTree(tree) as opened:
         found = collect(opened)
     assert [one.name for one in found.distributions if one.name == "good"]

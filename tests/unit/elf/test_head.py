@@ -245,3 +245,16 @@ def test_no_cut_and_no_damage_makes_the_reader_fail_or_say_more_than_its_bytes()
             read_head(bytes(damaged[: random_numbers.randrange(64, len(data) + 1)]), len(damaged))
         except Malformed as problem:
             assert problem.reason
+
+
+def test_a_version_that_a_file_defines_is_no_library_that_it_links() -> None:
+    usual = bytearray(
+        with_segments(
+            60_000, (1, 0, 8192, 8192), (1, 40_000, 10_000, 20_000), (2, 41_000, 160, 160)
+        )
+    )
+    # As libsndfile.so.1 has it: the name of its version is its own name with more behind it.
+    names = b"\0__cxa_finalize\0libm.so.6\0libsndfile.so.1\0libsndfile.so.1.0\0\x01"
+    usual[1024 : 1024 + len(names)] = names
+    head = fed(bytes(usual), 30_000, 4096)
+    assert head.elf.linked_names == ("libm.so.6", "libsndfile.so.1")

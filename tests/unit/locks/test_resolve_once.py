@@ -6,6 +6,7 @@ import dataclasses
 import signal
 import threading
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from buildmatrix.locks.model import Lock
 from buildmatrix.locks.resolve import lock_targets
 from buildmatrix.locks.uv_errors import NoSolution
 from buildmatrix.progress import Silent
-from buildmatrix.spec.model import Base, NodeClass, Position, Smoke, Target, User
+from buildmatrix.spec.model import Base, CheckWaiver, NodeClass, Position, Smoke, Target, User
 
 #: Calls of uv for one resolution: the graph, and the lock.
 EACH = 2
@@ -127,6 +128,10 @@ FIELDS: dict[str, tuple[Any, bool]] = {
     "smoke": ((Smoke("help", "none", ("true",), 9.0, PLACE),), False),
     "runner": ("gpu", False),
     "node_classes": ((NodeClass("a", "cpu", "", (), {}, (), PLACE),), False),
+    "check_waivers": (
+        (CheckWaiver("import", "x", "junk", "ml", date(2026, 12, 31), PLACE),),
+        False,
+    ),
 }
 
 

@@ -150,7 +150,7 @@ def test_every_key_is_in_the_guide_and_has_a_description():
 def test_the_example_of_the_guide_gives_the_targets_that_the_guide_lists(load, project):
     (project / "requirements").mkdir()
     (project / "requirements" / "base.in").write_text("numpy\n")
-    listed = GUIDE.split("It gives the targets\n\n```\n")[1].split("```")[0].split()
+    listed = GUIDE.split("It gives the targets\n")[1].split("```")[1].split()
     spec = load(WHOLE)
     assert [target.id for target in spec.targets] == listed
 
