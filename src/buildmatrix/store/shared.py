@@ -190,8 +190,12 @@ def open_place(url: str) -> Place:
         ) from None
     protocol = parts.scheme.rpartition("::")[2]
     try:
+        # Drivers that fsspec keeps for a process have the credentials of the run that made them.
         files, root = fsspec.core.url_to_fs(
-            url, use_listings_cache=False, **_OPTIONS.get(protocol, {})
+            url,
+            use_listings_cache=False,
+            skip_instance_cache=True,
+            **_OPTIONS.get(protocol, {}),
         )
     except ImportError as error:
         raise ComponentError(
