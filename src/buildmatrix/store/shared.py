@@ -18,6 +18,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from socket import gethostname
 from typing import Any, Literal, TypeVar
@@ -64,6 +65,9 @@ class Place(ABC):
     def is_near(self) -> bool:
         """Whether nothing that is asked of it waits for another machine."""
         return False
+
+    def renew(self) -> None:  # noqa: B027 (most places have nothing to renew)
+        """Take up credentials anew, after a failure: those that it has may have run out."""
 
     @abstractmethod
     def read(self, kind: str, name: str, most: int) -> bytes | None:
@@ -130,9 +134,19 @@ class FolderPlace(Place):
 class FsspecPlace(Place):
     """What fsspec has a driver for. Object stores put an object there as a whole or not at all."""
 
-    def __init__(self, files: Any, root: str) -> None:
-        self._files = files
-        self._root = root.rstrip("/")
+    def __init__(self, opened: Callable[[], tuple[Any, str]]) -> None:
+        self._opened = opened
+        self.renew()
+
+    def renew(self) -> None:
+        """See `Place.renew`."""
+        files, root = self._opened()
+        self._files, self._root = files, root.rstrip("/")
+
+    @property
+    def driver(self) -> str:
+        """The package of the driver: `s3fs`."""
+        return type(self._files).__module__.partition(".")[0]
 
     def read(self, kind: str, name: str, most: int) -> bytes | None:
         """See `Place.read`."""
@@ -190,12 +204,14 @@ def open_place(url: str) -> Place:
         ) from None
     protocol = parts.scheme.rpartition("::")[2]
     try:
-        # Drivers that fsspec keeps for a process have the credentials of the run that made them.
-        files, root = fsspec.core.url_to_fs(
-            url,
-            use_listings_cache=False,
-            skip_instance_cache=True,
-            **_OPTIONS.get(protocol, {}),
+        place = FsspecPlace(
+            lambda: fsspec.core.url_to_fs(
+                url,
+                use_listings_cache=False,
+                # Drivers that fsspec keeps for a process keep the credentials that they began with.
+                skip_instance_cache=True,
+                **_OPTIONS.get(protocol, {}),
+            )
         )
     except ImportError as error:
         raise ComponentError(
@@ -205,8 +221,8 @@ def open_place(url: str) -> Place:
     except (ValueError, TypeError) as error:
         raise UsageError(f"{label} is no store: {printable(str(error))[:_LONGEST]}") from None
     # What a driver logs besides would stand on the terminal, for each entry that is not there.
-    logging.getLogger(type(files).__module__.partition(".")[0]).setLevel(logging.CRITICAL)
-    return FsspecPlace(files, root)
+    logging.getLogger(place.driver).setLevel(logging.CRITICAL)
+    return place
 
 
 def file_systems(mounts: str, device: int) -> set[str]:
@@ -285,6 +301,8 @@ class SharedEntries:
                 self._rests_until[action] = time.monotonic() + self._rest
             is_new = action not in self._said
             self._said.add(action)
+        with suppress(Exception):
+            self._place.renew()
         if is_new:
             self._note(
                 f"the store {self._label} cannot {action}: {failure.why}; what it lacks is read "

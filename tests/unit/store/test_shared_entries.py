@@ -15,6 +15,7 @@ from buildmatrix.store import shared
 from buildmatrix.store.cache import DAY, Cache, Store
 from buildmatrix.store.shared import (
     FolderPlace,
+    FsspecPlace,
     Place,
     SharedEntries,
     file_systems,
@@ -265,3 +266,33 @@ def test_what_is_too_large_is_neither_kept_nor_taken(tmp_path: Path) -> None:
     store = store_of(None, place)
     store.put("large", bytes(2 << 20))
     assert place.entries == {}
+
+
+def test_credentials_that_ran_out_are_taken_up_anew() -> None:
+    class Expiring(FaultyPlace):
+        expired = True
+
+        def renew(self) -> None:
+            self.expired = False
+
+        def read(self, kind: str, name: str, most: int) -> bytes | None:
+            if self.expired:
+                raise PermissionError("ExpiredToken")
+            return b"entry"
+
+    notes: list[str] = []
+    entries = SharedEntries(Expiring(), "s3://bucket/x", notes.append)
+    assert entries.read("kind", "name", 10) is None
+    assert entries.read("kind", "name", 10) == b"entry"
+    assert len(notes) == 1
+    assert "ExpiredToken" in notes[0]
+
+
+def test_each_place_of_a_driver_has_credentials_of_its_own() -> None:
+    first, second = open_place("memory://store"), open_place("memory://store")
+    assert isinstance(first, FsspecPlace)
+    assert isinstance(second, FsspecPlace)
+    first.write("kind", "name", [b"entry"])
+    assert second.read("kind", "name", 10) == b"entry"
+    drivers = [place._files for place in (first, second)]
+    assert drivers[0] is not drivers[1]
