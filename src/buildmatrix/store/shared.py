@@ -55,6 +55,9 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
+#: Drivers that were made, for the life of the process, as fsspec itself would keep them: s3fs
+#: closes a client where it is collected, which may be in the thread of another event loop.
+_DRIVERS: list[Any] = []
 #: File systems on disks of this machine, as Linux calls them.
 _NEAR = frozenset({"btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "tmpfs", "xfs", "zfs"})
 
@@ -141,6 +144,7 @@ class FsspecPlace(Place):
     def renew(self) -> None:
         """See `Place.renew`."""
         files, root = self._opened()
+        _DRIVERS.append(files)
         self._files, self._root = files, root.rstrip("/")
 
     @property
