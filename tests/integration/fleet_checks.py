@@ -37,7 +37,7 @@ def check(run: Run, truth: FleetReport, stopped: int = 0) -> Ending:
         assert run.code == stopped, run.code
         assert any("the run ended before" in text for text in run.report.missing)
         return "undecided"
-    assert not lost, f"lost: {lost}"
+    assert not lost, f"lost: {lost}; {run.log}"
     assert run.report.missing == (), run.report.missing
     assert run.code == (3 if wrong else 0), run.code
     return "undecided" if wrong else "equal"
