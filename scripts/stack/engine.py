@@ -194,7 +194,8 @@ def beside(layout: Layout, folder: Path) -> Iterator[Layout]:
     other = Layout(folder, run, programs=layout.cache)
     other.create()
     try:
-        _start(other, bridge="none", iptables=False, ip6tables=False)
+        # Without a bridge (`none`) it would take away the one of the other engine.
+        _start(other, iptables=False, ip6tables=False)
         yield other
     finally:
         stop(other)

@@ -129,7 +129,10 @@ class Bed:
         """`fleet scan`; without `keep` by machines that know nothing but what is in the store."""
         log: list[str] = []
         listed = self.folder / "images.txt"
-        listed.write_text("\n".join(map(self.reference, names or self.names)) + "\n")
+        text = "\n".join(map(self.reference, names or self.names)) + "\n"
+        # A run at the same time would read nothing of a file that is being written.
+        if not listed.exists() or listed.read_text() != text:
+            listed.write_text(text)
         lines = self.folder / f"lines{at}.jsonl"
         if not keep:
             self.on_workers(context.close)
