@@ -237,7 +237,7 @@ async def _scheduler_at(address: str) -> AsyncIterator[Client]:
     if address.startswith("tls://") and not Security().get_connection_args("client")["ssl_context"]:
         raise ComponentError(
             f"{shown(address)} takes nobody without a certificate, and Dask's configuration names "
-            "none here: set distributed.comm.tls (see docs/fleet.md)"
+            "none here: set distributed.comm.tls (see docs/clusters.md)"
         )
     client: Client | None = None
     try:
