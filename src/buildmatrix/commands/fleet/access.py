@@ -6,9 +6,10 @@ What it was refused is given to another, and the report says which workers lack 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from buildmatrix.phrases import listing
 from buildmatrix.registry.reference import Reference
 
 #: Workers that are refused a repository before it is taken for closed to all: to ask on with
@@ -51,9 +52,5 @@ def sentences(accesses: Mapping[str, Access]) -> Iterator[str]:
             else "workers take credentials where they run, and not from here"
         )
         who = "the worker" if len(workers) == 1 else "the workers"
-        yield f"{host} refused {_named(names)} to {who} {_named(workers)}; {rest}"
-
-
-def _named(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+        repositories, addresses = listing(names, _MOST_NAMED), listing(workers, _MOST_NAMED)
+        yield f"{host} refused {repositories} to {who} {addresses}; {rest}"

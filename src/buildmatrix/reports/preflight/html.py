@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 from buildmatrix.phrases import count
 from buildmatrix.reports.page import document
@@ -19,13 +20,13 @@ from buildmatrix.reports.preflight.strips import Strip, strips
 from buildmatrix.reports.preflight.summary import counts, name, totals, why, worst
 from buildmatrix.rules.rungs import RUNGS, Rung
 
-_STATES: Mapping[RungState, str] = {
+_STATES: Mapping[CheckState, str] = {
     "passed": "passed",
     "failed": "failed",
     "undecided": "undecided",
     "not-run": "not run",
+    "accepted": "accepted",
 }
-_CHECK_STATES: Mapping[CheckState, str] = {**dict(_STATES.items()), "accepted": "accepted"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +60,11 @@ def render(preflight: Preflight) -> str:
         state=worst(states),
         headline=_headline(states),
         totals=totals(preflight),
-        counts=[(word, states[state]) for state, word in _STATES.items()],
+        counts=[(_STATES[state], states[state]) for state in get_args(RungState)],
         rungs=rungs,
         cells={id(target): [_cell(target, rung) for rung in rungs] for target in preflight.targets},
         identity=id,
-        states=_CHECK_STATES,
+        states=_STATES,
         timed=_timed(preflight),
         name=name,
         why=why,
