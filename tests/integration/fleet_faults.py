@@ -6,22 +6,17 @@ ended: `equal` to an undisturbed one, or `undecided` in part. Anything else fail
 
 from __future__ import annotations
 
-import asyncio
 import json
-import logging
-import os
 import random
-import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from fault_proxy import hung_up
 from fleet_bed import IMPATIENT, Bed
 from fleet_broken_images import IMAGE, Victim, path_escapes
 from fleet_checks import Ending, Fault, check, check_equal, chosen
 from fleet_store_faults import BUCKET, STORE
+from killable_scheduler import killable_scheduler
 from loopback import Misdeed, Request, answering, cut_after, dripping
 from registry import basic
 
@@ -139,7 +134,7 @@ def worker_killed(bed: Bed, seed: random.Random, folder: Path) -> Ending:
 
 def scheduler_killed(bed: Bed, seed: random.Random, folder: Path) -> Ending:
     """SIGKILL for a scheduler of its own, with its workers; the next run has another one."""
-    with own_scheduler(bed) as (address, kill):
+    with killable_scheduler(bed.environment) as (address, kill):
         # What earlier runs said is looked up before a scheduler is spoken to.
         bed.proxy.at(seed.randint(18, 35), kill)
         run = bed.run(folder / "store", scheduler=address)
@@ -147,44 +142,6 @@ def scheduler_killed(bed: Bed, seed: random.Random, folder: Path) -> Ending:
     assert "is gone" in " ".join(run.log)
     check_equal(bed.run(folder / "store"), bed.truth)
     return ending
-
-
-def _serve(address: Any) -> None:
-    from distributed import Scheduler, Worker
-
-    async def serve() -> None:
-        async with (
-            Scheduler(port=0, host="127.0.0.1", dashboard=False) as scheduler,
-            Worker(scheduler.address, nthreads=1, dashboard=False),
-            Worker(scheduler.address, nthreads=1, dashboard=False),
-        ):
-            address.put(scheduler.address)
-            await scheduler.finished()
-
-    asyncio.run(serve())
-
-
-@contextmanager
-def own_scheduler(bed: Bed) -> Iterator[tuple[str, Callable[[], None]]]:
-    """A scheduler with two workers in one process: its address, and what kills it."""
-    from distributed.utils import get_mp_context
-
-    multiprocessing = get_mp_context()
-    queue = multiprocessing.Queue()
-    process = multiprocessing.Process(target=_in_environment, args=(bed.environment, queue))
-    process.start()
-    try:
-        yield queue.get(timeout=120), process.kill
-    finally:
-        process.kill()
-        process.join()
-
-
-def _in_environment(environment: Mapping[str, str], queue: Any) -> None:
-    os.environ.update(environment)
-    logging.disable(logging.CRITICAL)
-    warnings.simplefilter("ignore")
-    _serve(queue)
 
 
 WORKERS: Mapping[str, Fault] = {

@@ -6,7 +6,6 @@ workers do is a stand-in (`fleet_steps`), which writes down everything that it i
 
 from __future__ import annotations
 
-import asyncio
 import multiprocessing
 import os
 import random
@@ -16,13 +15,13 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 
 import dask
 import pytest
 from fleet_steps import ENDLESS, STEPS, events, subject
+from killable_scheduler import killable_scheduler
 
 from buildmatrix.commands.fleet.journal import Journal
 from buildmatrix.commands.fleet.model import ClusterOptions, WorkerSettings
@@ -162,38 +161,6 @@ def test_what_has_no_end_is_given_up_and_its_worker_replaced(tmp_path: Path) -> 
     assert reads[f"read {ENDLESS}"] == 1
 
 
-def _serve(address: multiprocessing.Queue[str]) -> None:
-    """A scheduler with two workers, all in this process."""
-    from distributed import Scheduler, Worker
-
-    async def serve() -> None:
-        async with (
-            Scheduler(port=0, host="127.0.0.1", dashboard=False) as scheduler,
-            Worker(scheduler.address, nthreads=1, dashboard=False),
-            Worker(scheduler.address, nthreads=1, dashboard=False),
-        ):
-            address.put(scheduler.address)
-            await scheduler.finished()
-
-    asyncio.run(serve())
-
-
-@contextmanager
-def a_scheduler() -> Iterator[tuple[str, Callable[[], None]]]:
-    """Its address, and what kills it."""
-    from distributed.utils import get_mp_context
-
-    context = get_mp_context()
-    queue = context.Queue()
-    process = context.Process(target=_serve, args=(queue,))
-    process.start()
-    try:
-        yield queue.get(timeout=60), process.kill
-    finally:
-        process.kill()
-        process.join()
-
-
 def test_a_scheduler_that_is_killed_ends_the_run_and_the_next_one_goes_on(
     tmp_path: Path, undisturbed: tuple[FleetResult, ...]
 ) -> None:
@@ -201,7 +168,7 @@ def test_a_scheduler_that_is_killed_ends_the_run_and_the_next_one_goes_on(
         folder, lines = tmp_path / f"store{number}", tmp_path / f"lines{number}"
         # Answers may be here already when it dies, but never half of all.
         after = random.Random(number).randrange(1, len(FLEET) // 2)
-        with a_scheduler() as (address, kill), Journal(lines) as journal:
+        with killable_scheduler() as (address, kill), Journal(lines) as journal:
             killer = Killer({after}, kill)
 
             def write(result: FleetResult, journal: Journal = journal, killer=killer) -> None:
@@ -222,7 +189,7 @@ def test_a_scheduler_that_is_killed_ends_the_run_and_the_next_one_goes_on(
         assert set(reported(outcome.results)) <= set(undisturbed)
         if number % 4:
             continue  # Processes are what this costs; five runs that go on show that they do.
-        with a_scheduler() as (address, _):
+        with killable_scheduler() as (address, _):
             again = run(folder, FLEET, scheduler=address)
         assert again.stopped is None
         assert reported(again.results) == undisturbed
@@ -234,7 +201,7 @@ def test_a_scheduler_that_is_killed_ends_the_run_and_the_next_one_goes_on(
 def test_a_run_that_is_killed_leaves_whole_lines(
     tmp_path: Path, undisturbed: tuple[FleetResult, ...]
 ) -> None:
-    with a_scheduler() as (address, _):
+    with killable_scheduler() as (address, _):
         for number in range(3):
             lines = tmp_path / f"lines{number}"
             after = random.Random(number).randrange(1, len(FLEET))
