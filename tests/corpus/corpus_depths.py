@@ -66,7 +66,7 @@ def said(path: Path) -> Mapping[tuple[str, str], Said]:
     name, version, _, _ = parse_wheel_filename(path.name)
     wheel = Wheel(path.name, str(path), "", path.stat().st_size)
     package = Package(name, str(version), None, (wheel,), False, ("requirements.in:1",))
-    lock = Lock(Path("pylock.toml"), "", (package,), "", "")
+    lock = Lock(Path("pylock.toml"), (package,), "", "")
     judge = judge_for(None, (), "error", date(2026, 11, 21), ())
     most = 0
     result: dict[tuple[str, str], Said] = {}

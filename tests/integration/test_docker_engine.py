@@ -682,6 +682,20 @@ def test_a_second_run_builds_nothing_and_starts_nothing(matrix: Matrix) -> None:
     assert not matrix.sdk, "a run that has nothing to do imports no Docker SDK"
 
 
+def test_targets_that_differ_in_nothing_that_is_installed_are_installed_once(
+    matrix: Matrix,
+) -> None:
+    code, lines, built = matrix.run(smoke=False)
+    assert code == 0, lines
+
+    inspect = ["docker", "image", "inspect", *(matrix.tag(target) for target in matrix.ids)]
+    shown = json.loads(subprocess.run(inspect, capture_output=True, check=True).stdout)
+
+    assert len({one["digest"] for one in built.values()}) == 2
+    # An environment that is made a second time has other times in it, and so another layer.
+    assert len({tuple(image["RootFS"]["Layers"]) for image in shown}) == 1
+
+
 def test_what_a_later_layer_hides_is_judged_in_a_build(matrix: Matrix) -> None:
     for folder, byte in (("app", b"1"), ("more", b"2")):
         (matrix.folder / folder).mkdir(exist_ok=True)

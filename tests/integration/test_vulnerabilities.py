@@ -218,7 +218,7 @@ def lock_of(*lines: str) -> Lock:
         Package(name, version, None, (), False, ())
         for name, version in (line.split() for line in lines)
     )
-    return Lock(Path("pylock.toml"), "demo", packages, "", "")
+    return Lock(Path("pylock.toml"), packages, "", "")
 
 
 # The command line

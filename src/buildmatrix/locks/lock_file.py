@@ -62,8 +62,7 @@ class LockFile:
 
     def lock(self, packages: Iterable[Package], left_out: LeftOut) -> Lock:
         """The lock as it holds `packages`."""
-        selection = self.selection
-        return Lock(selection.path, selection.target.id, tuple(packages), "", self.digest, left_out)
+        return Lock(self.selection.path, tuple(packages), "", self.digest, left_out)
 
 
 def open_lock(selection: LockSelection, tool: str) -> LockFile:

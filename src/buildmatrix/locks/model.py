@@ -60,7 +60,6 @@ class Lock:
     """The lock of one target."""
 
     path: Path
-    target: str
     packages: tuple[Package, ...]
     #: Digest of everything that the resolution depended on.
     inputs: str

@@ -98,7 +98,6 @@ def read(selection: LockSelection) -> tuple[Pins, LockCommand | None]:
     pins = Pins(
         lock=Lock(
             path=selection.path,
-            target=selection.target.id,
             packages=tuple(packages[name] for name in sorted(packages)),
             inputs="",
             digest="sha256:" + hashlib.sha256(requirements.files[selection.label]).hexdigest(),

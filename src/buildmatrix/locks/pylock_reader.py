@@ -46,7 +46,6 @@ _MISSING_ENTRY: Mapping[str, object] = {}
 class LockRecord:
     """What `[tool.buildmatrix]` of a lock says; empty where the lock is another tool's."""
 
-    target: str = ""
     inputs: Mapping[str, str] = field(default_factory=dict)
     packages: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 
@@ -110,7 +109,6 @@ class _PylockReader:
             self.problem(f"`lock-version` is {version!r}, and only 1.x can be read")
         tool = tool_table(document, "buildmatrix")
         self.record = LockRecord(
-            target=string(tool.get("target")),
             inputs={k: v for k, v in mapping(tool.get("inputs")).items() if isinstance(v, str)},
             packages={k: mapping(v) for k, v in mapping(tool.get("packages")).items()},
         )
@@ -126,7 +124,6 @@ class _PylockReader:
         ]
         return Lock(
             path=path,
-            target=self.record.target,
             packages=tuple(
                 package for item, package in read if not isinstance(item, dict) or keep(item)
             ),

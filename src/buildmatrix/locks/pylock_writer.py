@@ -26,14 +26,15 @@ class Origin:
     via: tuple[str, ...]
 
 
-def document(
-    body: str, target: str, uv: str, inputs: Mapping[str, str], origins: Mapping[str, Origin]
-) -> str:
-    """The whole file, from uv's output `body` and what is known beside it."""
+def document(body: str, uv: str, inputs: Mapping[str, str], origins: Mapping[str, Origin]) -> str:
+    """The whole file, from uv's output `body` and what is known beside it.
+
+    It does not name its target: targets that ask the same have equal locks, which Docker's cache
+    takes for one input of the step that installs them.
+    """
     lines = [
         "[tool.buildmatrix]",
         f"schema = {SCHEMA}",
-        _entry("target", target),
         _entry("uv", uv),
         _entry("inputs-digest", inputs_digest(inputs)),
         "",

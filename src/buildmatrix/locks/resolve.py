@@ -129,7 +129,7 @@ def _resolve(
 def _written(root: Path, question: Question, answer: _Answer) -> Lock | BuildmatrixError:
     target = question.target
     path = root / target.lock
-    text = document(answer.body, target.id, answer.uv, question.inputs, answer.origins)
+    text = document(answer.body, answer.uv, question.inputs, answer.origins)
     try:
         write_changed(path, text.encode())
         return read_lock(path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from buildmatrix.errors import SpecError
@@ -12,9 +11,6 @@ from buildmatrix.locks.pylock_reader import read_lock_and_record
 from buildmatrix.locks.pylock_writer import HEADER
 from buildmatrix.locks.target_requirements import read_target_requirements
 from buildmatrix.spec.model import Spec, Target
-
-#: Bytes of a lock that are looked at, to tell whose it is.
-_LARGEST = 32 << 20
 
 
 def staleness(spec: Spec, target: Target) -> str | None:
@@ -39,40 +35,34 @@ def current(spec: Spec, target: Target) -> Lock | str:
         return str(error.problems[0].message)
     if not record.inputs:
         return f"{target.lock} does not say what it was made from"
-    if record.target != target.id:
-        return f"{target.lock} was made for {record.target}"
     now = input_values(spec.root, target, requirements)
     return difference(record.inputs, now) or lock
 
 
 def leftovers(spec: Spec) -> tuple[str, ...]:
-    """One sentence per lock that `buildmatrix lock` wrote for a target that does not exist anymore.
+    """One sentence per lock that `buildmatrix lock` wrote and that is of no target, or no longer.
 
     Only the folders of present locks are looked at. The locks of another specification may lie
     there, too: so nothing is removed.
     """
     locks = {target.lock for target in spec.targets}
-    made_for = {
-        f"{folder}/{path.name}".removeprefix("./"): target
+    written = {
+        f"{folder}/{path.name}".removeprefix("./")
         for folder in {lock.rpartition("/")[0] or "." for lock in locks}
-        for path in sorted((spec.root / folder).glob("*.toml"))
-        if (target := _made_for(path)) is not None
+        for path in (spec.root / folder).glob("*.toml")
+        if _is_our_own(path)
     }
     return tuple(
-        f"{name} was made for {target}, which is not a target of {spec.path.name}; delete it "
-        "unless another specification uses it"
-        for name, target in sorted(made_for.items())
-        if name not in locks
+        f"{name} is the lock of no target of {spec.path.name}; delete it unless another "
+        "specification uses it"
+        for name in sorted(written - locks)
     )
 
 
-def _made_for(path: Path) -> str | None:
-    """The target that `buildmatrix lock` wrote a lock for; None for any other file."""
+def _is_our_own(path: Path) -> bool:
+    """Whether `buildmatrix lock` wrote a file."""
     try:
         with path.open("rb") as file:
-            if file.read(len(HEADER)) != HEADER.encode():
-                return None
-            names = re.findall(rb'(?m)^target = "([a-z0-9._-]+)"$', file.read(_LARGEST))
+            return file.read(len(HEADER)) == HEADER.encode()
     except OSError:
-        return None
-    return names[-1].decode() if names else None
+        return False

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from buildmatrix.locks.committed import is_lock
-from buildmatrix.locks.pylock_reader import read_lock
 from buildmatrix.locks.requirement_set import RequirementSet
 from buildmatrix.locks.selection import LockSelection
 from buildmatrix.sources.declared_file import DeclaredFile, lock_again
+
+#: What `buildmatrix lock` calls the lock of a target, where the specification says nothing else.
+_NAME = re.compile(r"pylock\.(.+)\.toml")
 
 
 @dataclass(frozen=True)
@@ -33,10 +36,8 @@ class LockSource(DeclaredFile):
 
     def made_for(self) -> str:
         """See `Declared.made_for`."""
-        path = Path(self.name)
-        if not path.name.startswith("pylock") or not path.is_file():
-            return ""
-        return read_lock(path).target
+        name = _NAME.fullmatch(Path(self.name).name)
+        return name[1] if name else ""
 
     def unwritable(self, path: Path, label: str) -> str | None:
         """See `Declared.unwritable`."""

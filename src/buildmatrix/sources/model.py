@@ -318,7 +318,7 @@ class Declared(Source):
         return ""
 
     def made_for(self) -> str:
-        """The identifier of the target that it was made for, as it says; empty for none."""
+        """The identifier of the target that it was made for, by its name; empty for none."""
         return ""
 
     def unwritable(self, path: Path, label: str) -> str | None:

@@ -83,9 +83,13 @@ def resolved_for(
 
 
 def own_target(source: Declared, spec: Spec | None) -> str | None:
-    """The target of `spec` that a lock says it is of; None where it says nothing."""
-    id = source.made_for() if spec is not None else ""
-    return id if spec is not None and any(target.id == id for target in spec.targets) else None
+    """The target of `spec` whose lock `source` is, or has the name of; None for others."""
+    if spec is None:
+        return None
+    path, root = Path(source.name).absolute(), spec.root.absolute()
+    locks = {root / target.lock: target.id for target in spec.targets}
+    id = source.made_for()
+    return locks.get(path) or (id if id in locks.values() else None)
 
 
 def _target_names(resolved: Resolved, resolutions: Sequence[Resolved | BuildmatrixError]) -> str:

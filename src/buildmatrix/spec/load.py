@@ -138,7 +138,8 @@ def _check_variants(file: SpecFile, matrix: Matrix, problems: Problems) -> None:
     variants = {point.variant: None for point in matrix.points}
     for name, table in file.variant.items():
         if name not in variants:
-            hint = did_you_mean(name, variants, "variants")
+            near = did_you_mean(name, variants, "variants")
+            hint = f"name it in `variant` of [defaults] or of a backend ({near})"
             problems.add(table.at, f"no target has the variant `{name}`", hint, doubtful=True)
 
 

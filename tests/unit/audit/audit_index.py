@@ -102,7 +102,7 @@ class Locked:
         return path
 
     def lock(self) -> Lock:
-        lock = Lock(Path("pylock.toml"), "", tuple(self.packages), "", "sha256:0")
+        lock = Lock(Path("pylock.toml"), tuple(self.packages), "", "sha256:0")
         return replace(lock, is_completed=self.is_completed)
 
     def text(self) -> str:

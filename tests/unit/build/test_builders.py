@@ -26,7 +26,7 @@ def work(id: str, *, base: str = "debian", lock: str = "", home: str | None = No
         replace(target("cpu"), id=id, base=Base(base, base)), State(Path("nowhere")).of(id)
     )
     # Locks of the same resolution have one digest of their inputs, and each one of its own.
-    held.lock = Lock(Path("lock"), id, (), f"sha256:{lock or id}", f"sha256:of-{id}")
+    held.lock = Lock(Path("lock"), (), f"sha256:{lock or id}", f"sha256:of-{id}")
     held.home = home
     return held
 

@@ -64,7 +64,7 @@ class Run:
         self.works = []
         for item in TARGETS:
             work = BuildWork(item, state.of(item.id))
-            work.lock = Lock(Path("lock"), item.id, (), "", "sha256:10c4")
+            work.lock = Lock(Path("lock"), (), "", "sha256:10c4")
             work.gates.update(lock="passed", build="passed", scan="passed")
             work.record = BuildRecord(
                 key="k",

@@ -47,9 +47,6 @@ name = "demo"
 version = "{version}"
 wheels = [{{ name = "{name}", path = "{path}", hashes = {{ sha256 = "{sha256}" }} }}]
 
-[tool.buildmatrix]
-target = "{target}"
-
 [tool.buildmatrix.packages.demo]
 via = ["base.in:1"]
 """
@@ -206,7 +203,7 @@ def test_a_broken_memory_of_a_target_is_made_again(
         assert document(capsys, *sources) == first
 
 
-def locked(tmp_path: Path, file: str, version: str, *needed: str, target: str = "") -> Path:
+def locked(tmp_path: Path, file: str, version: str, *needed: str) -> Path:
     """A lock of one wheel of this machine."""
     from buildmatrix.store.facts import digest
 
@@ -219,7 +216,6 @@ def locked(tmp_path: Path, file: str, version: str, *needed: str, target: str = 
             name=made.name,
             path=made.resolve(),
             sha256=digest(made),
-            target=target,
         )
     )
     return path
@@ -236,12 +232,13 @@ def test_two_locks_are_compared_by_the_wheels_that_they_name(
     assert code == 1
 
 
-def test_a_lock_that_says_its_target_needs_no_backend(
+def test_a_lock_whose_name_says_its_target_needs_no_backend(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    locked(tmp_path, "pylock.a.toml", "1.0", target="cpu-py311-server")
-    locked(tmp_path, "pylock.b.toml", "1.1", "libcudart.so.12", target="cpu-py311-server")
-    code, out, err = run(capsys, "pylock.a.toml", "pylock.b.toml")
+    old, new = (f"{folder}/pylock.cpu-py311-server.toml" for folder in ("old", "new"))
+    locked(tmp_path, old, "1.0")
+    locked(tmp_path, new, "1.1", "libcudart.so.12")
+    code, out, err = run(capsys, old, new)
     assert (code, "new error BM301" in out) == (1, True), err
 
 
@@ -262,7 +259,7 @@ def test_drift_between_the_locks_of_targets_is_told_with_who_asked(
 ) -> None:
     built(tmp_path, {})
     for id, version in (("cpu-py311-server", "1.0"), ("cuda12.8-py311-server", "1.1")):
-        locked(tmp_path, f"locks/pylock.{id}.toml", version, target=id)
+        locked(tmp_path, f"locks/pylock.{id}.toml", version)
     code, out, err = run(capsys, "--targets", "--offline")
     assert code == 0, err
     assert "base.in:1 -> demo 1.1" in out

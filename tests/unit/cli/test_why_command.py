@@ -54,8 +54,6 @@ created-by = "buildmatrix"
 name = "acme"
 version = "1.0"
 wheels = [{name = "acme-1.0-py3-none-any.whl", url = "https://example.com/acme-1.0-py3-none-any.whl", hashes = {sha256 = "%s"}}]
-[tool.buildmatrix]
-target = "cpu-py311-server"
 [tool.buildmatrix.packages]
 acme = { via = ["base.in:2"] }
 """ % ("0" * 64)  # noqa: E501

@@ -137,4 +137,4 @@ def pin(line: str, via: str = "base.in:1", *, index: str | None = None) -> Packa
 
 
 def lock(*packages: Package) -> Lock:
-    return Lock(Path("pylock.toml"), "", packages, "", "sha256:0")
+    return Lock(Path("pylock.toml"), packages, "", "sha256:0")

@@ -163,7 +163,7 @@ def test_what_is_accepted_until_a_day_holds_until_that_day(tmp_path: Path):
 def test_an_entry_holds_for_one_answer_of_the_index(tmp_path: Path):
     def resolved(version: str, *, is_asked: bool = True) -> Resolved:
         package = Package("a", version, None, (Wheel("a.whl", "u", "0"),), False, ())
-        lock = Lock(tmp_path / "pylock.toml", "", (package,), "", "")
+        lock = Lock(tmp_path / "pylock.toml", (package,), "", "")
         return Resolved(bare_target("a", "cpu"), lock, None, "a", is_asked)
 
     one, other = answer_of([resolved("1")], "x"), answer_of([resolved("2")], "x")

@@ -219,7 +219,7 @@ def _system(root: Path) -> None:
         (libraries / name).write_bytes(_library(soname=name, size=500))
 
 
-def _local_lock(world: Path, name: str, target: str, *wheels: str) -> None:
+def _local_lock(world: Path, name: str, *wheels: str) -> None:
     """A lock of wheels that lie here."""
     lines = ['lock-version = "1.0"', 'created-by = "a test"', 'requires-python = "==3.11.*"']
     for filename in wheels:
@@ -233,8 +233,6 @@ def _local_lock(world: Path, name: str, target: str, *wheels: str) -> None:
             f'wheels = [{{ name = "{path.name}", path = "wheels/{path.name}", '
             f'size = {path.stat().st_size}, hashes = {{ sha256 = "{digest}" }} }}]',
         ]
-    if target:
-        lines += ["[tool.buildmatrix]", f'target = "{target}"']
     (world / name).write_text("\n".join(lines) + "\n")
 
 
@@ -263,9 +261,9 @@ def write(world: Path) -> None:
     gpu = ["PATH=/opt/venv/bin", "NVIDIA_VISIBLE_DEVICES=all"]
     (world / "smuggled.tar").write_bytes(saved_image(world / "roots/smuggled", gpu)[0])
     oci_layout(world / "roots/linked", world / "layout", gpu)
-    _local_lock(world, "pylock.old.toml", "", "h11", "numpy", "acme_kernels-1.0")
+    _local_lock(world, "pylock.old.toml", "h11", "numpy", "acme_kernels-1.0")
     _local_lock(
-        world, "pylock.new.toml", "", "h11", "numpy", "acme_kernels-1.1", "nvidia_cuda_runtime_cu12"
+        world, "pylock.new.toml", "h11", "numpy", "acme_kernels-1.1", "nvidia_cuda_runtime_cu12"
     )
     _cluster(world)
     # A pair of keys, made by OpenSSL.

@@ -37,7 +37,7 @@ def spec_of(root: Path, *backends: str, requirements: str = "numpy\n") -> Spec:
 def generated(spec: Spec) -> tuple[str, Recipe]:
     """The Dockerfile of the first target, and what the engine oci makes of it."""
     target = spec.targets[0]
-    lock = Lock(spec.root / target.lock, target.id, (), "sha256:1", "sha256:2")
+    lock = Lock(spec.root / target.lock, (), "sha256:1", "sha256:2")
     text = dockerfile(make_environment(spec.root), spec, target, lock)
     return text, recipe(spec, target, lock)
 

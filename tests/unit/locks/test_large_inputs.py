@@ -107,7 +107,7 @@ def subject(**via: tuple[str, ...]) -> Subject:
         Package(name, "1", None, (), False, askers, place=f"x.lock:{number}")
         for number, (name, askers) in enumerate(via.items(), 1)
     )
-    return locked(target(), Lock(Path("x.lock"), "", packages, "", ""), load(), Policy())
+    return locked(target(), Lock(Path("x.lock"), packages, "", ""), load(), Policy())
 
 
 def test_ways_through_a_chain_of_a_whole_lock_are_found_in_one_walk() -> None:

@@ -66,7 +66,7 @@ def test_what_is_written_here_is_a_lock_for_packaging_too(tmp_path: Path) -> Non
     path = tmp_path / "pylock.toml"
     inputs = {'file a "b".txt': "sha256:12", "python": "3.11\x7f"}
     origins = {"demo": Origin("https://example.com/simple", ("a.txt:1", "x"))}
-    path.write_text(document(FILES, "cpu-py311", "0.13", inputs, origins))
+    path.write_text(document(FILES, "0.13", inputs, origins))
     assert same(path) == 2
     tool = toml.loads(path.read_text())["tool"]["buildmatrix"]
     assert tool["inputs"] == inputs

@@ -88,11 +88,11 @@ def test_targets_that_differ_in_nothing_that_is_asked_share_one_resolution(
     for item in targets:
         lock = locks[item.id]
         assert isinstance(lock, Lock)
-        assert (lock.target, lock.path) == (item.id, tmp_path / item.lock)
+        assert lock.path == tmp_path / item.lock
     text = (tmp_path / "locks/pylock.a.toml").read_text()
-    assert 'target = "a"' in text
     assert 'via = ["requirements.in:1"]' in text
-    assert (tmp_path / "locks/pylock.c.toml").read_text() == text.replace('"a"', '"c"')
+    # Docker's cache goes by the bytes: what is equal is installed once.
+    assert (tmp_path / "locks/pylock.c.toml").read_text() == text
 
 
 #: Field of a target → another value, and whether the answer depends on it.

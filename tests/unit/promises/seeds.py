@@ -60,7 +60,7 @@ version = "1"
 index = "https://example.com/simple"
 wheels = [{ url = "https://example.com/a-1-py3-none-any.whl", hashes = { sha256 = "%s" } }]
 [tool.buildmatrix]
-target = "cpu"
+schema = 1
 packages = { a = { via = ["requirements.in:1"] } }
 """
     uv = """version = 1

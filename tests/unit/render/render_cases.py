@@ -114,4 +114,4 @@ def lock_of(one: Target, *, source_only: bool = False) -> Lock:
         source_only=source_only,
         via=("requirements/base.in:1",),
     )
-    return Lock(Path(one.lock), one.id, (package,), "sha256:1", DIGEST)
+    return Lock(Path(one.lock), (package,), "sha256:1", DIGEST)

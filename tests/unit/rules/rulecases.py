@@ -85,7 +85,7 @@ def pin(
 
 
 def lock(*packages: Package) -> Lock:
-    return Lock(Path("locks/pylock.demo.toml"), "demo", packages, "", "sha256:0")
+    return Lock(Path("locks/pylock.demo.toml"), packages, "", "sha256:0")
 
 
 def elf(

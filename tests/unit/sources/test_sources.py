@@ -30,7 +30,7 @@ requirements = ["base.in"]
 runtime = "any"
 base = "python:3.12-slim-bookworm"
 """
-LOCK = 'lock-version = "1.0"\npackages = []\n[tool.buildmatrix]\ntarget = "%s"\n'
+LOCK = 'lock-version = "1.0"\npackages = []\n'
 
 
 def parse(text: str, command: Command = "scan") -> Source:
@@ -161,20 +161,23 @@ def test_an_identifier_is_never_a_path(here: Path) -> None:
 
 def test_a_lock_of_the_specification_is_read_for_its_own_target(here: Path) -> None:
     (here / "base.in").write_text("acme\n")
-    (here / "buildmatrix.toml").write_text(SPEC)
+    settings = 'lock = "locks/pylock.own.toml"\n[backend'
+    (here / "buildmatrix.toml").write_text(SPEC.replace("[backend", settings, 1))
     spec: Spec | None = load_spec(here / "buildmatrix.toml")
     assert spec is not None
     (id,) = [target.id for target in spec.targets]
-    for name, target in (("pylock.own.toml", id), ("pylock.other.toml", "rocm7-py312")):
-        (here / name).write_text(LOCK % target)
+    copy, other = f"pylock.{id}.toml", "pylock.rocm7-py312.toml"
+    for name in (spec.targets[0].lock, copy, other):
+        (here / name).parent.mkdir(exist_ok=True)
+        (here / name).write_text(LOCK)
 
     def own(text: str) -> str | None:
         source = parse(text, "why")
         assert isinstance(source, Declared)
         return own_target(source, spec)
 
-    assert own("lock:pylock.own.toml") == own("pylock.own.toml") == id
-    assert own("pylock.other.toml") is None
+    assert own("lock:locks/pylock.own.toml") == own("locks/pylock.own.toml") == own(copy) == id
+    assert own(other) is None
     assert own("requirements:base.in") is None
     spec = None
-    assert own("pylock.own.toml") is None
+    assert own(copy) is None

@@ -55,7 +55,7 @@ def lock(**via: Iterable[str]) -> Lock:
         Package(name.replace("_", "-"), "1.0", None, (), False, tuple(askers))
         for name, askers in via.items()
     )
-    return Lock(Path("pylock.toml"), "cpu-py311", tuple(packages), "", "")
+    return Lock(Path("pylock.toml"), tuple(packages), "", "")
 
 
 def graph_of(

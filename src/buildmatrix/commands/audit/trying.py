@@ -195,7 +195,7 @@ def _called(
     if isinstance(resolved, Unresolved):
         return Unresolved(named, resolved.error)
     assert isinstance(resolved, Resolved)
-    return replace(resolved, target=named, lock=replace(resolved.lock, target=named.id))
+    return replace(resolved, target=named)
 
 
 def _relative(source: str, root: Path) -> str:

@@ -22,7 +22,12 @@ from buildmatrix.reports.run.model import is_undecided
 from buildmatrix.sources.model import Declared, OnlineIndex
 from buildmatrix.sources.resolution.chosen import chosen_wheels
 from buildmatrix.sources.resolution.resolved import Resolved
-from buildmatrix.sources.wheels_on_index import read_wheels, resolved_for, same_for_all
+from buildmatrix.sources.wheels_on_index import (
+    own_target,
+    read_wheels,
+    resolved_for,
+    same_for_all,
+)
 from buildmatrix.spec.model import Spec
 from buildmatrix.text import shown
 
@@ -62,10 +67,10 @@ def _meant(
         return (), (f"{settings.backend}{settings.runtime or ''}",)
     nothing: tuple[Sequence[str], Sequence[str]]
     nothing = (), (settings.fallback,) if settings.fallback is not None else ()
-    id = source.made_for()
-    if spec is not None and any(target.id == id for target in spec.targets):
-        return (id,), ()
-    match = _BEGINNING.match(id)
+    own = own_target(source, spec)
+    if own is not None:
+        return (own,), ()
+    match = _BEGINNING.match(source.made_for())
     if match is None or match[1] not in load(settings.data_files).backends:
         return nothing
     return (), (f"{match[1]}{match[2]}",)

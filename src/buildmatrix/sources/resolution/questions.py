@@ -132,7 +132,7 @@ class Questions:
 
         def finish(answer: object) -> Lock:
             assert isinstance(answer, Lock)
-            return replace(answer, target=target.id)
+            return answer
 
         return IndexQuestion(target, key, ask, finish, stale, label, bool(missing))
 
@@ -171,7 +171,6 @@ class Questions:
             packages = packages_of(answer, target, requirements)
             return Lock(
                 path=Path(target.lock),
-                target=target.id,
                 packages=packages,
                 inputs=f"sha256:{key}",
                 digest=f"sha256:{_key(answer.body)}",
