@@ -60,8 +60,10 @@ class BuildJob:
     #: Whether the image is needed on this machine: to run in it, not only to push it. The images
     #: of a daemon's own builder are here in any case.
     load: bool = True
-    #: Config digest of the image that was scanned: `push` publishes no other.
+    #: Digests of the configuration and the manifest of the image that was scanned: `push` publishes
+    #: no other. Not every builder says the first of an image that it hands over.
     config: str | None = None
+    digest: str | None = None
     #: The name that a loaded image has until its gates have passed: `tags` stay where they are
     #: until then. Empty: it gets its tags at once.
     staged: str = ""

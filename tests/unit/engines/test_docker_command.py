@@ -3,6 +3,7 @@ test's own, because engines that are missing or too old cannot be had for real."
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from buildmatrix.engines.docker import engine as docker_engine
 from buildmatrix.engines.docker.engine import DockerEngine
 from buildmatrix.engines.model import BuildJob, Surroundings
-from buildmatrix.errors import BuildError, ComponentError, UsageError
+from buildmatrix.errors import BuildError, ComponentError, UndecidedError, UsageError
 from buildmatrix.progress import Silent
 
 DATA = Path(__file__).parent / "data"
@@ -111,6 +112,63 @@ def test_a_damaged_cache_of_the_builder_is_mended_by_building_without_it(tmp_pat
     assert pushed.stopped_at == name
     assert isinstance(pushed.error, BuildError)
     assert "does not exist" in pushed.error.message
+
+
+def pushing(folder: Path, *digests: str) -> tuple[DockerEngine, BuildJob]:
+    """An engine whose builder has the image `digests[n]` when it is asked for the nth time.
+
+    It names no configuration, as BuildKit does of an image that containerd's store took.
+    """
+    for number, digest in enumerate(digests):
+        said = {"cpu": {"containerimage.digest": digest}}
+        (folder / f"{number}.json").write_text(json.dumps(said))
+    engine = engine_with(
+        folder,
+        f"""
+        for word in "$@"; do case "$word" in
+            --metadata-file=*) metadata=${{word#*=}};;
+            --file=*overlay*) overlay=${{word#*=}};;
+            inspect) echo 'Driver: docker-container'; exit;;
+        esac; done
+        asked=$(ls '{folder}' | grep -c sent)
+        cp "$overlay" "{folder}/sent-$asked"
+        cp "{folder}/$asked.json" "$metadata"
+        """,
+    )
+    job = BuildJob(
+        "cpu", folder / "bake.json", "cpu", "scan-cpu", folder, (), folder / "log", folder / "scan",
+        digest="sha256:scanned",
+    )  # fmt: skip
+    return engine, job
+
+
+def test_an_image_whose_configuration_nobody_said_is_known_by_its_manifest(tmp_path: Path) -> None:
+    engine, job = pushing(tmp_path, "sha256:scanned", "sha256:scanned")
+    pushed = engine.push([job], Surroundings(), Silent())
+    assert (pushed.digests, pushed.error) == ({"cpu": "sha256:scanned"}, None)
+    assert "push=true" in (tmp_path / "sent-1").read_text()
+
+
+def test_a_builder_that_lost_its_cache_publishes_nothing_that_was_not_scanned(
+    tmp_path: Path,
+) -> None:
+    engine, job = pushing(tmp_path, "sha256:another")
+    pushed = engine.push([job], Surroundings(), Silent())
+    assert (pushed.digests, pushed.stopped_at) == ({}, "cpu")
+    assert isinstance(pushed.error, UndecidedError)
+    assert "no longer has the image that was scanned; nothing was pushed" in pushed.error.message
+    assert "push=false" in (tmp_path / "sent-0").read_text()
+    assert not (tmp_path / "sent-1").exists()
+
+
+def test_an_image_that_its_builder_lost_while_it_was_pushed_is_said_to_be_another(
+    tmp_path: Path,
+) -> None:
+    engine, job = pushing(tmp_path, "sha256:scanned", "sha256:another")
+    pushed = engine.push([job], Surroundings(), Silent())
+    assert (pushed.digests, pushed.stopped_at) == ({}, "cpu")
+    assert isinstance(pushed.error, UndecidedError)
+    assert "made another one, sha256:another, which nobody scanned" in pushed.error.message
 
 
 def test_another_builder_needs_no_daemon(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ class Publication:
     def _push(self, works: Sequence[BuildWork], *, tagged: bool) -> BuildmatrixError | None:
         """The images; a target that comes to its end with this has passed."""
         jobs = [
-            replace(work.job, config=work.record.config)
+            replace(work.job, config=work.record.config, digest=work.record.digest)
             for work in works
             if work.job and work.record
         ]

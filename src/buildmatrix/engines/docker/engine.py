@@ -206,7 +206,8 @@ class DockerEngine:
                 progress.step(job.id, "push: comparing with what was scanned")
                 own = self._command.driver(job.builder) == OWN_DRIVER
                 keep = "type=docker" if own else "type=image,push=false"
-                if job.config not in (None, self._export(job, surroundings, progress, keep).config):
+                kept = self._export(job, surroundings, progress, keep)
+                if not _was_scanned(job, kept.digest, kept.config):
                     raise UndecidedError(
                         f"{job.id}: the builder no longer has the image that was scanned; nothing "
                         "was pushed, run the build again",
@@ -218,7 +219,15 @@ class DockerEngine:
             for job in jobs:
                 progress.step(job.id, "push: " + " ".join(job.tags))
                 to_registry = "type=image,push=true"
-                pushed[job.id] = self._export(job, surroundings, progress, to_registry).digest
+                sent = self._export(job, surroundings, progress, to_registry)
+                if not _was_scanned(job, sent.digest, sent.config):
+                    raise UndecidedError(
+                        f"{job.id}: the builder lost the image that was scanned before it was "
+                        f"pushed, and made another one, {sent.digest}, which nobody scanned and "
+                        "its tags lead to now; run the build again",
+                        log=job.log,
+                    )
+                pushed[job.id] = sent.digest
         except BuildmatrixError as error:
             return Pushed(pushed, job.id if job else None, error)
         return Pushed(pushed)
@@ -252,6 +261,13 @@ class DockerEngine:
                             log=job.log,
                         )
                     (image,) = images
+                    config = layout.manifest(image).config.digest
+                    if not _was_scanned(job, image.digest, config):
+                        raise UndecidedError(
+                            f"{job.id}: the builder lost the image that was scanned before it was "
+                            "pushed; run the build again",
+                            log=job.log,
+                        )
                     push_content(registry, layout, image, job, mounts, progress, self._check)
                 pushed[job.id] = image.digest
 
@@ -382,6 +398,17 @@ class DockerEngine:
         return containers.export(
             self._command.host(), self._environment, reference, lambda: self._processes.cancelled
         )
+
+
+def _was_scanned(job: BuildJob, digest: str, config: str | None) -> bool:
+    """Whether an image is the one that was scanned.
+
+    By its manifest where nobody said its configuration: BuildKit does not, of an image that it
+    hands to a daemon with containerd's store.
+    """
+    if job.config is not None:
+        return config == job.config
+    return job.digest in (None, digest)
 
 
 def _metadata(job: BuildJob) -> Path:
