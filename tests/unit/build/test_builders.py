@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -25,8 +26,7 @@ def work(id: str, *, base: str = "debian", lock: str = "", home: str | None = No
     held = BuildWork(
         replace(target("cpu"), id=id, base=Base(base, base)), State(Path("nowhere")).of(id)
     )
-    # Locks of the same resolution have one digest of their inputs, and each one of its own.
-    held.lock = Lock(Path("lock"), (), f"sha256:{lock or id}", f"sha256:of-{id}")
+    held.lock = Lock(Path("lock"), (), "sha256:inputs", f"sha256:{lock or id}")
     held.home = home
     return held
 
@@ -47,6 +47,8 @@ class Run:
         self.built: dict[str, str | None] = {}
         self.failed: list[str] = []
         self.tries: list[tuple[str, str | None]] = []
+        #: Whether a target was seen that waits for another builder.
+        self.moved = False
         self.crew = Crew(self.turn, jobs * len(names), "target", stop=self.builders.stop)
 
     def turn(self, _: BuildWork) -> None:
@@ -159,6 +161,26 @@ def test_a_builder_that_dies_costs_its_targets_one_retry_and_gets_no_more() -> N
     assert run.built == {f"t{n}": "alive" for n in range(12)}
     assert sum(builder == "dead" for _, builder in run.tries) == 2
     assert len(run.tries) == 14
+
+
+def test_a_target_whose_builder_died_comes_before_those_that_wait() -> None:
+    begun = threading.Semaphore(2)
+    both = threading.Barrier(2)
+
+    def build(slot: Slot) -> bool:
+        if begun.acquire(blocking=False):
+            both.wait(PATIENCE)
+        # The builder that lives has its first target until the other's waits for it.
+        end = time.monotonic() + PATIENCE
+        while slot.builder == "alive" and not run.moved and time.monotonic() < end:
+            run.moved = run.builders._moving == 1
+            time.sleep(0.001)
+        return slot.builder != "dead"
+
+    run = Run([work(f"t{n}", base=f"b{n}") for n in range(6)], build, "dead", "alive", jobs=1)
+    run.all()
+    (lost,) = [id for id, builder in run.tries if builder == "dead"]
+    assert [id for id, builder in run.tries if builder == "alive"][1] == lost
 
 
 def test_when_all_die_every_target_is_tried_and_fails_once() -> None:

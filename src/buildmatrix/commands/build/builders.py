@@ -37,13 +37,18 @@ class Builders:
             name: {part for work in waiting if work.home == name for part in _parts(work)}
             for name in names
         }
+        #: How many targets wait to be taken to another builder.
+        self._moving = 0
         self._stopped = False
 
     @contextmanager
     def slot(self) -> Iterator[Slot | None]:
         """A slot with the target for it, as soon as one is free; None once the run stops."""
         with self._changed:
-            self._changed.wait_for(lambda: self._stopped or any(self._free.values()))
+            # Those first that lost their builder: who waits for the run hears of it then.
+            self._changed.wait_for(
+                lambda: self._stopped or (any(self._free.values()) and not self._moving)
+            )
             slot = None if self._stopped or not self._waiting else self._taken()
         try:
             yield slot
@@ -63,7 +68,10 @@ class Builders:
                 return False
             self._free.pop(slot.builder, None)
             # Builders may die while this waits, and the last one stays.
+            self._moving += 1
             self._changed.wait_for(lambda: self._stopped or any(self._free.values()))
+            self._moving -= 1
+            self._changed.notify_all()
             if self._stopped:
                 return False
             slot.builder = max(self._free, key=lambda name: self._free[name])
@@ -117,6 +125,5 @@ class Builders:
 def _parts(work: BuildWork) -> frozenset[str]:
     """What the cache of a builder may have of a target: itself, its wheels, its bases."""
     target, lock = work.target, work.lock
-    # The digest of a lock is another one for each target: its text names the target.
-    wheels = target.lock if lock is None else lock.inputs or lock.digest
+    wheels = target.lock if lock is None else lock.digest
     return frozenset((target.id, wheels, target.base.build, target.base.final))
