@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from buildmatrix.engines.docker import engine as docker_engine
+from buildmatrix.engines.docker.command import DockerCommand
 from buildmatrix.engines.docker.engine import DockerEngine
 from buildmatrix.engines.model import BuildJob, Surroundings
 from buildmatrix.errors import BuildError, ComponentError, UndecidedError, UsageError
@@ -169,6 +170,38 @@ def test_an_image_that_its_builder_lost_while_it_was_pushed_is_said_to_be_anothe
     assert (pushed.digests, pushed.stopped_at) == ({}, "cpu")
     assert isinstance(pushed.error, UndecidedError)
     assert "made another one, sha256:another, which nobody scanned" in pushed.error.message
+
+
+def inspected(**nodes: str) -> str:
+    """What `docker buildx inspect` prints of a builder with these nodes."""
+    head = "Name: duo\nDriver: docker-container\n\nNodes:\n"
+    return head + "\n".join(f"Name: {name}\nEndpoint: x\n{said}\n" for name, said in nodes.items())
+
+
+RUNS = "Status:                running\nBuildKit version:      v0.32.2"
+PAUSED = "Error:          Error response from daemon: Container duo0 is paused"
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "answers"),
+    [
+        (inspected(duo0=RUNS), inspected(duo0=RUNS), True),
+        (inspected(duo0=RUNS), inspected(duo0=PAUSED), False),
+        (inspected(duo0=RUNS, duo1=RUNS), inspected(duo0=PAUSED, duo1=RUNS), False),
+        (inspected(duo0=PAUSED, duo1=RUNS), inspected(duo0=PAUSED, duo1=RUNS), True),
+        (inspected(duo0="Status: inactive"), inspected(duo0="Status: stopped"), False),
+    ],
+    ids=["runs", "paused", "the node that builds is paused", "never did", "ended"],
+)
+def test_a_builder_answers_as_long_as_all_its_nodes_do_that_did(
+    tmp_path: Path, first: str, then: str, answers: bool
+) -> None:
+    (tmp_path / "said").write_text(first)
+    engine_with(tmp_path, f"cat '{tmp_path}/said'")
+    command = DockerCommand({"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    assert command.driver("duo") == "docker-container"
+    (tmp_path / "said").write_text(then)
+    assert command.answers("duo", 5) is answers
 
 
 def test_another_builder_needs_no_daemon(tmp_path: Path) -> None:

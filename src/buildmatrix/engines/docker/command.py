@@ -30,6 +30,8 @@ class DockerCommand:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
         self._drivers: dict[str | None, str] = {}
+        #: Nodes of builders that did not answer when they were first asked.
+        self._down: dict[str | None, frozenset[str]] = {}
         self._options: dict[str, tuple[str, ...]] = {}
 
     def program(self) -> str:
@@ -108,6 +110,7 @@ class DockerCommand:
                 error = re.search(r"^Error:[ \t]+(.+)", answer.stdout, re.MULTILINE)
                 raise unusable(error[1] if error else answer.stderr)
             self._drivers[builder] = driver[1]
+            self._down[builder] = _silent(_nodes(answer.stdout))
         return self._drivers[builder]
 
     def options_for(self, builder: str | None) -> tuple[str, ...]:
@@ -123,7 +126,10 @@ class DockerCommand:
         return self._options[builder]
 
     def answers(self, builder: str | None, seconds: float) -> bool:
-        """Whether a builder, or one of its nodes, answers in so many seconds."""
+        """Whether a builder answers in so many seconds.
+
+        Nobody says which of its nodes builds: each has to answer that did when it was first asked.
+        """
         name = [builder] if builder else []
         try:
             answer = self.ask(
@@ -131,7 +137,10 @@ class DockerCommand:
             )
         except ComponentError:
             return False
-        return re.search(r"^Status:[ \t]+running", answer.stdout, re.MULTILINE) is not None
+        nodes = _nodes(answer.stdout)
+        return "running" in nodes.values() and _silent(nodes) <= self._down.get(
+            builder, frozenset()
+        )
 
     def daemon_answers(self, seconds: float) -> bool:
         """Whether the current daemon answers in so many seconds."""
@@ -163,6 +172,25 @@ class DockerCommand:
         if answer.returncode != 0:
             raise unusable(answer.stderr)
         return answer.stdout.strip()
+
+
+def _nodes(text: str) -> dict[str, str]:
+    """Node → its status, as `docker buildx inspect` shows it; empty where it shows an error."""
+    nodes: dict[str, str] = {}
+    name = ""
+    for line in text.partition("Nodes:\n")[2].splitlines():
+        key, _, said = line.partition(":")
+        if key == "Name":
+            name = said.strip()
+            nodes[name] = ""
+        elif key == "Status":
+            nodes[name] = said.strip()
+    return nodes
+
+
+def _silent(nodes: Mapping[str, str]) -> frozenset[str]:
+    """Those that did not answer."""
+    return frozenset(name for name, status in nodes.items() if not status)
 
 
 def unusable(text: str) -> BuildmatrixError:
