@@ -29,7 +29,7 @@ class Recording:
         self.sent: list[bytes] = [_dumps(RunPlugin("run", settings, is_local=False))]
 
     async def do(self, work: Callable[..., Any], argument: object, *, key: str, **_: object) -> Any:
-        self.sent.append(_dumps((perform, "run", work, argument, key)))
+        self.sent.append(_dumps((perform, "run", work, (argument,), key)))
         return work(self.settings, argument)
 
     async def watch(self) -> None:

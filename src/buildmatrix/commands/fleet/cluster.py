@@ -23,6 +23,7 @@ from distributed import Client, KilledWorker, LocalCluster
 from distributed.client import FutureCancelledError
 from distributed.security import Security
 
+from buildmatrix.commands.fleet.batches import Batches
 from buildmatrix.commands.fleet.failing import LateError, WorkerKilledError, WorkError
 from buildmatrix.commands.fleet.fitness import (
     Release,
@@ -92,6 +93,8 @@ class Cluster:
         self.busy = 0.0
         #: Tasks that raised, that were on workers which died, and that were given up for that.
         self._raised = self._lost = self._given_up = 0
+        #: By the work that they are of, and its priority.
+        self._batches: dict[tuple[object, int], Batches[Any, Any]] = {}
 
     @property
     def repeated(self) -> int:
@@ -112,39 +115,65 @@ class Cluster:
         *,
         key: str,
         priority: int = 0,
+        is_small: bool = False,
         avoid: Collection[str] = (),
         seen: Callable[[str, Answer], None] = lambda _worker, _answer: None,
     ) -> Answer:
         """Have `work` done by some worker; equal keys are equal work, which is done once.
 
         By one that is not in `avoid`, as far as there are others; `seen` is called with its address
-        and the answer.
+        and the answer. What `is_small` shares tasks with others of its kind, see `Batches`.
 
-        Raises `WorkerKilledError` where it killed its workers, `WorkError` where it raised, and
-        `ComponentError` where the scheduler is gone or a worker is unfit.
+        Raises `WorkerKilledError` where it killed its workers, `WorkError` where it raised,
+        `PutBackError` where it is small and was not tried, and `ComponentError` where the scheduler
+        is gone or a worker is unfit.
         """
         others = await self._workers_but(avoid) if avoid else []
         try:
-            answered = await self._answered(work, argument, key, priority, others)
+            if is_small and not others:
+                worker, answer = await self._batches_of(work, priority).answer(argument, key)
+            else:
+                worker, answer = await self._alone(work, argument, key, priority, others)
         except LateError:
             raise
         except WorkError:
             # The worker may have been short of something.
             self._raised += 1
             again = f"{key} repeated"
-            answered = await self._answered(work, argument, again, priority, others)
-        if answered.unfit:
-            raise ComponentError(answered.unfit)
-        self.busy += answered.seconds
-        # Without a text in `unfit` there is an answer.
-        answer: Answer = answered.answer  # type: ignore[assignment]
-        seen(answered.worker, answer)
+            worker, answer = await self._alone(work, argument, again, priority, others)
+        seen(worker, answer)
         return answer
+
+    def _batches_of(self, work: Work[Argument, Answer], priority: int) -> Batches[Argument, Answer]:
+        if (work, priority) not in self._batches:
+            self._batches[work, priority] = Batches(
+                lambda arguments, key: self._answered(work, arguments, key, priority, ()),
+                self.threads,
+            )
+        return self._batches[work, priority]
+
+    async def _alone(
+        self,
+        work: Work[Argument, Answer],
+        argument: Argument,
+        key: str,
+        priority: int,
+        workers: Sequence[str],
+    ) -> tuple[str, Answer]:
+        answered = await self._answered(work, (argument,), key, priority, workers)
+        if answered.late:
+            raise LateError(answered.late)
+        return answered.worker, answered.answers[0]
+
+    def leave(self) -> None:
+        """End what is under way, after which nobody may ask."""
+        for batches in self._batches.values():
+            batches.cancel()
 
     async def _answered(
         self,
         work: Work[Argument, Answer],
-        argument: Argument,
+        arguments: Sequence[Argument],
         key: str,
         priority: int,
         workers: Sequence[str],
@@ -159,7 +188,7 @@ class Cluster:
             perform,
             self._run,
             work,
-            argument,
+            tuple(arguments),
             key=(f"{work.__name__}-{self._run}", key),
             priority=priority,
             pure=False,
@@ -173,13 +202,14 @@ class Cluster:
         except KilledWorker as error:
             self._given_up += 1
             raise WorkerKilledError from error
-        except LateError:
-            raise
         except Exception as error:
             if future.status != "error":
                 # It is no answer of a worker: the connection broke while one was on its way.
                 raise lost from error
             raise WorkError(f"internal error, {defect(error)}; please report it") from error
+        if answered.unfit:
+            raise ComponentError(answered.unfit)
+        self.busy += answered.seconds
         return answered
 
     async def _workers_but(self, avoid: Collection[str]) -> list[str]:
@@ -381,7 +411,10 @@ async def _prepared(
             note(f"dashboard: {client.dashboard_link}")
         cluster = Cluster(client, where, run, len(threads), sum(threads.values()))
         client.subscribe_topic(_ALL, cluster.heed)
-        yield cluster
+        try:
+            yield cluster
+        finally:
+            cluster.leave()
     finally:
         # The scheduler would tell a client that it has gone.
         with suppress(Exception):

@@ -43,8 +43,11 @@ _FLEET = "fleet"
 #: Tasks of one worker that are handed out: one that it does, and some that wait for it.
 _TASKS_PER_THREAD = 4
 _FEWEST_TASKS = 16
-#: Subjects under way for each task that is handed out: many wait for the same layer.
-_SUBJECTS_PER_TASK = 4
+#: Subjects under way for each task that is handed out: many wait for the same layer, and small work
+#: goes out in batches.
+_SUBJECTS_PER_TASK = 16
+#: Bytes of a layer that is read in a batch with others.
+_SMALL_LAYER = 1 << 20
 #: Layers of one image that are read side by side: one with a thousand slow ones ends with these.
 _LAYERS_AT_ONCE = 16
 #: What is handed out first: what ends an image, then what one waits for.
@@ -323,7 +326,14 @@ class _Crew:
     async def _read(self, layer: LayerTask) -> LayerDone | None:
         reference = Reference.parse(layer.reference)
         try:
-            done = await self._ask(reference, self.run.steps.read, layer, layer.digest, _READ)
+            done = await self._ask(
+                reference,
+                self.run.steps.read,
+                layer,
+                layer.digest,
+                _READ,
+                is_small=layer.size <= _SMALL_LAYER,
+            )
         except (AwayError, WorkError) as error:
             return LayerDone(digest=layer.digest, bytes_read=0, seconds=0.0, error=str(error))
         except WorkerKilledError:
@@ -342,11 +352,13 @@ class _Crew:
         argument: Argument,
         key: str,
         priority: int,
+        *,
+        is_small: bool = True,
     ) -> Answer:
         tries = itertools.count()
 
-        # What ends an image waits for nothing but a worker.
-        slot = contextlib.nullcontext() if priority == _JUDGE else self.slots
+        # Small work has bounds of its own.
+        slot = contextlib.nullcontext() if is_small else self.slots
 
         access = self.run.accesses.setdefault(reference.name, Access())
 
@@ -366,6 +378,7 @@ class _Crew:
                         argument,
                         key=numbered,
                         priority=priority,
+                        is_small=is_small,
                         avoid=access.refused,
                         seen=seen,
                     )

@@ -37,6 +37,15 @@ class AwayError(Exception):
     """A registry was waited for long enough; its text is the sentence."""
 
 
+class PutBackError(Exception):
+    """A question was not put, since another one got an answer that may pass."""
+
+
+def may_pass(answer: object) -> bool:
+    """Whether asking again may give a better answer."""
+    return bool(getattr(answer, "again", False))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingOptions:
     """How long registries are waited for; all times in seconds."""
@@ -93,10 +102,13 @@ class Waiting:
         host = self._hosts.setdefault(name, _Host())
         first: float | None = None
         for failed in itertools.count():
-            if host.away_since is None:
-                answer = await ask()
-            else:
-                answer = await self._in_turn(host, name, ask)
+            try:
+                if host.away_since is None:
+                    answer = await ask()
+                else:
+                    answer = await self._in_turn(host, name, ask)
+            except PutBackError:
+                continue
             now = self._now()
             if not answer.again:
                 host.answered, host.away_since = now, None
