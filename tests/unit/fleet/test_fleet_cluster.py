@@ -40,3 +40,21 @@ def test_a_run_ends_when_it_has_had_no_worker_for_long_and_not_before(
     with dask.config.set({"distributed.client.scheduler-info-interval": "20 ms"}):
         asyncio.run(run())
     assert not [note for note in notes if "no worker yet" in note]
+
+
+def test_workers_that_never_come_are_waited_for_and_then_said_to_be_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cluster, "_FIRST_WORKER", 0.5)
+    notes: list[str] = []
+
+    async def run() -> None:
+        async with Scheduler(port=0, host="127.0.0.1", dashboard=False) as scheduler:
+            options = ClusterOptions(scheduler=scheduler.address)
+            settings = WorkerSettings(store="", platform="linux/amd64", today=date(2026, 1, 1))
+            async with cluster.connected(options, settings, notes.append):
+                pytest.fail("there is a worker")
+
+    with pytest.raises(ComponentError, match=r"has had no worker for .* Kubernetes why none"):
+        asyncio.run(run())
+    assert any("has no worker yet; waiting" in note for note in notes)

@@ -43,9 +43,6 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         def __exit__(self, *_: object) -> None:
             pass
 
-        def wait_for_workers(self, _: int) -> None:
-            pass
-
     def scan(*sources: str, **options: str) -> SimpleNamespace:
         assert options["scheduler"] == Running.scheduler_address
         return SimpleNamespace(render=lambda _: "", exit_code=0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -128,6 +129,41 @@ def test_all_kinds_of_containers(folder: Path):
         f"{APP}:debug",
         f"{APP}:init@{DIGEST}",
     ]
+
+
+def test_what_a_cluster_wrote(folder: Path):
+    """Kubernetes 1.36.2 and containerd 2.1.9; shortened, and its GPUs were made up."""
+    wrote = json.loads((Path(__file__).parent / "kubernetes-1.36.json").read_text())
+    for name in ("pods", "nodes"):
+        (folder / f"{name}.json").write_text(json.dumps(wrote[name]))
+    settings = SubjectSettings(node_classes=(), nodes=("nodes.json",))
+    held = Lister(settings, load(), lambda: pytest.fail("no registry")).find(["pods:pods.json"])
+    h100, mi300x = "nvidia-h100-80gb-hbm3", "amd-instinct-mi300x-oam"
+    assert {
+        re.sub(r"@sha256:(....).*", r"@\1", item.reference.partition("/")[2]): (
+            item.containers,
+            item.node_classes,
+            item.owner,
+        )
+        for item in held.subjects
+    } == {
+        "debian:bookworm-slim@c2da": (2, (h100,), "search"),
+        "debian@c2da": (1, (h100,), ""),
+        # It was never started: nothing is known but its name.
+        "nowhere:1": (0, (h100,), "shop"),
+        "nvidia/cuda:12.8.1-base-ubuntu24.04@3057": (1, (h100,), ""),
+        "nvidia/cuda:13.0.2-base-ubuntu24.04": (0, (h100,), ""),
+        # Loaded onto the node as example/loaded:1, which pulled the same image by another name.
+        "pause@23d3": (1, (h100,), ""),
+        "python:3.11-slim@7a6e": (1, (h100,), "search"),
+        "python:3.11-slim-bookworm@7a6e": (1, (h100,), "search"),
+        # It waits for a node that does not answer.
+        "rocm/dev-ubuntu-24.04:7.2.4": (0, (mi300x,), ""),
+    }
+    (missing,) = held.missing
+    assert "pod search/wrong-name: 'registry.example.com/No_Where:1' is no name" in missing
+    assert "1 pod that ended left out" in held.notes[0]
+    assert "the images of 4 pods that wait to be started" in held.notes[1]
 
 
 def test_pods_that_do_not_run(folder: Path):

@@ -51,6 +51,8 @@ _CONNECT = 10.0
 _FIRST_WORKER = 600.0
 #: Seconds without any worker after which a run ends.
 _NO_WORKER = 600.0
+#: What to do about it. Where pods or jobs never start, Dask does not know of them.
+_START = "start some with `dask worker`, or ask your batch system or Kubernetes why none starts"
 #: Times that workers are asked what they run, while some of them end.
 _MOST_ASKED = 10
 #: Seconds that a cluster has to end, and that its processes have for that.
@@ -227,8 +229,8 @@ class Cluster:
                 since = time.monotonic()
             elif time.monotonic() - since > _NO_WORKER:
                 raise ComponentError(
-                    f"{self._where} has had no worker for {_NO_WORKER:.0f} s; start some with "
-                    "`dask worker`, and run the same command again"
+                    f"{self._where} has had no worker for {_NO_WORKER:.0f} s; {_START}, and run "
+                    "the same command again"
                 )
 
 
@@ -379,7 +381,9 @@ async def _wait_for_worker(client: Client, where: str, note: Callable[[str], Non
         wait: Any = client.wait_for_workers
         await wait(1, timeout=_FIRST_WORKER)
     except TimeoutError as error:
-        raise ComponentError(f"{where} has no worker; start some with `dask worker`") from error
+        raise ComponentError(
+            f"{where} has had no worker for {_FIRST_WORKER:.0f} s; {_START}"
+        ) from error
 
 
 def _has_workers(client: Client) -> bool:
