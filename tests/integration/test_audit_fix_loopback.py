@@ -334,6 +334,12 @@ def test_locks_of_a_specification_do_not_hide_what_a_fix_does(
     assert exit_code(report) == 0
     assert any("buildmatrix lock" in note for note in tried(report).notes)
 
+    again = audit(root, dry_run=False)
+
+    assert not tried(again).written
+    assert trial(again).outcome == "written already"
+    assert any("written already, and the locks are older" in note for note in tried(again).notes)
+
 
 def test_a_lock_is_not_edited(index: PackageIndex, root: Path) -> None:
     digest = index.sha256("pypi", "xgboost-3.4.1-py3-none-any.whl")

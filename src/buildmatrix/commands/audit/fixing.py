@@ -239,6 +239,12 @@ class _FixTrials:
             reason = self._opposed(way, ids) or self._breaks(way, tried) or ""
         if tried.works and reason:
             self.notes.append(self._by_hand(way, ids, reason))
+        if tried.works and not reason and not tried.draft.texts and way.source is None:
+            nearest = "written already"
+            self.notes.append(
+                f"{change_phrase(way.change)} is written already, and the locks are older: run "
+                "`buildmatrix lock`"
+            )
         works = tried.works if tried.is_known else None
         saved = tried.saved if works else {}
         phrases = (

@@ -34,7 +34,7 @@ def fixes(report: Report, width: int, paint: Painter) -> Iterator[list[str]]:
         if not trials:
             text = "there is none to try"
         elif any(trial.works for trial in trials):
-            text = "they work, but no file here can express them"
+            text = "they work, but there is nothing to write here"
         elif any(trial.works is None for trial in trials):
             open_still = sum(trial.works is None for trial in trials)
             is_all = open_still == len(trials)
