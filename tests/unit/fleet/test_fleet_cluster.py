@@ -58,3 +58,25 @@ def test_workers_that_never_come_are_waited_for_and_then_said_to_be_missing(
     with pytest.raises(ComponentError, match=r"has had no worker for .* Kubernetes why none"):
         asyncio.run(run())
     assert any("has no worker yet; waiting" in note for note in notes)
+
+
+def test_workers_that_die_again_and_again_are_told_while_the_run_lasts() -> None:
+    class Nobody:
+        cluster = None
+
+    notes: list[str] = []
+    held = cluster.Cluster(Nobody(), "the scheduler", "run-1", {"a": 1, "b": 1}, notes.append)
+
+    def dies(*keys: object) -> None:
+        held.heed((0.0, {"action": "remove-worker", "processing-tasks": keys}))
+
+    dies()
+    dies(("other-run-2", "x"))
+    for _ in range(2):
+        dies(("read-run-1", "x"), ("read-run-1", "y"))
+    assert notes == []
+    for _ in range(3):
+        dies(("read-run-1", "x"))
+    assert len(notes) == 1
+    assert notes[0].startswith("3 workers of the scheduler ended while they had work")
+    assert held.repeated == 7

@@ -117,7 +117,7 @@ def test_an_image_with_many_layers_that_come_to_nothing(
 
 def test_what_dask_repeats_is_counted() -> None:
     client: Any = SimpleNamespace(cluster=None)
-    counting = Cluster(client, "here", "run-1", 2, 2)
+    counting = Cluster(client, "here", "run-1", {"a": 1, "b": 1}, print)
     key = ("read-run-1", "one")
     other = ("read-run-2", "one")
     counting.heed((0.0, {"action": "remove-worker", "processing-tasks": {key, other, "else"}}))

@@ -55,6 +55,8 @@ _NO_WORKER = 600.0
 _START = "start some with `dask worker`, or ask your batch system or Kubernetes why none starts"
 #: Times that workers are asked what they run, while some of them end.
 _MOST_ASKED = 10
+#: Workers that may die before somebody is told.
+_MANY_DIED = 3
 #: Seconds that a cluster has to end, and that its processes have for that.
 _END = 2.0
 _GRACE = 0.5
@@ -82,19 +84,29 @@ _LOCAL = {
 class Cluster:
     """Processes that work on a fleet, on this machine or many. Made by `connected`."""
 
-    def __init__(self, client: Client, where: str, run: str, workers: int, threads: int) -> None:
+    def __init__(
+        self,
+        client: Client,
+        where: str,
+        run: str,
+        threads: Mapping[str, int],
+        note: Callable[[str], None],
+    ) -> None:
         self._client = client
         self._where = where
         self._run = run
+        self._note = note
         #: Whether workers have the credentials of this process.
         self.is_local = client.cluster is not None
         #: At the start.
-        self.workers = workers
-        self.threads = threads
+        self.workers = len(threads)
+        self.threads = sum(threads.values())
         #: Of the work itself, of all workers together.
         self.busy = 0.0
         #: Tasks that raised, that were on workers which died, and that were given up for that.
         self._raised = self._lost = self._given_up = 0
+        #: Workers that died while they had work.
+        self._died = 0
         #: By the work that they are of, and its priority.
         self._batches: dict[tuple[object, int], Batches[Any, Any]] = {}
 
@@ -108,7 +120,14 @@ class Cluster:
         message = event[1]
         if isinstance(message, Mapping) and message.get("action") == "remove-worker":
             keys = message.get("processing-tasks", ())
-            self._lost += sum(isinstance(key, tuple) and self._run in key[0] for key in keys)
+            own = sum(isinstance(key, tuple) and self._run in key[0] for key in keys)
+            self._lost += own
+            self._died += own > 0
+            if own and self._died == _MANY_DIED:
+                self._note(
+                    f"{self._died} workers of {self._where} ended while they had work; where that "
+                    "goes on, give each more memory, or look at what ends them"
+                )
 
     async def do(
         self,
@@ -413,7 +432,7 @@ async def _prepared(
         threads = await client.nthreads()
         if client.dashboard_link and (find_spec("bokeh") or not is_local):
             note(f"dashboard: {client.dashboard_link}")
-        cluster = Cluster(client, where, run, len(threads), sum(threads.values()))
+        cluster = Cluster(client, where, run, threads, note)
         client.subscribe_topic(_ALL, cluster.heed)
         try:
             yield cluster
