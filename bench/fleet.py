@@ -172,7 +172,6 @@ def run(
         report = json.loads(output.read_bytes())
         return {
             "images": len(chosen),
-            "workers": workers,
             "code": code,
             "processor": round(usage.ru_utime + usage.ru_stime, 2),
             "processor_registry": round(spent(registry) - served_before, 2),
@@ -181,6 +180,8 @@ def run(
             "memory_worker": memory.worker or memory.own,
             "report_bytes": output.stat().st_size,
             **report["work"],
+            # Those that were asked for: a run in which nothing is new starts none.
+            "workers": workers,
             # Those of the run without the interpreter, and of the whole command.
             "work_seconds": report["work"]["seconds"],
             "seconds": round(seconds, 2),

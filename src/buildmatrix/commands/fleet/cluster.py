@@ -76,8 +76,9 @@ _LOCAL = {
     "distributed.worker.profile.enabled": False,
     "distributed.admin.system-monitor.gil.enabled": False,
     # Dask sets MALLOC_TRIM_THRESHOLD_, with which glibc maps and unmaps every block of 128 KB and
-    # more (mallopt(3)): an eighth of the time of a first run, and it saves some MB.
-    "distributed.nanny.pre-spawn-environ": {},
+    # more (mallopt(3)): an eighth of the time of a first run, and it saves some MB. Arenas for each
+    # of many threads would hold what only the one at work needs.
+    "distributed.nanny.pre-spawn-environ": {"MALLOC_ARENA_MAX": "2"},
 }
 
 
