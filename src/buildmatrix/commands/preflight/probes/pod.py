@@ -99,6 +99,7 @@ def run(number: int, step: dict) -> None:  # type: ignore[type-arg]
         )
     except OSError as error:
         Stopped.is_reading = False
+        shutil.rmtree(home, ignore_errors=True)
         say("exit", step=number, code=127, seconds=0.0, timed_out=False, noise=str(error))
         return
     timed_out = reader.read(process, began + step["seconds"])
