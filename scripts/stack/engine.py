@@ -50,7 +50,7 @@ _GIGABYTES = 3
 # The engine's own garbage collection spares images and containers, and an engine that
 # was killed leaves snapshots that nothing collects: the data only grew, to 43 GB in a day.
 _DATA_GIGABYTES = 10
-# More than one run of all tests adds to that. At its limit BuildKit removes what was used least
+# More than what one run of all tests builds. At this limit BuildKit removes what was used least
 # often, which is what a test has just built and is about to find cached.
 _CACHE = "30GB"
 _FREE_GIGABYTES = 16

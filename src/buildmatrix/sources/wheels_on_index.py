@@ -22,6 +22,7 @@ from buildmatrix.phrases import count
 from buildmatrix.progress import Progress
 from buildmatrix.sources.model import Declared, Facts, OnlineIndex, ReadingOptions, with_lines
 from buildmatrix.sources.resolution.chosen import chosen_wheels
+from buildmatrix.sources.resolution.questions import lock_owner
 from buildmatrix.sources.resolution.resolved import Resolved, resolve_sources
 from buildmatrix.spec.model import Spec
 from buildmatrix.text import shown
@@ -86,10 +87,10 @@ def own_target(source: Declared, spec: Spec | None) -> str | None:
     """The target of `spec` whose lock `source` is, or has the name of; None for others."""
     if spec is None:
         return None
-    path, root = Path(source.name).absolute(), spec.root.absolute()
-    locks = {root / target.lock: target.id for target in spec.targets}
+    if owner := lock_owner(spec, Path(source.name)):
+        return owner.id
     id = source.made_for()
-    return locks.get(path) or (id if id in locks.values() else None)
+    return id if any(target.id == id for target in spec.targets) else None
 
 
 def _target_names(resolved: Resolved, resolutions: Sequence[Resolved | BuildmatrixError]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -141,9 +141,9 @@ def test_who_has_gone_holds_nobody_up() -> None:
 
     async def run() -> None:
         batches = Batches(hand_out, 1)
-        ask: Callable[[int], Coroutine[Any, Any, tuple[str, Said]]]
-        ask = lambda number: batches.answer(number, str(number))  # noqa: E731
-        first, second = (asyncio.create_task(ask(number)) for number in (1, 2))
+        first, second = (
+            asyncio.create_task(batches.answer(number, str(number))) for number in (1, 2)
+        )
         await asyncio.sleep(0)
         first.cancel()
         assert (await second)[1] == Said(2)

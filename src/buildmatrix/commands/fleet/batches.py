@@ -29,15 +29,15 @@ _FEWEST = 8
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked(Generic[Argument, Answer]):
+class _Piece(Generic[Argument, Answer]):
     argument: Argument
     key: str
     #: The address of a worker, and what it said.
-    told: asyncio.Future[tuple[str, Answer]]
+    answer: asyncio.Future[tuple[str, Answer]]
 
 
 class Batches(Generic[Argument, Answer]):
-    """What waits for one kind of work, which so many threads of workers do. For one event loop.
+    """Pieces of one kind of work, which wait for `threads` of workers. For one event loop.
 
     `hand_out` gives these arguments to a worker, in this order, under a name, see `perform`.
     """
@@ -50,7 +50,7 @@ class Batches(Generic[Argument, Answer]):
         self._hand_out = hand_out
         self._threads = threads
         self._free = max(_FEWEST, _FOR_EACH_THREAD * threads)
-        self._waiting: deque[_Asked[Argument, Answer]] = deque()
+        self._waiting: deque[_Piece[Argument, Answer]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def answer(self, argument: Argument, key: str) -> tuple[str, Answer]:
@@ -61,11 +61,11 @@ class Batches(Generic[Argument, Answer]):
         it got an answer that may pass.
         """
         loop = asyncio.get_running_loop()
-        asked: _Asked[Argument, Answer] = _Asked(argument, key, loop.create_future())
-        self._waiting.append(asked)
+        piece: _Piece[Argument, Answer] = _Piece(argument, key, loop.create_future())
+        self._waiting.append(piece)
         # Others that ask at the same time come along.
         loop.call_soon(self._go_on)
-        return await asked.told
+        return await piece.answer
 
     def cancel(self) -> None:
         """End what is under way."""
@@ -78,42 +78,42 @@ class Batches(Generic[Argument, Answer]):
         while self._waiting and self._free:
             batch = [self._waiting.popleft() for _ in range(min(number, len(self._waiting)))]
             # Whoever asked may have gone.
-            if batch := [asked for asked in batch if not asked.told.done()]:
+            if batch := [piece for piece in batch if not piece.answer.done()]:
                 self._free -= 1
                 task = asyncio.create_task(self._through(batch))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
 
-    async def _through(self, batch: Sequence[_Asked[Argument, Answer]]) -> None:
+    async def _through(self, batch: Sequence[_Piece[Argument, Answer]]) -> None:
         others = len(batch) - 1
         name = f"{batch[0].key} and {others} more" if others else batch[0].key
         done = 1
         try:
-            answered = await self._hand_out([asked.argument for asked in batch], name)
+            answered = await self._hand_out([piece.argument for piece in batch], name)
         except WorkerKilledError:
             done = len(batch)
-            for asked in batch:
-                _fail(asked, WorkerKilledError())
+            for piece in batch:
+                _fail(piece, WorkerKilledError())
         except WorkError as error:
             _fail(batch[0], error)
         except BaseException as error:
             done = len(batch)
-            for asked in batch:
-                _fail(asked, error)
+            for piece in batch:
+                _fail(piece, error)
             if isinstance(error, asyncio.CancelledError):
                 raise
         else:
             done = len(answered.answers)
-            for asked, answer in zip(batch, answered.answers, strict=False):
-                if not asked.told.done():
-                    asked.told.set_result((answered.worker, answer))
+            for piece, answer in zip(batch, answered.answers, strict=False):
+                if not piece.answer.done():
+                    piece.answer.set_result((answered.worker, answer))
             if answered.late:
                 _fail(batch[done], LateError(answered.late))
                 done += 1
             elif may_pass(answered.answers[-1]):
                 # Whoever waits is to know of it before it is asked again.
-                for asked in (*batch[done:], *self._waiting):
-                    _fail(asked, PutBackError())
+                for piece in (*batch[done:], *self._waiting):
+                    _fail(piece, PutBackError())
                 self._waiting.clear()
                 done = len(batch)
         finally:
@@ -122,10 +122,10 @@ class Batches(Generic[Argument, Answer]):
             self._go_on()
 
 
-def _fail(asked: _Asked[Argument, Answer], error: BaseException) -> None:
-    if asked.told.done():
+def _fail(piece: _Piece[Argument, Answer], error: BaseException) -> None:
+    if piece.answer.done():
         return
     if isinstance(error, asyncio.CancelledError):
-        asked.told.cancel()
+        piece.answer.cancel()
     else:
-        asked.told.set_exception(error)
+        piece.answer.set_exception(error)

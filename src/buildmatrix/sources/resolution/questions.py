@@ -94,7 +94,7 @@ class Questions:
 
     def _committed(self, selection: LockSelection) -> IndexQuestion:
         pins, stale = read_committed(selection)
-        owner = self._owner(selection)
+        owner = lock_owner(self.spec, selection.path)
         if owner is not None:
             stale = self._staleness(owner)
         return self._locked(selection.target, pins, stale, selection.label)
@@ -103,14 +103,6 @@ class Questions:
         assert self.spec is not None
         reason = staleness(self.spec, target)
         return Staleness(reason) if reason else None
-
-    def _owner(self, selection: LockSelection) -> Target | None:
-        """The target whose lock a file is."""
-        if self.spec is None or not is_lock(selection.path.name):
-            return None
-        path, root = selection.path.absolute(), self.spec.root.absolute()
-        owners = (t for t in self.spec.targets if root / t.lock == path)
-        return next(owners, None)
 
     def _locked(
         self, target: Target, pins: Pins, stale: Staleness | None, label: str
@@ -180,6 +172,15 @@ class Questions:
             )
 
         return IndexQuestion(target, key, ask, finish, None, origin, is_asked=True)
+
+
+def lock_owner(spec: Spec | None, path: Path) -> Target | None:
+    """The target of `spec` whose lock a file is."""
+    if spec is None or not is_lock(path.name):
+        return None
+    root = spec.root.absolute()
+    owners = (target for target in spec.targets if root / target.lock == path.absolute())
+    return next(owners, None)
 
 
 def _requested_in(requirements: RequirementSet, message: str) -> str:
