@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import re
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
@@ -21,6 +20,7 @@ from buildmatrix.inventory.listing import AskedNames
 from buildmatrix.inventory.names import readable
 from buildmatrix.inventory.own_files import is_read_itself
 from buildmatrix.layers.model import KINDS, LayerFacts
+from buildmatrix.layers.path_hashes import PathHashes
 from buildmatrix.trees.archive import plain
 from buildmatrix.trees.archive_layers import WHITEOUT
 
@@ -91,21 +91,27 @@ def _is_looked_for(path: str) -> bool:
 
 
 class Below(msgspec.Struct, frozen=True):
-    """A tree that such layers may lie on, and what its readers asked it for; all sorted."""
+    """A tree that such layers may lie on, and what its readers asked it for.
 
-    names: tuple[str, ...]
-    absent: tuple[str, ...]
-    listed: tuple[str, ...]
+    A hash that two paths share makes it take less than it could, and nothing else.
+    """
+
+    #: Files and links, and what has some of them below it.
+    names: PathHashes = PathHashes()
+    folders: PathHashes = PathHashes()
+    absent: PathHashes = PathHashes()
+    listed: PathHashes = PathHashes()
     #: Folders of which everything below counts: those of distributions among them.
-    whole: tuple[str, ...]
+    whole: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, asked: AskedNames, sites: Sequence[str]) -> Below:
         """The tree whose readers `asked` this; `sites` are folders that hold distributions."""
         return cls(
-            names=tuple(sorted(asked.names)),
-            absent=tuple(sorted(asked.absent)),
-            listed=tuple(sorted(asked.listed)),
+            names=PathHashes.of(asked.names),
+            folders=PathHashes.of({above for name in asked.names for above in _above(name)}),
+            absent=PathHashes.of(asked.absent),
+            listed=PathHashes.of(asked.listed),
             whole=tuple(sorted({*asked.below, *sites})),
         )
 
@@ -128,30 +134,25 @@ class Below(msgspec.Struct, frozen=True):
         """Whether a new file changes what somebody has found."""
         folder = path.rpartition("/")[0]
         return (
-            _has(self.names, path)
-            or self._has_below(path)
-            or _has(self.absent, path)
-            or _has(self.listed, folder)
+            path in self.names
+            or path in self.folders
+            or path in self.absent
+            or folder in self.listed
             or any(not whole or f"{path}/".startswith(f"{whole}/") for whole in self.whole)
         )
 
     def _is_in_the_way(self, folder: str) -> bool:
         """Whether a folder takes the place of a file or a link, or was looked for before it was."""
-        if _has(self.names, folder):
-            return True
-        return _has(self.absent, folder) and not self._has_below(folder)
+        return folder in self.names or (folder in self.absent and folder not in self.folders)
 
-    def _has_below(self, folder: str) -> bool:
-        at = bisect_left(self.names, f"{folder}/")
-        return at < len(self.names) and self.names[at].startswith(f"{folder}/")
+    @property
+    def size(self) -> int:
+        """Bytes in memory, about."""
+        hashes = (self.names, self.folders, self.absent, self.listed)
+        return sum(len(item.data) for item in hashes)
 
 
 def _above(path: str) -> Iterator[str]:
     """The folders above a path."""
     while path := path.rpartition("/")[0]:
         yield path
-
-
-def _has(names: Sequence[str], name: str) -> bool:
-    at = bisect_left(names, name)
-    return at < len(names) and names[at] == name

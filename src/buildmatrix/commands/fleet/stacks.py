@@ -33,8 +33,8 @@ from buildmatrix.trees.archive_image import Configuration
 #: Bytes of all stacks in the folder of one machine, some 300 KB each; and of what is known of
 #: layers that may lie on them.
 LIMIT = 1_000_000_000
-#: Names of files, of all stacks that a process has in memory together: some 100 bytes each.
-MOST_NAMES = 400_000
+#: Bytes of all stacks that a process has in memory together; one has some 100 KB.
+MOST_BYTES = 10_000_000
 MOST_LAYERS = 2_000
 #: Variables that readers and rules know by their names; others are the catalogue's.
 _VARIABLES = frozenset(
@@ -165,7 +165,7 @@ class Stacks:
             self._store.put(key, packed(msgspec.msgpack.encode(stack)))
         with self._lock:
             self._stacks[key] = stack
-            while sum(len(item.below.names) for item in self._stacks.values()) > MOST_NAMES:
+            while sum(item.below.size for item in self._stacks.values()) > MOST_BYTES:
                 self._stacks.popitem(last=False)
         return stack
 
@@ -184,7 +184,7 @@ def _made(
     judged = judge(inventory, labels, question)
     is_certain = is_final and len(inventory.folders) < MOST_FOLDERS // 2
     if not is_certain or not all(item.is_growing for item in judged):
-        return Stack((), Below((), (), (), ()), {})
+        return Stack((), Below(), {})
     sites = [item.path.rpartition("/")[0] for item in inventory.distributions]
     return Stack(judged, Below.of(asked, sites), configuration.environment)
 
