@@ -53,7 +53,11 @@ def render(document: object) -> str:
 
 def dumps(value: Json) -> str:
     """JSON text as every document has it. Half a surrogate pair, of a path, stays one."""
-    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    try:
+        data = msgspec.json.format(msgspec.json.encode(value), indent=2)
+    except UnicodeEncodeError:
+        return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    return data.decode() + "\n"
 
 
 def plain(value: Any) -> Any:

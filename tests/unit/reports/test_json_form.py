@@ -10,6 +10,8 @@ from typing import Any
 
 import jsonschema
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from test_report_formats import finding, report
 from test_saved_difference import compared
 
@@ -32,7 +34,7 @@ from buildmatrix.reports.diff.model import (
     VendorChange,
     VerdictChange,
 )
-from buildmatrix.reports.json_form import parse, plain, render
+from buildmatrix.reports.json_form import dumps, parse, plain, render
 from buildmatrix.reports.run import saved
 from buildmatrix.reports.run.model import FixesTried, Report, Saved
 from buildmatrix.rules.model import Fix, Gate, GateState, SpecChange, TargetResult, Trial
@@ -145,6 +147,20 @@ def test_what_stays_in_memory_is_in_no_document() -> None:
 
 def test_half_a_surrogate_pair_in_a_path_is_written() -> None:
     assert "\udc80" in render(finding(path="lib\udc80.so"))
+
+
+#: Floats of documents are seconds, rounded to milliseconds.
+_SECONDS = st.integers(0, 10**9).map(lambda number: number / 1000)
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | _SECONDS | st.text(st.characters()),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(_VALUES)
+@settings(max_examples=300)
+def test_documents_are_written_as_the_standard_library_does(value: Any) -> None:
+    assert dumps(value) == json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
 @pytest.mark.parametrize("document", [document for document, _ in DOCUMENTS])
