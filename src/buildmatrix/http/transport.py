@@ -54,6 +54,8 @@ class Transport:
         self._pools: dict[
             tuple[str, str | None, bool, tuple[Path, ...]], httpcore.ConnectionPool
         ] = {}
+        #: Scheme and authority → proxy. To find it reads the whole environment.
+        self._proxy_of: dict[tuple[str, str], str | None] = {}
         self._lock = threading.Lock()
 
     def close(self) -> None:
@@ -123,6 +125,12 @@ class Transport:
             yield chunk
 
     def _proxy(self, address: HttpAddress) -> str | None:
+        key = address.scheme, address.authority
+        if key not in self._proxy_of:
+            self._proxy_of[key] = self._configured_proxy(address)
+        return self._proxy_of[key]
+
+    def _configured_proxy(self, address: HttpAddress) -> str | None:
         if proxy_bypass(address.authority):
             return None
         proxy = self._proxies.get(address.scheme) or self._proxies.get("all")

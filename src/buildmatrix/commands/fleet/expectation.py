@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from functools import cache
 
 from buildmatrix.catalogue.names import matches
 from buildmatrix.commands.fleet.model import BackendPattern, Subject, WorkerSettings
@@ -86,6 +87,10 @@ def backends_in(text: str, backends: Collection[str]) -> tuple[str, ...]:
 
     `cuda12.8-py311-server` has `cuda`, `requirements-rocm.txt` has `rocm`; `accuda` has none.
     """
+    return tuple(dict.fromkeys(_words(frozenset(backends)).findall(text.lower())))
+
+
+@cache
+def _words(backends: frozenset[str]) -> re.Pattern[str]:
     names = "|".join(map(re.escape, sorted(backends)))
-    found = re.findall(rf"(?<![a-z0-9])({names})[0-9.]*(?![a-z0-9])", text.lower())
-    return tuple(dict.fromkeys(found))
+    return re.compile(rf"(?<![a-z0-9])({names})[0-9.]*(?![a-z0-9])")
