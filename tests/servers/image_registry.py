@@ -31,6 +31,8 @@ class ImageRegistry:
         self.has_ranges = True
         #: Method and path of each request.
         self.requests: list[tuple[str, str]] = []
+        #: How often something was still what the client knew.
+        self.unchanged = 0
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -63,6 +65,11 @@ class ImageRegistry:
         self.requests.append((handler.command, handler.path))
         if "/manifests/" in handler.path and name in self.documents:
             data, kind = self.documents[name]
+            if handler.headers.get("If-None-Match") == f'"{digest_of(data)}"':
+                self.unchanged += 1
+                handler.send_response(304)
+                handler.end_headers()
+                return
             handler.send_response(200)
             handler.send_header("Content-Type", kind)
             handler.send_header("Docker-Content-Digest", digest_of(data))

@@ -308,6 +308,9 @@ class RegistryServer(LoopbackServer):
         if data is None:
             return error(404, "MANIFEST_UNKNOWN", "manifest unknown")
         headers = {"content-type": media_type, "docker-content-digest": digest_of(data)}
+        # As distribution has it: registry/handlers/manifests.go of version 2.8.3, `etagMatch`.
+        if request.headers.get("if-none-match") == f'"{digest_of(data)}"':
+            return Response(304)
         return Response(200, data, headers)
 
     def _list(self, request: Request, match: re.Match[str], query: dict) -> Response:

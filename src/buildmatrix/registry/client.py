@@ -114,14 +114,19 @@ class Registry(Closing):
             self._manifests.ask,
         ).descriptor
 
-    def digest(self, reference: Reference) -> str:
+    def digest(self, reference: Reference, known: str = "") -> str:
         """The digest of what `reference` means now, as the registry says it.
 
         Cheaper than `resolve`: no document is sent. What is read by this digest later is checked.
+        `known`: what it meant before, if that is known; many registries have less work then.
         """
         if reference.digest:
             return reference.digest
-        claimed = self._read(reference, self._mirrored.digest, self._manifests.digest)
+        claimed = self._read(
+            reference,
+            lambda place: self._mirrored.digest(place, known),
+            lambda place: self._manifests.digest(place, known),
+        )
         return claimed or self.resolve(reference).digest
 
     def manifest(self, reference: Reference) -> ManifestBytes:

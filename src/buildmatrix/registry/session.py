@@ -25,7 +25,8 @@ from buildmatrix.registry.tokens import Permissions, Tokens
 
 #: Where Docker Hub answers.
 _HUB = "registry-1.docker.io"
-_ANSWERS = frozenset({*range(200, 300), *range(400, 600)})
+#: Beside them, that something is still what one has of it (304).
+_ANSWERS = frozenset({*range(200, 300), 304, *range(400, 600)})
 #: As distribution spells it: https://distribution.github.io/distribution/spec/auth/scope/
 _CATALOG = ("registry:catalog", "*")
 #: What OpenSSL calls an answer that is none of TLS.

@@ -6,10 +6,11 @@ import json
 import os
 import signal
 import time
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from buildmatrix.commands.fleet.lookup import LookUp
+from buildmatrix.commands.fleet.lookup import LookedUp, LookUp
 from buildmatrix.commands.fleet.model import (
     ImageDone,
     ImageTask,
@@ -115,9 +116,21 @@ def _result(subject: Subject, error: str | None, reference: str = "") -> FleetRe
     )
 
 
+class Nothing:
+    """Nobody has ever judged anything, and nobody will ask again."""
+
+    def __call__(self, subject: Subject) -> LookedUp:
+        return subject
+
+    def keep(self, task: ImageTask, results: Sequence[FleetResult]) -> None:
+        pass
+
+    def save(self) -> Sequence[str]:
+        return ()
+
+
 def look_up(_: WorkerSettings) -> AbstractContextManager[LookUp]:
-    """Nobody has ever judged anything."""
-    return nullcontext(lambda subject: subject)
+    return nullcontext(Nothing())
 
 
 STEPS = Steps(look_up=look_up, resolve=resolve, read=read, judge=judge)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fleet_steps import STEPS, digest_of
+from fleet_steps import STEPS, Nothing, digest_of
 from fleet_steps import subject as named
 from hasty import HASTY
 from image_registry import ImageRegistry
@@ -19,7 +19,7 @@ from layer_archives import tar
 from test_fleet_work import BASE, FOREIGN, SETTINGS, done, subject
 
 from buildmatrix.commands.fleet import cluster, context
-from buildmatrix.commands.fleet.lookup import THREADS, LookUp, Lookup, looked_up
+from buildmatrix.commands.fleet.lookup import THREADS, LookedUp, LookUp, Lookup, looked_up
 from buildmatrix.commands.fleet.model import ClusterOptions, ImageTask, Subject, WorkerSettings
 from buildmatrix.commands.fleet.run import scan
 from buildmatrix.commands.fleet.running import Outcome
@@ -101,9 +101,9 @@ def test_what_fails_is_left_as_it_is_and_a_registry_that_fails_is_left_alone(
     asked: list[str] = []
 
     class Away(Registry):
-        def digest(self, reference: Any) -> str:
+        def digest(self, reference: Any, known: str = "") -> str:
             asked.append(reference.host)
-            return super().digest(reference)
+            return super().digest(reference, known)
 
     monkeypatch.setattr(context, "Registry", lambda **_: Away(patience=HASTY))
     server.image([tar(BASE)], tag="1")
@@ -122,11 +122,11 @@ def test_what_fails_is_left_as_it_is_and_a_registry_that_fails_is_left_alone(
 
 
 def answered(subject: Subject) -> ImageTask:
-    result = FleetResult(repository="r", digest=digest_of(1), state="passed", backend="cpu")
+    result = FleetResult(repository="", digest=digest_of(1), state="passed", backend="cpu")
     return ImageTask(
         subject=subject,
         reference="",
-        results=(replace(result, repository=subject.reference),),
+        results=(result,),
         is_stored=True,
     )
 
@@ -135,7 +135,7 @@ def run(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     names: list[str],
-    find: LookUp,
+    find: Callable[[Subject], LookedUp],
     failure: Exception | None = None,
 ) -> tuple[Outcome, list[str]]:
     """How a run ended, and what was handed to workers."""
@@ -162,7 +162,9 @@ def run(
         yield Workers()
 
     def opened(_: WorkerSettings) -> AbstractContextManager[LookUp]:
-        return nullcontext(find)
+        known = Nothing()
+        monkeypatch.setattr(Nothing, "__call__", lambda _, subject: find(subject))
+        return nullcontext(known)
 
     monkeypatch.setattr(cluster, "connected", connected)
     outcome = scan(
@@ -182,7 +184,7 @@ def test_a_run_of_answers_starts_no_cluster(
     outcome, handed = run(tmp_path, monkeypatch, names, answered)
     assert handed == []
     assert sorted(result.repository for result in outcome.results) == sorted(
-        named(name).reference for name in names
+        named(name).reference.removesuffix(":1") for name in names
     )
     assert outcome.work.stored == outcome.work.subjects == 100
     assert outcome.work.workers == 0 and outcome.stopped is None and outcome.missing == ()

@@ -16,9 +16,11 @@ from layer_archives import Entry, tar
 from test_python_loading import ELF
 
 from buildmatrix.commands.fleet import context
+from buildmatrix.commands.fleet.answers import of_subject
 from buildmatrix.commands.fleet.model import ImageDone, ImageTask, Subject, WorkerSettings
 from buildmatrix.commands.fleet.work import judge_image, read_layer, resolve
 from buildmatrix.registry.client import Registry
+from buildmatrix.reports.fleet.model import FleetResult
 from buildmatrix.spec.model import NodeClass, Position
 from buildmatrix.trees import archive
 
@@ -68,12 +70,18 @@ def done(wanted: Subject, settings: WorkerSettings = SETTINGS) -> ImageDone:
     return pickle.loads(pickle.dumps(judge_image(settings, replace(task, failed=tuple(failed)))))
 
 
+def of(wanted: Subject, answer: ImageTask | ImageDone) -> FleetResult:
+    """The only result of an image, as a run reports it."""
+    (result,) = answer.results
+    return of_subject(result, wanted)
+
+
 def test_an_image_is_judged_and_then_known(server: ImageRegistry) -> None:
     config = {"Labels": {"dev.buildmatrix.backend": "cpu", "org.example.team": "blue"}}
     layers = [tar(BASE), tar(FOREIGN)]
     image = server.image(layers, config=config, tag="1")
     settings = replace(SETTINGS, backend="", owner_labels=("org.example.team",))
-    (result,) = done(subject(server), settings).results
+    result = of(subject(server), done(subject(server), settings))
     assert (result.repository, result.names) == (f"{server.host}/team/app", ("1",))
     assert (result.digest, result.platform) == (image["digest"], "linux/amd64")
     assert (result.backend, result.backend_by, result.owner) == ("cpu", "label", "blue")
@@ -90,23 +98,25 @@ def test_an_image_is_judged_and_then_known(server: ImageRegistry) -> None:
     assert {share.vendor for share in result.vendors} >= {"nvidia"}
     server.requests.clear()
     again = resolve(settings, subject(server))
-    assert again.is_stored and again.results == (result,) and again.unread == ()
+    assert again.is_stored and of(subject(server), again) == result and again.unread == ()
     assert server.requests == [("HEAD", "/v2/team/app/manifests/1")]
 
 
 def test_the_same_image_under_another_name_is_not_read_again(server: ImageRegistry) -> None:
     image = server.image([tar(BASE)], tag="1")
-    first = done(subject(server, owner="red", containers=2))
+    tagged = subject(server, owner="red", containers=2)
+    first = done(tagged)
     server.sent.clear()
     pinned = subject(server, f"other/app:7@{image['digest']}", owner="green")
     server.requests.clear()
     task = resolve(SETTINGS, pinned)
     assert task.is_stored and server.requests == []
-    (one,), (two,) = first.results, task.results
+    one, two = of(tagged, first), of(pinned, task)
     assert (one.owner, one.containers, two.owner, two.containers) == ("red", 2, "green", 0)
     assert (two.repository, two.names) == (f"{server.host}/other/app", ("7",))
     same = {"repository": "", "names": (), "owner": "", "containers": 0}
     assert replace(one, **same) == replace(two, **same)
+    assert first.results == task.results
 
 
 def test_another_question_is_judged_anew_from_what_is_known(server: ImageRegistry) -> None:

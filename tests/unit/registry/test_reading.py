@@ -410,6 +410,41 @@ def test_asking_for_digests_takes_one_connection(
     assert server.connections == 1
 
 
+def test_a_digest_that_is_known_is_asked_for_by_it(
+    registry: Registry, server: RegistryServer, app: Reference
+) -> None:
+    old, tagged = server.tag("team/app", "1.0", IMAGE), app.tagged("1.0")
+    assert registry.digest(tagged, old) == old
+    assert server.requests[-1].headers["if-none-match"] == f'"{old}"'
+    new = server.tag("team/app", "1.0", OTHER)
+    assert registry.digest(tagged, old) == new
+    assert server.connections == 1
+
+
+@pytest.mark.parametrize(
+    ("misdeed", "known"),
+    [
+        # It says that it is unchanged, and that it is something else.
+        (answering(304, docker_content_digest=digest_of(OTHER)), digest_of(IMAGE)),
+        (answering(304), digest_of(OTHER)),
+        (answering(304), ""),
+    ],
+)
+def test_what_is_unchanged_is_what_was_known(
+    registry: Registry, server: RegistryServer, app: Reference, misdeed: Misdeed, known: str
+) -> None:
+    digest = server.tag("team/app", "1.0", IMAGE)
+    server.misbehave(f"HEAD {server.path_of('team/app', '1.0', 'manifests')}", misdeed)
+    if known == digest_of(OTHER):
+        assert registry.digest(app.tagged("1.0"), known) == known
+    elif known:
+        assert registry.digest(app.tagged("1.0"), known) == digest
+        assert server.asked("GET", server.path_of("team/app", "1.0", "manifests")) == 1
+    else:
+        with pytest.raises(UndecidedError, match="304"):
+            registry.digest(app.tagged("1.0"))
+
+
 def test_no_tag_is_latest(registry: Registry, server: RegistryServer, app: Reference) -> None:
     digest = server.tag("team/app", "latest", IMAGE)
     assert registry.resolve(app).digest == digest

@@ -22,7 +22,8 @@ from buildmatrix.store.cache import DAY, Cache, code
 
 #: Bytes of all results in the folder of one machine; one has some 2 KB.
 LIMIT = 500_000_000
-_RESULTS = msgspec.msgpack.Decoder(tuple[FleetResult, ...])
+#: Results as they are kept, without what only the subject knows.
+RESULTS = msgspec.msgpack.Decoder(tuple[FleetResult, ...])
 
 
 class KeptResults:
@@ -33,7 +34,7 @@ class KeptResults:
 
     def load(self, key: str) -> tuple[FleetResult, ...]:
         """The results under a key; none where nobody judged that."""
-        return self._store.load(key, _RESULTS) or ()
+        return self._store.load(key, RESULTS) or ()
 
     def save(self, key: str, results: Sequence[FleetResult]) -> None:
         """Keep results that depend on nothing but the key and have nothing of a subject."""

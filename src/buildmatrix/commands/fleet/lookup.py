@@ -13,23 +13,40 @@ import asyncio
 import itertools
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from typing import Protocol
 
 from buildmatrix.commands.fleet.context import KeptDocuments, WorkerContext
 from buildmatrix.commands.fleet.model import ImageTask, Subject, WorkerSettings
-from buildmatrix.commands.fleet.work import no_image, stored_answer
+from buildmatrix.commands.fleet.remembered import Remembered, RememberedImage
+from buildmatrix.commands.fleet.work import no_image, result_key, stored_answer
 from buildmatrix.http.failures import RequestError
 from buildmatrix.http.patience import Patience
+from buildmatrix.registry.digests import is_digest
 from buildmatrix.registry.reference import Reference
+from buildmatrix.reports.fleet.model import FleetResult
 from buildmatrix.sources.registry import NothingToRun, image_documents
 from buildmatrix.trees.base import Closing
 
 #: The end of an image, or else the image, with what is known of it by now.
 LookedUp = ImageTask | Subject
-LookUp = Callable[[Subject], LookedUp]
+
+
+class LookUp(Protocol):
+    """Looks for answers of earlier runs, and keeps those of this run for later runs."""
+
+    def __call__(self, subject: Subject) -> LookedUp:
+        """See `LookedUp`."""
+
+    def keep(self, task: ImageTask, results: Sequence[FleetResult]) -> None:
+        """Remember these results, which the store has, for what a subject means now."""
+
+    def save(self) -> Sequence[str]:
+        """Leave to later runs what was kept; sentences of what went wrong."""
+
 
 #: Threads that ask, for registries that are far away; and images that each takes at once.
 THREADS = 8
@@ -45,49 +62,79 @@ class Lookup(Closing):
     def __init__(self, settings: WorkerSettings) -> None:
         self._context = WorkerContext(settings, _PATIENCE)
         self._documents = KeptDocuments(self._context, asks=False)
+        self._remembered = Remembered(self._context.cache, settings)
         self._failures = Counter[str]()
 
     def __call__(self, subject: Subject) -> LookedUp:
         """What an earlier run said of an image, or what it is that workers have to look at."""
         # They say what is wrong with it.
         with suppress(Exception):
-            pinned = self._pinned(Reference.parse(subject.reference))
+            reference = Reference.parse(subject.reference)
+            image = self._remembered.load(reference)
+            pinned = self._pinned(reference, image)
             if pinned is not None:
                 with suppress(Exception):
-                    if task := self._answer(subject, pinned):
+                    if task := self._answer(subject, pinned, image):
                         return task
                 return replace(subject, digest=pinned.digest)
         return subject
+
+    def keep(self, task: ImageTask, results: Sequence[FleetResult]) -> None:
+        """See `LookUp.keep`."""
+        if task.pinned:
+            subject, digest = task.subject, task.pinned
+            key = result_key(self._context, subject, digest)
+            self._remembered.keep(Reference.parse(subject.reference), digest, key, results)
+
+    def save(self) -> Sequence[str]:
+        """See `LookUp.save`."""
+        self._remembered.save()
+        return self._context.notes()
 
     def close(self) -> None:
         """Close all connections."""
         self._context.close()
 
-    def _pinned(self, reference: Reference) -> Reference | None:
+    def _pinned(self, reference: Reference, image: RememberedImage | None) -> Reference | None:
         """What a reference means now; None where its registry is not to be asked any more."""
         if self._failures[reference.host] >= _FAILURES:
             return None
         try:
+            known = image.digest if image is not None and is_digest(image.digest) else ""
             return reference.at(
-                self._context.asked(lambda: self._context.registry.digest(reference))
+                self._context.asked(lambda: self._context.registry.digest(reference, known))
             )
         except RequestError as error:
             # That it is not there says nothing about others.
             self._failures[reference.host] += error.status != 404
             raise
 
-    def _answer(self, subject: Subject, pinned: Reference) -> ImageTask | None:
+    def _answer(
+        self, subject: Subject, pinned: Reference, remembered: RememberedImage | None
+    ) -> ImageTask | None:
         context = self._context
-        if task := stored_answer(context, subject, pinned):
-            return task
-        try:
-            image = image_documents(self._documents, pinned, context.settings.platform)
-        except NothingToRun as error:
-            return no_image(context, subject, pinned, error)
-        # An index was kept under its own digest, and results under that of the image.
-        return (
-            stored_answer(context, subject, image.reference) if image.reference != pinned else None
-        )
+        key = result_key(context, subject, pinned.digest)
+        if remembered is not None and (remembered.digest, remembered.key) == (pinned.digest, key):
+            return ImageTask(
+                subject=subject,
+                reference=str(pinned),
+                pinned=pinned.digest,
+                results=remembered.results(),
+                is_stored=True,
+            )
+        task = stored_answer(context, subject, pinned)
+        if task is None:
+            try:
+                image = image_documents(self._documents, pinned, context.settings.platform)
+            except NothingToRun as error:
+                return no_image(context, subject, pinned, error)
+            # An index was kept under its own digest, and results under that of the image.
+            if image.reference == pinned:
+                return None
+            task = stored_answer(context, subject, pinned, image.reference)
+        if task is not None:
+            self.keep(task, task.results)
+        return task
 
 
 async def looked_up(look_up: LookUp, subjects: Sequence[Subject]) -> AsyncIterator[LookedUp]:

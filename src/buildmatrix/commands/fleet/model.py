@@ -120,8 +120,10 @@ class ImageTask:
     unread: tuple[LayerTask, ...] = ()
     #: Layers that could not be read in this run, with the reason: the image is undecided.
     failed: tuple[LayerDone, ...] = ()
-    #: What is known without reading anything: results of an earlier run, or what is wrong with it.
-    #: With results, nothing is to be done.
+    #: Digest of what the reference means, which may be an index; empty where nobody knows it.
+    pinned: str = ""
+    #: What is known without reading anything: results of an earlier run, or what is wrong with it,
+    #: without what only the subject knows. With results, nothing is to be done.
     results: tuple[FleetResult, ...] = ()
     #: Whether the results came out of the store.
     is_stored: bool = False
@@ -140,11 +142,14 @@ class ImageTask:
 class ImageDone:
     """How judging one image ended."""
 
-    #: At least one: where it could not be judged, one that is undecided and says why.
+    #: At least one: where it could not be judged, one that is undecided and says why. Without what
+    #: only the subject knows.
     results: tuple[FleetResult, ...]
     #: Bytes that came over the network: of layers that the store had lost, of files asked for.
     bytes_read: int
     seconds: float
+    #: Whether the store has the results now.
+    is_kept: bool = False
     #: See `LayerDone`.
     again: bool = False
     denied: bool = False

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from buildmatrix.commands.fleet.access import Access, sentences
+from buildmatrix.commands.fleet.answers import of_subject
 from buildmatrix.commands.fleet.failing import WorkerKilledError, WorkError, too_long
 from buildmatrix.commands.fleet.lookup import LookUp, looked_up
 from buildmatrix.commands.fleet.model import (
@@ -139,30 +140,33 @@ class _Run:
     suspects: list[Subject] = field(default_factory=list)
     #: What is left to workers, and None for the end of it.
     unanswered: asyncio.Queue[Subject | None] = field(default_factory=asyncio.Queue)
+    #: Answers of earlier runs, and of this run for later runs.
+    look_up: LookUp = field(init=False)
 
     @contextlib.asynccontextmanager
     async def begun(self) -> AsyncIterator[bool]:
         """See `Run`: what earlier runs have said is looked up, also while workers are at work."""
         self._count()
-        looking = asyncio.create_task(self._look_up())
-        try:
-            first = await self.unanswered.get()
-            self.unanswered.put_nowait(first)
-            yield first is not None
-            # Raises what it raised.
-            await looking
-        finally:
-            looking.cancel()
-            self.notes |= dict.fromkeys(_left_out(self.left_out))
+        with self.steps.look_up(self.settings) as self.look_up:
+            looking = asyncio.create_task(self._look_up())
+            try:
+                first = await self.unanswered.get()
+                self.unanswered.put_nowait(first)
+                yield first is not None
+                # Raises what it raised.
+                await looking
+            finally:
+                looking.cancel()
+                self.notes |= dict.fromkeys(_left_out(self.left_out))
+                self.notes |= dict.fromkeys(await asyncio.to_thread(self.look_up.save))
 
     async def _look_up(self) -> None:
         try:
-            with self.steps.look_up(self.settings) as look_up:
-                async for answer in looked_up(look_up, self.subjects):
-                    if isinstance(answer, Subject):
-                        self.unanswered.put_nowait(answer)
-                    else:
-                        self.finish(self.ended(answer) or ())
+            async for answer in looked_up(self.look_up, self.subjects):
+                if isinstance(answer, Subject):
+                    self.unanswered.put_nowait(answer)
+                else:
+                    self.finish(answer.subject, self.ended(answer) or ())
         finally:
             self.unanswered.put_nowait(None)
 
@@ -208,9 +212,10 @@ class _Run:
         self.stored += task.is_stored
         return task.results or None
 
-    def finish(self, results: Sequence[FleetResult]) -> None:
+    def finish(self, subject: Subject, results: Sequence[FleetResult]) -> None:
         """A subject is through."""
-        for result in results:
+        for item in results:
+            result = of_subject(item, subject)
             self.results.append(result)
             self.write(result)
         self.done += 1
@@ -272,14 +277,14 @@ class _Crew:
                     self.run.suspects.append(subject)
                     continue
                 results = (self._undecided(subject, KILLED.format("judging it")),)
-            self.run.finish(results)
+            self.run.finish(subject, results)
 
     async def _judged(self, subject: Subject) -> tuple[FleetResult, ...]:
         reference = Reference.parse(subject.reference)
         key = subject.reference
         task = await self._ask(reference, self.run.steps.resolve, subject, key, _RESOLVE)
         if (results := self.run.ended(task)) is not None:
-            return results
+            return self._kept(task, results, is_kept=task.is_stored)
         digest = Reference.parse(task.reference).digest
         turn = self.run.images.setdefault(digest, asyncio.Lock())
         waited = turn.locked()
@@ -290,13 +295,21 @@ class _Crew:
                     reference, self.run.steps.resolve, subject, f"{key} again", _RESOLVE
                 )
                 if task.results:
-                    return task.results
+                    return self._kept(task, task.results, is_kept=task.is_stored)
             failed = await self._failed(task.unread)
             done = await self._ask(
                 reference, self.run.steps.judge, replace(task, failed=failed), key, _JUDGE
             )
         self.run.took(done.bytes_read, done.notes)
-        return done.results
+        return self._kept(task, done.results, is_kept=done.is_kept)
+
+    def _kept(
+        self, task: ImageTask, results: tuple[FleetResult, ...], *, is_kept: bool
+    ) -> tuple[FleetResult, ...]:
+        """The same results; what the store has of them is remembered."""
+        if is_kept:
+            self.run.look_up.keep(task, results)
+        return results
 
     async def _failed(self, layers: Sequence[LayerTask]) -> tuple[LayerDone, ...]:
         """The layers of an image that cannot be read; what comes above them is not read for it."""
@@ -389,16 +402,10 @@ class _Crew:
         return await self.run.waiting.answer(reference.host, ask)
 
     def _undecided(self, subject: Subject, error: str) -> FleetResult:
-        reference = Reference.parse(subject.reference)
         return FleetResult(
-            repository=reference.name,
-            names=(reference.tag,) if reference.tag else (),
-            digest=reference.digest,
+            repository="",
+            digest=Reference.parse(subject.reference).digest,
             platform=self.run.settings.platform,
-            places=subject.places,
-            node_classes=subject.node_classes,
-            containers=subject.containers,
-            owner=subject.owner,
             state="undecided",
             error=error,
         )

@@ -7,11 +7,10 @@ bytes of an image do is part of their answer: nothing is raised for it.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from buildmatrix.commands.fleet.answers import of_subject
 from buildmatrix.commands.fleet.context import WorkerContext, context_of
 from buildmatrix.commands.fleet.failing import Failure, failure_of, too_long
 from buildmatrix.commands.fleet.judging import Question, judge, of_image, unjudged, unresolved
@@ -52,12 +51,13 @@ def resolve(settings: WorkerSettings, subject: Subject) -> ImageTask:
             return stored
         image = image_documents(context.documents, pinned, settings.platform)
         if image.reference != pinned and (
-            stored := stored_answer(context, subject, image.reference)
+            stored := stored_answer(context, subject, pinned, image.reference)
         ):
             return stored
         return ImageTask(
             subject=subject,
             reference=str(image.reference),
+            pinned=pinned.digest,
             unread=_unread(context, image),
             notes=context.notes(),
         )
@@ -70,7 +70,7 @@ def resolve(settings: WorkerSettings, subject: Subject) -> ImageTask:
     return ImageTask(
         subject=subject,
         reference=str(pinned or subject.reference),
-        results=_of_subject(subject, unresolved(pinned, failure.text, _question(context, subject))),
+        results=unresolved(pinned, failure.text, _question(context, subject)),
         again=failure.again,
         denied=failure.denied,
         notes=context.notes(),
@@ -106,7 +106,7 @@ def judge_image(settings: WorkerSettings, task: ImageTask) -> ImageDone:
     started = time.monotonic()
     subject = task.subject
     reader = _reader(context)
-    results, failure = task.results, None
+    results, failure, is_kept = task.results, None, False
     if not results:
         pinned = Reference.parse(task.reference)
         image: ImageDocuments | None = None
@@ -114,32 +114,43 @@ def judge_image(settings: WorkerSettings, task: ImageTask) -> ImageDone:
             image = image_documents(context.documents, pinned, settings.platform)
             if task.failed:
                 raise UndecidedError("; ".join(layer.error or "" for layer in task.failed))
-            results = context.asked(partial(_judged, context, subject, image, reader))
+            results, is_kept = context.asked(partial(_judged, context, subject, image, reader))
         except Exception as error:
             failure = failure_of(error, task.reference)
             results = _without_verdict(context, subject, pinned, image, failure.text)
     return ImageDone(
-        results=_of_subject(subject, results),
+        results=results,
         bytes_read=reader.bytes_read,
         seconds=round(time.monotonic() - started, 3),
+        is_kept=is_kept,
         again=failure is not None and failure.again,
         denied=failure is not None and failure.denied,
         notes=context.notes(),
     )
 
 
-def stored_answer(context: WorkerContext, subject: Subject, pinned: Reference) -> ImageTask | None:
-    """The end of an image that an earlier run has judged."""
-    results = context.results.load(_question(context, subject).key(pinned.digest, {}))
+def stored_answer(
+    context: WorkerContext, subject: Subject, pinned: Reference, image: Reference | None = None
+) -> ImageTask | None:
+    """The end of an image that an earlier run has judged; `pinned` may name an index with it."""
+    image = image or pinned
+    results = context.results.load(result_key(context, subject, image.digest))
     if not results:
         return None
     return ImageTask(
         subject=subject,
-        reference=str(pinned),
-        results=_of_subject(subject, results),
+        reference=str(image),
+        pinned=pinned.digest,
+        results=results,
         is_stored=True,
         notes=context.notes(),
     )
+
+
+def result_key(context: WorkerContext, subject: Subject, digest: str) -> str:
+    """Names everything that the results for an image with this digest depend on."""
+    # A label is the image's, whose digest stands for it.
+    return _question(context, subject).key(digest, {})
 
 
 def no_image(
@@ -180,8 +191,8 @@ def _unread(context: WorkerContext, image: ImageDocuments) -> tuple[LayerTask, .
 
 def _judged(
     context: WorkerContext, subject: Subject, image: ImageDocuments, reader: LayerReader
-) -> tuple[FleetResult, ...]:
-    """The results of an image, and they are kept. Raises what reading its layers raises."""
+) -> tuple[tuple[FleetResult, ...], bool]:
+    """The results of an image, and whether they are kept. Raises what reading layers raises."""
     question = _question(context, subject)
     blobs = [_blob(context, image.reference, layer) for layer in image.manifest.layers]
     # What tables of contents claim is kept apart from what all bytes of layers say.
@@ -195,9 +206,8 @@ def _judged(
         judged = judge(inventory, image.configuration.labels, question)
         results = tuple(of_image(item.result, image, question) for item in judged)
     if is_final:
-        # A label is the image's, whose digest stands for it.
-        context.results.save(question.key(image.reference.digest, {}), results)
-    return results
+        context.results.save(result_key(context, subject, image.reference.digest), results)
+    return results, is_final
 
 
 def _without_verdict(
@@ -213,10 +223,6 @@ def _without_verdict(
 
 def _question(context: WorkerContext, subject: Subject) -> Question:
     return Question(subject, context.settings, context.catalogue)
-
-
-def _of_subject(subject: Subject, results: Sequence[FleetResult]) -> tuple[FleetResult, ...]:
-    return tuple(of_subject(result, subject) for result in results)
 
 
 def _reader(context: WorkerContext) -> LayerReader:
