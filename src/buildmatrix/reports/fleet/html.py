@@ -44,7 +44,7 @@ def render(report: FleetReport) -> str:
         "fleet/page/fleet.html.j2",
         styles=["fleet/page/fleet.css"],
         scripts=["fleet/page/fleet.js"],
-        filters={"brief": lambda text: text[:_LENGTH]},
+        filters={"brief": _brief},
         report=report,
         answer=answer,
         sections={section.name: section for section in shown},
@@ -58,3 +58,7 @@ def render(report: FleetReport) -> str:
         vendors=[vendor_name(row.vendor) for row in answer.vendors if row.vendor],
         node_states=NODE_STATES,
     )
+
+
+def _brief(text: str) -> str:
+    return text[:_LENGTH]

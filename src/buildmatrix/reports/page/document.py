@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from buildmatrix.phrases import count, size
 from buildmatrix.text import printable
 
 if TYPE_CHECKING:
+    from jinja2 import Environment
     from markupsafe import Markup
 
 #: What each page has; see `base.html.j2`.
@@ -36,26 +38,15 @@ def render(
         template: its path below `buildmatrix/reports`, such as `run/page/report.html.j2`.
         styles: style sheets that it has beside the shared one, by such paths.
         scripts: its scripts beside the shared one. Nothing in them may need another page's.
-        filters: what its templates write behind a bar, beside `size`, `count` and `rich`.
+        filters: what its templates write behind a bar, beside `size`, `count` and `rich`; the same
+            functions each time.
         values: what the template names. Texts among them are escaped, and shown on one line.
 
     A template writes no `style` and no `on...` attributes: the policy would stop them.
     """
-    import jinja2
     from markupsafe import Markup
 
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_file),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=lambda value: printable(value) if type(value) is str else value,
-    )
-    environment.filters["size"] = size
-    environment.filters["count"] = count
-    environment.filters["rich"] = rich
-    environment.filters.update(filters or {})
+    environment = _environment(tuple((filters or {}).items()))
     style = "".join(map(_file, (_STYLE, *styles)))
     script = "".join(map(_file, (_SCRIPT, *scripts)))
     return environment.get_template(template).render(
@@ -73,6 +64,23 @@ def render(
             )
         ),
     )
+
+
+@cache
+def _environment(filters: tuple[tuple[str, Callable[..., object]], ...]) -> Environment:
+    """What has templates compiled, each once."""
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_file),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: printable(value) if type(value) is str else value,
+    )
+    environment.filters.update({"size": size, "count": count, "rich": rich, **dict(filters)})
+    return environment
 
 
 def rich(text: str) -> Markup:
