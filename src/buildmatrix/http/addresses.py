@@ -14,6 +14,8 @@ LONGEST = 8192
 _PORTS = {"http": 80, "https": 443}
 #: What may stand in a path or query as it is (RFC 3986, 3.3 and 3.4); `%` is taken as an escape.
 _SAFE = "/%:@!$&'()*+,;=-._~"
+#: A path that means itself: nothing in it is quoted, and no part of it leads up.
+_PLAIN = re.compile(r"(?:/(?!\.)[A-Za-z0-9._~:@-]{1,255}){1,30}")
 _FORBIDDEN = re.compile(r"[\x00-\x20\x7f]")
 
 Origin = tuple[str, str, int]
@@ -74,6 +76,8 @@ class HttpAddress:
     def join(self, reference: str) -> HttpAddress:
         """What `reference` means in a document or a redirect of this address. Raises as `parse`."""
         reference = reference.strip()
+        if _PLAIN.fullmatch(reference):
+            return HttpAddress(self.scheme, self.host, self.port, reference)
         try:
             joined = urljoin(self.url, reference)
         except ValueError:  # `http://[::1/`, of which `parse` says more.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,15 @@ from layer_archives import tar
 from test_fleet_work import BASE, FOREIGN, SETTINGS, done, subject
 
 from buildmatrix.commands.fleet import cluster, context
-from buildmatrix.commands.fleet.lookup import THREADS, LookedUp, LookUp, Lookup, looked_up
+from buildmatrix.commands.fleet.lookup import (
+    FEWEST_THREADS,
+    THREADS,
+    LookedUp,
+    LookUp,
+    Lookup,
+    looked_up,
+    more_threads,
+)
 from buildmatrix.commands.fleet.model import ClusterOptions, ImageTask, Subject, WorkerSettings
 from buildmatrix.commands.fleet.run import scan
 from buildmatrix.commands.fleet.running import Outcome
@@ -237,6 +245,34 @@ def test_what_looking_up_raises_ends_the_run(
 
     with pytest.raises(ZeroDivisionError):
         run(tmp_path, monkeypatch, ["image-1"], find)
+
+
+def test_more_threads_ask_what_is_far_away() -> None:
+    threads = FEWEST_THREADS
+    for _ in range(5):
+        threads = more_threads(threads, 0.05)
+    assert threads == THREADS > FEWEST_THREADS == more_threads(FEWEST_THREADS, 0.008)
+
+
+def test_far_away_all_threads_ask_at_once() -> None:
+    together = threading.Barrier(THREADS)
+    met = threading.Event()
+
+    def find(subject: Subject) -> Subject:
+        if not met.is_set():
+            with suppress(threading.BrokenBarrierError):
+                together.wait(0.05)
+                met.set()
+            if not met.is_set():
+                together.reset()
+        return subject
+
+    async def ask() -> list[LookedUp]:
+        return [item async for item in looked_up(find, subjects)]
+
+    subjects = [named(f"image-{number}") for number in range(2000)]
+    assert len(asyncio.run(ask())) == 2000
+    assert met.is_set()
 
 
 def test_threads_end_with_who_has_asked() -> None:
