@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -31,20 +32,22 @@ class Clock(asyncio.SelectorEventLoop):
 class Said:
     again: bool
     denied: bool = False
+    wait: float = 0.0
 
 
 class Registry:
-    """Answers from `back` on, and never about what is `bad`."""
+    """Answers from `back` on, never about what is `bad`; until then it asks for a pause."""
 
-    def __init__(self, back: float, bad: str = "") -> None:
-        self.back, self.bad = back, bad
+    def __init__(self, back: float, bad: str = "", wait: float = 0.0) -> None:
+        self.back, self.bad, self.wait = back, bad, wait
         self.asked: list[tuple[float, str]] = []
 
     async def ask(self, name: str) -> Said:
         now = asyncio.get_running_loop().time()
         self.asked.append((now, name))
         await asyncio.sleep(0.01)
-        return Said(again=now < self.back or name == self.bad)
+        again = now < self.back or name == self.bad
+        return Said(again=again, wait=self.wait if again else 0.0)
 
 
 def on_clock(work: Coroutine[Any, Any, Any]) -> Any:
@@ -148,3 +151,33 @@ def test_credentials_that_never_were_good_are_not_waited_for_and_others_are() ->
     times, said = on_clock(run())
     assert times[:2] == [0.0, 0.0] and times[2] >= 180.0
     assert said and all("refusing the credentials of workers for 180 s" in text for text in said)
+
+
+def test_a_registry_is_left_alone_for_as_long_as_it_asks() -> None:
+    registry, notes = Registry(back=100.0, wait=60.0), list[str]()
+    said, _ = on_clock(answers(registry, NAMES, notes))
+    assert all(item == Said(again=False) for item in said.values())
+    times = sorted({round(time) for time, _ in registry.asked})
+    assert times[:3] == [0, 60, 120], "those that were on their way, and then one at a time"
+    assert len([time for time, _ in registry.asked if 1 < time < 119]) == 1
+
+
+def test_nobody_waits_for_a_registry_that_asks_for_more_than_a_run_has() -> None:
+    registry, notes = Registry(back=float("inf"), wait=3600.0), list[str]()
+    said, _ = on_clock(answers(registry, NAMES, notes))
+    # Those that were on their way, and one until a second has failed.
+    assert len(registry.asked) == 5
+    assert [item for item in said.values() if item == Said(again=True, wait=3600.0)]
+    told = [item for item in said.values() if isinstance(item, str)]
+    assert len(told) == 95
+    assert set(told) == {
+        "host asks to be left alone for 3600 s and was not asked for this; run it again later"
+    }
+
+
+def test_what_fails_alone_is_left_alone_for_as_long_as_it_asks() -> None:
+    registry = Registry(back=0.0, bad="image7", wait=25.0)
+    said, _ = on_clock(answers(registry, NAMES, []))
+    assert said["image7"] == Said(again=True, wait=25.0)
+    times = [round(time) for time, name in registry.asked if name == "image7"]
+    assert len(times) == 3 and {after - before for before, after in pairwise(times)} == {25}

@@ -65,6 +65,11 @@ class _Tried:
         """Never: uv says what an index wants, and that is no answer that may come later."""
         return False
 
+    @property
+    def wait(self) -> float:
+        """Nothing: uv does not say for how long an index asks to be left alone."""
+        return 0.0
+
 
 @dataclass(slots=True)
 class _AuditRun:

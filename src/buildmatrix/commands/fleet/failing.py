@@ -52,6 +52,8 @@ class Failure:
     again: bool
     #: Whether a registry refused it for want of credentials, or for those that this machine has.
     denied: bool = False
+    #: Seconds for which a registry asks to be left alone; 0 for no such wish.
+    wait: float = 0.0
 
 
 def failure_of(error: Exception, what: str = "") -> Failure:
@@ -59,7 +61,7 @@ def failure_of(error: Exception, what: str = "") -> Failure:
     begin = f"{what}: " if what else ""
     if isinstance(error, RequestError):
         denied = error.status in _DENIED
-        return _failure(error.message, error.again or denied, denied=denied)
+        return _failure(error.message, error.again or denied, denied=denied, wait=error.wait or 0.0)
     if isinstance(error, BuildmatrixError):
         return _failure(error.message, False)
     if isinstance(error, MemoryError):
@@ -69,5 +71,5 @@ def failure_of(error: Exception, what: str = "") -> Failure:
     return _failure(f"{begin}{defect(error)}", False)
 
 
-def _failure(text: str, again: bool, *, denied: bool = False) -> Failure:
-    return Failure(printable(shown(" ".join(text.split())))[:_LONGEST], again, denied)
+def _failure(text: str, again: bool, *, denied: bool = False, wait: float = 0.0) -> Failure:
+    return Failure(printable(shown(" ".join(text.split())))[:_LONGEST], again, denied, wait)

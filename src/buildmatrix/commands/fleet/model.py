@@ -105,6 +105,8 @@ class LayerDone:
     again: bool = False
     #: Whether it is about credentials: a worker that has others may do better.
     denied: bool = False
+    #: Seconds for which the registry asks to be left alone; 0 for no such wish.
+    wait: float = 0.0
     #: What this worker has to say beside it, once: its store is full, a table was believed.
     notes: tuple[str, ...] = ()
 
@@ -132,8 +134,9 @@ class ImageTask:
     left_out: str = ""
     #: Whether what is wrong may pass: the same task may do better later.
     again: bool = False
-    #: See `LayerDone.denied`.
+    #: See `LayerDone.denied` and `LayerDone.wait`.
     denied: bool = False
+    wait: float = 0.0
     #: See `LayerDone.notes`.
     notes: tuple[str, ...] = ()
 
@@ -153,6 +156,7 @@ class ImageDone:
     #: See `LayerDone`.
     again: bool = False
     denied: bool = False
+    wait: float = 0.0
     notes: tuple[str, ...] = ()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
@@ -25,6 +26,11 @@ class MayPass(Protocol):
     @property
     def denied(self) -> bool:
         """Whether it is about credentials."""
+        ...
+
+    @property
+    def wait(self) -> float:
+        """Seconds for which the registry asks to be left alone; 0 for no such wish."""
         ...
 
 
@@ -123,13 +129,14 @@ class Waiting:
             host.failing.add(ask)
             if len(host.failing) > 1 and host.away_since is None:
                 host.away_since, host.failed = now, 0
-                host.next = now + self._options.pause(0)
+                host.next = now + max(self._options.pause(0), answer.wait)
             is_alone = host.answered > first
-            if now - first > (self._options.longest_alone if is_alone else self._options.longest):
+            limit = self._options.longest_alone if is_alone else self._options.longest
+            if now + answer.wait - first > limit:
                 return answer
             self.repeated += 1
             if host.away_since is None:
-                await asyncio.sleep(self._options.pause(failed))
+                await asyncio.sleep(max(self._options.pause(failed), answer.wait))
         raise AssertionError("counting has no end")
 
     async def _in_turn(
@@ -139,18 +146,24 @@ class Waiting:
         async with host.turn:
             since = host.away_since
             if since is not None:
-                if self._now() - since > self._options.longest and self._now() < host.next:
+                left, longest = host.next - self._now(), self._options.longest
+                if left > longest:
                     raise AwayError(
-                        f"{name} was {host.state} for {self._options.longest:.0f} s and was not "
-                        "asked for this; run it again later"
+                        f"{name} asks to be left alone for {math.ceil(left)} s and was not asked "
+                        "for this; run it again later"
                     )
-                await asyncio.sleep(host.next - self._now())
+                if self._now() - since > longest and left > 0:
+                    raise AwayError(
+                        f"{name} was {host.state} for {longest:.0f} s and was not asked for this; "
+                        "run it again later"
+                    )
+                await asyncio.sleep(left)
                 answer = await ask()
                 if answer.again:
                     host.failed += 1
                     if host.failed == _NOTED:
                         self._note(f"{name} is {host.state}: waiting for it")
-                    host.next = self._now() + self._options.pause(host.failed)
+                    host.next = self._now() + max(self._options.pause(host.failed), answer.wait)
                 return answer
         # It answered somebody else meanwhile.
         return await ask()

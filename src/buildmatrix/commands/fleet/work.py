@@ -73,6 +73,7 @@ def resolve(settings: WorkerSettings, subject: Subject) -> ImageTask:
         results=unresolved(pinned, failure.text, _question(context, subject)),
         again=failure.again,
         denied=failure.denied,
+        wait=failure.wait,
         notes=context.notes(),
     )
 
@@ -96,6 +97,7 @@ def read_layer(settings: WorkerSettings, task: LayerTask) -> LayerDone:
         error=failure.text if failure is not None else None,
         again=failure is not None and failure.again,
         denied=failure is not None and failure.denied,
+        wait=failure.wait if failure is not None else 0.0,
         notes=context.notes(),
     )
 
@@ -125,6 +127,7 @@ def judge_image(settings: WorkerSettings, task: ImageTask) -> ImageDone:
         is_kept=is_kept,
         again=failure is not None and failure.again,
         denied=failure is not None and failure.denied,
+        wait=failure.wait if failure is not None else 0.0,
         notes=context.notes(),
     )
 
