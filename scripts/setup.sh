@@ -67,12 +67,33 @@ export PATH="$PWD/.venv/bin:$PATH"
 # stack_up: a Docker engine, a registry and base images, unless they are there. What this call
 # starts is stopped on exit; what somebody else started goes on.
 stack_up() {
-  if ! python3 -m scripts.stack status | grep -q '"dockerd": [0-9]'; then
-    trap 'python3 -m scripts.stack down' EXIT
-  fi
-  python3 -m scripts.stack up "$@"
+  stack_begin "$@"
+  stack_ready
+}
+
+# stack_begin: the same, beside what follows until `stack_ready`.
+stack_begin() {
+  own=
+  if ! python3 -m scripts.stack status | grep -q '"dockerd": [0-9]'; then own=yes; fi
+  trap stack_end EXIT
+  python3 -m scripts.stack up "$@" &
+  stack=$!
+}
+
+stack_ready() {
+  wait "$stack"
   # On one line of its own: `eval "$(false)"` would hide a failure.
   local variables
   variables=$(python3 -m scripts.stack env)
   eval "$variables"
+}
+
+# Ends what runs in the background, too.
+stack_end() {
+  local process
+  for process in $(jobs -pr); do
+    kill "$process" || true
+    wait "$process" || true
+  done
+  if [[ -n $own ]]; then python3 -m scripts.stack down; fi
 }
