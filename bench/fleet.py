@@ -6,8 +6,9 @@
 
 FOLDER is the storage of a registry that `bench/fleet_registry.py` filled; Debian's registry serves
 it on loopback (the test stack unpacks it). Images are drawn from all of the fleet, a smaller number
-being the beginning of a larger one. Each point is a first run, with an empty store, and a second
-run; RESULTS gets a line of JSON for each. Seconds are those of the clock, and those of processors
+being the beginning of a larger one. Each point is a first run, with an empty store, and three that
+find nothing new and start no worker; RESULTS gets a line of JSON for each, and of these the median
+counts. Seconds are those of the clock, and those of processors
 for the command with all of its workers and for the registry; a machine that does other work, too,
 changes the latter least. Memory is the peak of the largest worker and of the process that hands out
 the work, read every 0.2 s. 0 workers stand for the peer: one process that does the same work
@@ -37,6 +38,8 @@ import psutil
 
 ROOT = Path(__file__).resolve().parents[1]
 SECONDS = 0.2
+#: Runs that find nothing new.
+AGAIN = 3
 
 
 def references(folder: Path, host: str) -> list[str]:
@@ -196,7 +199,7 @@ def measure(arguments: argparse.Namespace) -> None:
             for workers in arguments.workers:
                 store = Path(tempfile.mkdtemp(prefix="fleet-store-"))
                 try:
-                    for number in ("first", "second"):
+                    for number in ("first", *["second"] * AGAIN):
                         point = run(every[:count], workers, store, registry)
                         with arguments.results.open("a") as file:
                             file.write(json.dumps({"run": number, **point}) + "\n")
@@ -206,24 +209,41 @@ def measure(arguments: argparse.Namespace) -> None:
 
 
 def points(results: Path) -> list[dict[str, Any]]:
-    """What was measured; of equal points the last one."""
-    held = {}
+    """What was measured: of equal first runs the last one, of second runs the median by seconds.
+
+    The second run of the peer asks one image after the other.
+    """
+    held: dict[tuple[str, int, bool, int], list[dict[str, Any]]] = {}
     for line in results.read_text().splitlines():
         point = json.loads(line)
-        held[point["run"], point["images"], point["workers"]] = point
-    return [held[key] for key in sorted(held)]
+        is_first, has_workers = point["run"] == "first", point["workers"] > 0
+        key = (point["run"], point["images"], has_workers, point["workers"] if is_first else 0)
+        held[key] = [point] if is_first else [*held.get(key, ()), point]
+    return [
+        sorted(several, key=lambda point: point["seconds"])[len(several) // 2]
+        for _, several in sorted(held.items())
+    ]
 
 
 def table(arguments: argparse.Namespace) -> None:
     """The points in Markdown."""
-    print("| run | images | workers | seconds | layers read | MB read | largest worker MB |")
-    print("|---|---|---|---|---|---|---|")
+    print(
+        "| run | images | workers | seconds | processor s | registry s | layers read | MB read "
+        "| largest worker MB |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
     for point in points(arguments.results):
         print(
-            f"| {point['run']} | {point['images']:,} | {point['workers']} "
-            f"| {point['seconds']:.1f} | {point['layers_read']:,} "
+            f"| {point['run']} | {point['images']:,} | {_workers(point)} "
+            f"| {point['seconds']:.1f} | {point['processor']:.1f} "
+            f"| {point['processor_registry']:.1f} | {point['layers_read']:,} "
             f"| {point['bytes_read'] / 1e6:,.0f} | {point['memory_worker'] / 1e6:.0f} |"
         )
+
+
+def _workers(point: dict[str, Any]) -> str:
+    """Of how many workers a point tells."""
+    return str(point["workers"]) if point["run"] == "first" or not point["workers"] else "none"
 
 
 def plot(arguments: argparse.Namespace) -> None:
@@ -245,15 +265,16 @@ def plot(arguments: argparse.Namespace) -> None:
     figure, panels = pyplot.subplots(1, len(shown), figsize=(12, 3.6), layout="constrained")
     for panel, (key, unit, label) in zip(panels, shown, strict=True):
         for run_name, style in (("first", "-"), ("second", "--")):
-            for workers in sorted({point["workers"] for point in every}):
+            runs = [point for point in every if point["run"] == run_name]
+            for workers in sorted(set(map(_workers, runs))):
                 line = [
                     (point["images"], point[key] / unit)
-                    for point in every
-                    if (point["run"], point["workers"]) == (run_name, workers)
+                    for point in runs
+                    if _workers(point) == workers
                 ]
-                if line:
-                    name = f"{run_name} run, {workers or 'without'} workers"
-                    panel.plot(*zip(*line, strict=True), style, marker="o", label=name)
+                what = {"0": "one process", "none": "no workers needed"}
+                name = f"{run_name} run, {what.get(workers, f'{workers} workers')}"
+                panel.plot(*zip(*line, strict=True), style, marker="o", label=name)
         panel.set(xscale="log", xlabel="images", ylabel=label)
         if key != "memory_worker":
             panel.set(yscale="log")
