@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
+import psutil
 import pytest
 from hypothesis import settings
 
@@ -12,6 +14,15 @@ from buildmatrix import urls
 # A test depends neither on luck nor on what else the machine does; tests/fuzz looks for new inputs.
 settings.register_profile("unit", deadline=None, derandomize=True)
 settings.load_profile("unit")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_process_is_left_behind() -> Iterator[None]:
+    """A file of tests that leaves one fails itself, and not a file that chance puts behind it."""
+    before = set(psutil.Process().children())
+    yield
+    left = set(psutil.Process().children()) - before
+    assert not left
 
 
 @pytest.fixture

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from image_registry import ImageRegistry
 from layer_archives import tar
 from test_fleet_work import BASE, FOREIGN, SETTINGS, done, own_cache, server, subject
 
-from buildmatrix.commands.fleet import answers, remembered, work
+from buildmatrix.commands.fleet import answers, cluster, remembered, work
 from buildmatrix.commands.fleet.lookup import Lookup
 from buildmatrix.commands.fleet.model import ClusterOptions, ImageTask, Subject, WorkerSettings
 from buildmatrix.commands.fleet.remembered import Remembered
@@ -47,6 +50,32 @@ def run_over(subjects: list[Subject], settings: WorkerSettings = SETTINGS) -> li
     return found
 
 
+class ThisProcess:
+    """Workers in name only: Dask's leave a process and threads behind in that of the tests."""
+
+    workers, threads, busy, repeated, is_local = 1, 1, 0.0, 0, True
+
+    async def do(
+        self,
+        work: Callable[..., Any],
+        argument: object,
+        *,
+        seen: Callable[[str, object], None],
+        **_: object,
+    ) -> object:
+        answer = work(SETTINGS, argument)
+        seen("here", answer)
+        return answer
+
+    async def watch(self) -> None:
+        return None
+
+
+@asynccontextmanager
+async def this_process(*_: object) -> AsyncIterator[ThisProcess]:
+    yield ThisProcess()
+
+
 def test_a_repository_is_one_entry(server: ImageRegistry, entries: list[str]) -> None:
     subjects = [subject(server, f"team/app:{tag}") for tag in range(20)]
     for tag in range(20):
@@ -69,7 +98,7 @@ def test_a_repository_is_one_entry(server: ImageRegistry, entries: list[str]) ->
 def test_an_end_of_a_run_is_remembered(
     server: ImageRegistry, entries: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("distributed")
+    monkeypatch.setattr(cluster, "connected", this_process)
     steps = Steps(
         look_up=Lookup, resolve=work.resolve, read=work.read_layer, judge=work.judge_image
     )
@@ -80,8 +109,7 @@ def test_an_end_of_a_run_is_remembered(
     subjects = [subject(server, f"team/app:{tag}", owner="blue") for tag in range(1, 5)]
 
     def outcome() -> list[FleetResult]:
-        options = ClusterOptions(workers=1)
-        ended = scan(subjects, SETTINGS, steps, options, progress=Silent())
+        ended = scan(subjects, SETTINGS, steps, ClusterOptions(), progress=Silent())
         return sorted(ended.results, key=lambda item: item.names)
 
     first = outcome()
