@@ -18,7 +18,8 @@ MOST_PARTS = 24
 
 TomlError = tomli.TOMLDecodeError
 
-_STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"|' + r"'[^']*+'")
+# Not `*+` behind the group, which is defective before Python 3.11.5 (python/cpython#106052).
+_STRING = re.compile(r'"(?>(?:[^"\\]++|\\.)*)"|' + r"'[^']*+'")
 _LONG_KEY = re.compile(rf"(?:[A-Za-z0-9_-]++[ \t]*+\.[ \t]*+){{{MOST_PARTS}}}[A-Za-z0-9_-]")
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 #: What Python accepts of a number, and more than any TOML needs.

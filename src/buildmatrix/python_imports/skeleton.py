@@ -17,6 +17,8 @@ from functools import cache
 from buildmatrix.python_imports.parser import Unparsable, parse
 
 #: Without the quantifiers of this version that never go back, hostile source would take minutes.
+#: Groups are repeated in an atomic group: before 3.11.5, and so in Debian 12, `*+` behind a group
+#: keeps what a repetition that failed has read (python/cpython#106052).
 _LEAST_PYTHON = (3, 11)
 #: Columns of a `def` whose body may be left out.
 _DEEPEST = 40
@@ -28,12 +30,12 @@ _OTHER_ENCODING = re.compile(
 
 #: A field of a string with code. One with the quotes of the string itself (PEP 701) is not
 #: recognized, so that the file has no skeleton.
-_FIELD = rb"\{%(held)s(?:\{%(held)s\}%(held)s)*+\}"
+_FIELD = rb"\{%(held)s(?>(?:\{%(held)s\}%(held)s)*)\}"
 _HELD = {
-    b'"': rb"(?:[^{}\"'\\\n#]++|'[^'\"\\\n]*+')*+",
-    b"'": rb"(?:[^{}\"'\\\n#]++|\"[^'\"\\\n]*+\")*+",
-    b'"""': rb"(?:[^{}\"'\\#]++|'[^'\"\\\n]*+')*+",
-    b"'''": rb"(?:[^{}\"'\\#]++|\"[^'\"\\\n]*+\")*+",
+    b'"': rb"(?>(?:[^{}\"'\\\n#]++|'[^'\"\\\n]*+')*)",
+    b"'": rb"(?>(?:[^{}\"'\\\n#]++|\"[^'\"\\\n]*+\")*)",
+    b'"""': rb"(?>(?:[^{}\"'\\#]++|'[^'\"\\\n]*+')*)",
+    b"'''": rb"(?>(?:[^{}\"'\\#]++|\"[^'\"\\\n]*+\")*)",
 }
 
 
@@ -50,11 +52,11 @@ def _strings() -> bytes:
             coded = signs % (b"{" if more else b"\n{")
             field = _FIELD % {b"held": _HELD[mark]}
             patterns.append(
-                rb"(?:(?<=[fFtT]%b)|(?<=[fFtT][rR]%b))(?:%b++|\\(?:[^{]|(?={))|\{\{|%b%b)*+%b"
+                rb"(?:(?<=[fFtT]%b)|(?<=[fFtT][rR]%b))(?>(?:%b++|\\(?:[^{]|(?={))|\{\{|%b%b)*)%b"
                 % (mark, mark, coded, field, more, mark)
             )
             patterns.append(
-                rb"(?<![fFtT]%b)(?<![fFtT][rR]%b)(?:%b++|\\[\s\S]%b)*+%b"
+                rb"(?<![fFtT]%b)(?<![fFtT][rR]%b)(?>(?:%b++|\\[\s\S]%b)*)%b"
                 % (mark, mark, plain, more, mark)
             )
             patterns[-2:] = [mark + pattern for pattern in patterns[-2:]]
@@ -63,15 +65,15 @@ def _strings() -> bytes:
 
 _STRING = _strings()
 #: What belongs to a line, but for its end.
-_REST = rb"(?:[^\"'#\n\\]++|%b|#[^\n]*+|\\[\s\S])*+" % _STRING
+_REST = rb"(?>(?:[^\"'#\n\\]++|%b|#[^\n]*+|\\[\s\S])*)" % _STRING
 #: Everything up to the next line that begins a function.
-_UP_TO_FUNCTION = rb"(?:%b\n(?![ ]*+(?:async[ ]++)?def[ ]))*+%b(?:\n|\Z)" % (_REST, _REST)
-_BRACKETS = rb"\((?:[^()\"'#]++|%b|#[^\n]*+%b)*+\)"
+_UP_TO_FUNCTION = rb"(?>(?:%b\n(?![ ]*+(?:async[ ]++)?def[ ]))*)%b(?:\n|\Z)" % (_REST, _REST)
+_BRACKETS = rb"\((?>(?:[^()\"'#]++|%b|#[^\n]*+%b)*)\)"
 _INNER = _BRACKETS % (_STRING, b"")
 _PARAMETERS = _BRACKETS % (_STRING, b"|" + _BRACKETS % (_STRING, b"|" + _INNER))
 _SIGNATURE = (
     rb"([ ]*+)(?:async[ ]++)?def[ ]++(\w++)[ ]*+%b"
-    rb"(?:[ ]*+->(?:[^:\n#\"'()\\]++|%b|%b)*+)?[ ]*+:[ ]*+(?:#[^\n]*+)?\n"
+    rb"(?:[ ]*+->(?>(?:[^:\n#\"'()\\]++|%b|%b)*))?[ ]*+:[ ]*+(?:#[^\n]*+)?\n"
     % (_PARAMETERS, _STRING, _INNER)
 )
 #: An import stands at the beginning of a line, or behind one of two signs.
@@ -195,4 +197,4 @@ def _pattern(pattern: bytes) -> re.Pattern[bytes]:
 @cache
 def _body(indent: int) -> re.Pattern[bytes]:
     """The lines below a `def` with so many spaces before it."""
-    return re.compile(rb"(?:(?:[ ]{%d}|[ ]*+(?=[#\n]))%b(?:\n|\Z))*+" % (indent + 1, _REST))
+    return re.compile(rb"(?>(?:(?:[ ]{%d}|[ ]*+(?=[#\n]))%b(?:\n|\Z))*)" % (indent + 1, _REST))
