@@ -181,8 +181,8 @@ def test_crane_finds_what_we_pushed_well_formed_and_unpacks_it(
     options = ["--fast"] if compression == "zstd" else []
     run(crane, "validate", "--insecure", *options, "--remote", name)
     run(crane, "export", "--insecure", name, tmp_path / "files.tar")
-    with tarfile.open(tmp_path / "files.tar") as archive:
-        archive.extractall(tmp_path / "exported", filter="data")
+    (tmp_path / "exported").mkdir()
+    run("tar", "-xf", tmp_path / "files.tar", "-C", tmp_path / "exported")
     exported = replace(of_folder(tmp_path / "exported"), environment={"A": "b"})
     assert differences(exported, unpacked) == {}
     assert differences(inventory(f"registry:{name}"), unpacked) == {}

@@ -107,10 +107,9 @@ def test_packages_of_the_base_are_read_where_the_environment_lets_them_in(
 
 def test_what_a_real_environment_lets_in_is_what_its_interpreter_sees(tmp_path: Path) -> None:
     folder = tmp_path / "env"
-    base = Path(sys.base_prefix) / "bin" / Path(sys.executable).name
-    subprocess.run(
-        [base, "-m", "venv", "--without-pip", "--system-site-packages", folder], check=True
-    )
+    base = Path(sys.executable).resolve()  # That of the virtual environment this runs in.
+    venv = ["-m", "venv", "--without-pip", "--system-site-packages"]
+    subprocess.run([base, *venv, folder], check=True)
     program = "import site; print(*site.getsitepackages(), sep='\\n')"
     seen = subprocess.run(
         [folder / "bin/python", "-c", program], check=True, capture_output=True, text=True
