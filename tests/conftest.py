@@ -1,4 +1,4 @@
-"""How tests share a machine: in several processes, a file to each (`-n 2 --dist loadfile`).
+"""How tests share a machine: in several processes, a file to each (`--dist loadfile`).
 
 The tests of a file stay in one process, so what they share is made once. Files that change the
 same thing outside of them stay together. A test that needs the machine for itself is marked

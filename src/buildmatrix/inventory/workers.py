@@ -42,8 +42,8 @@ def spread(
     """`[work(0), work(1), ...]`, one for each of `sizes` (bytes, to share the load evenly).
 
     `work` may run in a copy of this process: it returns its result and must change nothing.
-    `watch` is called in this process now and then. A display with a thread would leave the work to
-    one process.
+    `watch` is called in this process now and then, and when all is done. A display with a thread
+    would leave the work to one process.
     """
     with _no_collection():
         workers = min(MOST_WORKERS, processors())
@@ -61,6 +61,7 @@ def _spread(
 ) -> list[Result]:
     """All processes take the next share from one queue until it is empty."""
     give_back()
+    total = sum(map(len, shares))
     results: dict[int, Result] = {}
     queue, writing = os.pipe()
     helpers: list[_Worker[Result]] = []
@@ -73,7 +74,7 @@ def _spread(
                 helpers.append(worker)
         for number in _next_shares(queue):
             # Some process has taken each share before this one.
-            watch(sum(map(len, shares[:number])), sum(map(len, shares)))
+            watch(sum(map(len, shares[:number])), total)
             results |= {index: work(index) for index in shares[number]}
         for worker in helpers:
             for part in worker.results():
@@ -83,10 +84,9 @@ def _spread(
         for worker in helpers:
             worker.end()
     # What a worker took and did not bring back is done here.
-    return [
-        results[index] if index in results else work(index)
-        for index in range(sum(map(len, shares)))
-    ]
+    every = [results[index] if index in results else work(index) for index in range(total)]
+    watch(total, total)
+    return every
 
 
 def _shares(sizes: Sequence[int], most: int) -> list[list[int]]:

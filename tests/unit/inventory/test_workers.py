@@ -65,9 +65,22 @@ def test_the_queue_of_the_most_shares_fits_into_the_smallest_pipe() -> None:
 def test_whoever_watches_hears_of_all_items_in_this_process(sizes: list[int]) -> None:
     told: list[tuple[int, int]] = []
     assert spread(lambda index: index, sizes, lambda *numbers: told.append(numbers))
-    assert told and told == sorted(told)
+    assert told == sorted(told)
     assert {total for _, total in told} == {len(sizes)}
-    assert all(0 <= done <= len(sizes) for done, _ in told)
+    assert told[-1] == (len(sizes), len(sizes))
+
+
+def test_whoever_watches_hears_of_the_end_where_another_process_did_everything(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    parent = os.getpid()
+    shares = workers._next_shares
+    monkeypatch.setattr(
+        workers, "_next_shares", lambda queue: [] if os.getpid() == parent else shares(queue)
+    )
+    told: list[tuple[int, int]] = []
+    assert spread(lambda index: index, BIG, lambda *numbers: told.append(numbers)) == [*range(7)]
+    assert told == [(7, 7)]
 
 
 def test_little_work_stays_in_this_process() -> None:
