@@ -4,15 +4,17 @@
     python bench/fleet.py plot RESULTS docs/pictures/fleet.svg
     python bench/fleet.py table RESULTS
 
-FOLDER is the storage of a registry that `bench/fleet_registry.py` filled; Debian's registry serves
-it on loopback (the test stack unpacks it). Images are drawn from all of the fleet, a smaller number
-being the beginning of a larger one. Each point is a first run, with an empty store, and three that
-find nothing new and start no worker; RESULTS gets a line of JSON for each, and of these the median
-counts. Seconds are those of the clock, and those of processors
-for the command with all of its workers and for the registry; a machine that does other work, too,
-changes the latter least. Memory is the peak of the largest worker and of the process that hands out
-the work, read every 0.2 s. 0 workers stand for the peer: one process that does the same work
-without Dask, in the same minutes. The ratio is the result, since machines are noisy.
+FOLDER is the storage of a registry that `bench/fleet_registry.py` filled; Debian's registry
+serves it on loopback (the test stack unpacks it). Nothing is deleted before the end: ext4 passes
+over what was deleted within the last minutes when it makes a file, and that would be on the bill
+of whoever comes next. Images are drawn from all of the fleet, a smaller number being the
+beginning of a larger one. Each point is a first run, with an empty store, and three that find
+nothing new and start no worker; RESULTS gets a line of JSON for each, and of these the median
+counts. Seconds are those of the clock, and those of processors for the command with all of its
+workers and for the registry; a machine that does other work, too, changes the latter least.
+Memory is the peak of the largest worker and of the process that hands out the work, read every
+0.2 s. 0 workers stand for the peer: one process that does the same work without Dask, in the same
+minutes. The ratio is the result, since machines are noisy.
 """
 
 from __future__ import annotations
@@ -21,7 +23,6 @@ import argparse
 import json
 import os
 import random
-import shutil
 import socket
 import subprocess
 import sys
@@ -148,64 +149,64 @@ def spent(process: psutil.Process) -> float:
 def run(
     chosen: Sequence[str], workers: int, store: Path, registry: psutil.Process
 ) -> dict[str, Any]:
-    """One run of the command; 0 workers for one process without Dask."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        (folder / "images.txt").write_text("\n".join(chosen) + "\n")
-        output = folder / "report.json"
-        command = [sys.executable, "-m", "buildmatrix", "fleet", "scan", "file:images.txt"]
-        command += ["--store", str(store), "--workers", str(workers), "--quiet"]
-        command += ["--format", "json", "--output", str(output)]
-        if not workers:
-            command = [sys.executable, __file__, "plain", "images.txt", str(store)]
-        environment = {**os.environ, "BUILDMATRIX_CACHE": str(folder / "cache")}
-        started, served_before = time.monotonic(), spent(registry)
-        with (folder / "out").open("wb") as out:
-            process = subprocess.Popen(command, cwd=folder, env=environment, stdout=out)
-        memory = Memory(process.pid)
-        # With all processes that it has waited for.
-        _, status, usage = os.wait4(process.pid, 0)
-        code = process.returncode = os.waitstatus_to_exitcode(status)
-        seconds = time.monotonic() - started
-        memory.stop()
-        if code not in (0, 1, 3):
-            raise SystemExit(f"fleet scan ended with {code}")
-        if not workers:
-            output = folder / "out"
-        report = json.loads(output.read_bytes())
-        return {
-            "images": len(chosen),
-            "code": code,
-            "processor": round(usage.ru_utime + usage.ru_stime, 2),
-            "processor_registry": round(spent(registry) - served_before, 2),
-            "load": round(os.getloadavg()[0], 1),
-            "memory": memory.own,
-            "memory_worker": memory.worker or memory.own,
-            "report_bytes": output.stat().st_size,
-            **report["work"],
-            # Those that were asked for: a run in which nothing is new starts none.
-            "workers": workers,
-            # Those of the run without the interpreter, and of the whole command.
-            "work_seconds": report["work"]["seconds"],
-            "seconds": round(seconds, 2),
-        }
+    """One run of the command, in a folder beside the store; 0 workers for one without Dask."""
+    folder = Path(tempfile.mkdtemp(dir=store.parent))
+    (folder / "images.txt").write_text("\n".join(chosen) + "\n")
+    output = folder / "report.json"
+    command = [sys.executable, "-m", "buildmatrix", "fleet", "scan", "file:images.txt"]
+    command += ["--store", str(store), "--workers", str(workers), "--quiet"]
+    command += ["--format", "json", "--output", str(output)]
+    if not workers:
+        command = [sys.executable, __file__, "plain", "images.txt", str(store)]
+    environment = {**os.environ, "BUILDMATRIX_CACHE": str(folder / "cache")}
+    started, served_before = time.monotonic(), spent(registry)
+    with (folder / "out").open("wb") as out:
+        process = subprocess.Popen(command, cwd=folder, env=environment, stdout=out)
+    memory = Memory(process.pid)
+    # With all processes that it has waited for.
+    _, status, usage = os.wait4(process.pid, 0)
+    code = process.returncode = os.waitstatus_to_exitcode(status)
+    seconds = time.monotonic() - started
+    memory.stop()
+    if code not in (0, 1, 3):
+        raise SystemExit(f"fleet scan ended with {code}")
+    if not workers:
+        output = folder / "out"
+    report = json.loads(output.read_bytes())
+    return {
+        "images": len(chosen),
+        "code": code,
+        "processor": round(usage.ru_utime + usage.ru_stime, 2),
+        "processor_registry": round(spent(registry) - served_before, 2),
+        "load": round(os.getloadavg()[0], 1),
+        "memory": memory.own,
+        "memory_worker": memory.worker or memory.own,
+        "report_bytes": output.stat().st_size,
+        **report["work"],
+        # Those that were asked for: a run in which nothing is new starts none.
+        "workers": workers,
+        # Those of the run without the interpreter, and of the whole command.
+        "work_seconds": report["work"]["seconds"],
+        "seconds": round(seconds, 2),
+    }
 
 
 def measure(arguments: argparse.Namespace) -> None:
     """All points; RESULTS is appended to."""
-    with served(arguments.folder) as (host, registry):
+    with (
+        served(arguments.folder) as (host, registry),
+        tempfile.TemporaryDirectory(prefix="fleet-") as scratch,
+    ):
         every = references(arguments.folder, host)
         for count in arguments.images:
             for workers in arguments.workers:
-                store = Path(tempfile.mkdtemp(prefix="fleet-store-"))
-                try:
-                    for number in ("first", *["second"] * AGAIN):
-                        point = run(every[:count], workers, store, registry)
-                        with arguments.results.open("a") as file:
-                            file.write(json.dumps({"run": number, **point}) + "\n")
-                        print(number, point, flush=True)
-                finally:
-                    shutil.rmtree(store)
+                store = Path(scratch) / f"store-{count}-{workers}"
+                store.mkdir()
+                for number in ("first", *["second"] * AGAIN):
+                    point = run(every[:count], workers, store, registry)
+                    with arguments.results.open("a") as file:
+                        file.write(json.dumps({"run": number, **point}) + "\n")
+                    print(number, point, flush=True)
 
 
 def points(results: Path) -> list[dict[str, Any]]:
