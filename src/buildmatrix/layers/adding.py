@@ -93,12 +93,14 @@ def _is_looked_for(path: str) -> bool:
 class Below(msgspec.Struct, frozen=True):
     """A tree that such layers may lie on, and what its readers asked it for.
 
-    A hash that two paths share makes it take less than it could, and nothing else.
+    Every set counts against a layer that has a path of it, so a hash that two paths share makes the
+    tree take less than it could, and nothing else.
     """
 
     #: Files and links, and what has some of them below it.
     names: PathHashes = PathHashes()
     folders: PathHashes = PathHashes()
+    #: What was looked for, and is none of these.
     absent: PathHashes = PathHashes()
     listed: PathHashes = PathHashes()
     #: Folders of which everything below counts: those of distributions among them.
@@ -107,10 +109,11 @@ class Below(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, asked: AskedNames, sites: Sequence[str]) -> Below:
         """The tree whose readers `asked` this; `sites` are folders that hold distributions."""
+        folders = {above for name in asked.names for above in _above(name)}
         return cls(
             names=PathHashes.of(asked.names),
-            folders=PathHashes.of({above for name in asked.names for above in _above(name)}),
-            absent=PathHashes.of(asked.absent),
+            folders=PathHashes.of(folders),
+            absent=PathHashes.of(asked.absent - folders),
             listed=PathHashes.of(asked.listed),
             whole=tuple(sorted({*asked.below, *sites})),
         )
@@ -143,7 +146,7 @@ class Below(msgspec.Struct, frozen=True):
 
     def _is_in_the_way(self, folder: str) -> bool:
         """Whether a folder takes the place of a file or a link, or was looked for before it was."""
-        return folder in self.names or (folder in self.absent and folder not in self.folders)
+        return folder in self.names or folder in self.absent
 
     @property
     def size(self) -> int:
