@@ -1,12 +1,13 @@
 """Fills the storage of a registry with a fleet: thousands of images that share layers as fleets do.
 
-    python bench/fleet_registry.py FOLDER --images 10000 [--wheels FOLDER] [--base ARCHIVE]
+    python bench/fleet_registry.py FOLDER --images 10000 [--base ARCHIVE]
 
 FOLDER becomes the storage of the `distribution` registry (its file-system driver), which serves it
 as it is: nothing is pushed. A few stacks of real wheels, one layer for each heavy wheel; above each
 some dozens of runtimes of small wheels; above these an application per image. Which stack and which
 runtime an image has follows Zipf's law, so that a few are everywhere and most are rare. The same
 arguments give the same bytes, whenever and wherever: images are added to those of a smaller fleet.
+The wheels are those of `tests/corpus`; what its folder lacks (2.7 GB in all) is downloaded.
 
 Layout of the storage: https://github.com/distribution/distribution/blob/v2.8.3/registry/storage/paths.go
 """
@@ -20,6 +21,7 @@ import io
 import json
 import os
 import random
+import sys
 import tarfile
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -59,7 +61,7 @@ STACKS = (
 #: What runtimes are made of.
 SMALL = (
     *("amdsmi", "psutil", "protobuf", "pyzmq", "moderngl", "tokenizers", "torchao"),
-    *("cryptography", "matplotlib", "rmm_cu12", "nvidia_cuda_cuobjdump", "onnx-"),
+    *("cryptography", "matplotlib", "rmm_cu12", "cuda_bindings", "onnx-"),
     *("torchaudio", "pyopencl", "dpctl", "ultralytics", "bitsandbytes", "numba_cuda"),
 )
 RUNTIMES = 40
@@ -208,31 +210,41 @@ def base_of(archive: Path | None) -> list[Part]:
         ]
 
 
-def fill(
-    folder: Path, images: int, wheels: Path, base: Path | None = None, prefix: str = "fleet"
-) -> None:
+def fetched() -> dict[str, Path]:
+    """The wheel of each name in `STACKS` and `SMALL`, downloaded where it is not there yet.
+
+    Raises RuntimeError where one cannot be had.
+    """
+    sys.path.append(str(Path(__file__).resolve().parents[1] / "tests/corpus"))
+    from corpus_fetch import fetch, wheel_folder
+    from corpus_truth import read_truth
+
+    names = dict.fromkeys((*(name for stack in STACKS for name in stack.wheels), *SMALL))
+    wheels = sorted(read_truth(), key=lambda wheel: wheel.filename)
+    folder = wheel_folder()
+    return {
+        name: fetch(next(wheel for wheel in wheels if wheel.filename.startswith(name)), folder)
+        for name in names
+    }
+
+
+def fill(folder: Path, images: int, base: Path | None = None, prefix: str = "fleet") -> None:
     """Make a fleet of so many images, in repositories `PREFIX/STACK-NUMBER`.
 
-    Raises `SystemExit` where a wheel is missing.
+    Raises RuntimeError where a wheel cannot be had.
     """
     storage = Storage(folder)
-
-    def wheel(start: str) -> Path:
-        paths = sorted(path for path in wheels.glob("*.whl") if path.name.startswith(start))
-        if not paths:
-            raise SystemExit(f"{wheels} has no wheel that starts with {start}")
-        return paths[0]
-
+    wheels = fetched()
     lowest = storage.layer("base" if base is None else f"base {base.name}", base_of(base))
     heavy = {
-        name: storage.layer(wheel(name).stem, installed(wheel(name)))
+        name: storage.layer(wheels[name].stem, installed(wheels[name]))
         for name in dict.fromkeys(name for stack in STACKS for name in stack.wheels)
     }
     runtimes = []
     for number in range(RUNTIMES):
         drawn = random.Random(f"runtime {number}")
         chosen = sorted(drawn.sample(SMALL, drawn.randint(1, 3)))
-        parts = [part for name in chosen for part in installed(wheel(name))]
+        parts = [part for name in chosen for part in installed(wheels[name])]
         parts.append((f"opt/venv/runtime-{number}.txt", f"{number}\n".encode()))
         runtimes.append(storage.layer(f"runtime {number}", parts))
     for number in range(images):
@@ -256,11 +268,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--images", type=int, default=10_000)
-    default = Path("~/.cache/buildmatrix/corpus").expanduser()
-    parser.add_argument("--wheels", type=Path, default=default)
     parser.add_argument("--base", type=Path)
     arguments = parser.parse_args()
-    fill(arguments.folder, arguments.images, arguments.wheels, arguments.base)
+    fill(arguments.folder, arguments.images, arguments.base)
 
 
 if __name__ == "__main__":

@@ -91,10 +91,6 @@ class Bed:
     environment: Mapping[str, str]
     #: What a run without any fault says.
     truth: FleetReport = field(default_factory=lambda: FleetReport(subject=""))
-    #: The scheduler and two workers that all runs share, and what speaks to them.
-    client: Client | None = None
-    #: What their processes find in their environment.
-    environment: Mapping[str, str] = field(default_factory=dict)
 
     def reference(self, name: str) -> str:
         """`HOST/NAME:TAG` of an image of the fleet."""
