@@ -1,12 +1,12 @@
 """What `fleet scan` does when something fails under it: each fault, time and again, with a seed.
 
-    python bench/fleet_faults.py [--times 20] [--only TEXT]... [--results FILE]
+    python bench/fleet_faults.py [--times 20] [--images 12] [--only TEXT]... [--results FILE]
 
-A small fleet in Debian's registry (the test stack unpacks it), behind a proxy that fails on demand;
-a Dask scheduler with two worker processes; runs of `fleet scan`. A round is `equal` where the first
-run said what an undisturbed one says, `undecided` where it said of some images that it does not
-know (exit code 3) and the next run said the same as an undisturbed one, else `wrong`. Prints a
-table in Markdown; what went wrong goes to standard error.
+A fleet of so many small images in Debian's registry (the test stack unpacks it), behind a proxy
+that fails on demand; a Dask scheduler with two worker processes; runs of `fleet scan`. A round is
+`equal` where the first run said what an undisturbed one says, `undecided` where it said of some
+images that it does not know (exit code 3) and the next run said the same as an undisturbed one,
+else `wrong`. Prints a table in Markdown; what went wrong goes to standard error.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ sys.path[0] = str(ROOT)
 sys.path[1:1] = [str(ROOT / "tests/servers"), str(ROOT / "tests/integration")]
 
 
-def rounds(times: int, only: list[str], results: Path | None) -> bool:
+def rounds(times: int, images: int, only: list[str], results: Path | None) -> bool:
     """All faults; whether all went as they should."""
     from fleet_bed import bed
     from fleet_faults import FAULTS
@@ -41,7 +41,7 @@ def rounds(times: int, only: list[str], results: Path | None) -> bool:
     is_good = True
     print("| fault | rounds | equal | undecided | wrong |", "|---|---|---|---|---|", sep="\n")
     try:
-        with bed(home, program) as held:
+        with bed(home, program, images) as held:
             for name, fault in FAULTS.items():
                 if only and not any(text in name for text in only):
                     continue
@@ -64,7 +64,8 @@ def rounds(times: int, only: list[str], results: Path | None) -> bool:
                 print(f"| {name} | {times} | {' | '.join(map(str, counts))} |", flush=True)
                 if results is not None:
                     seconds = round(time.monotonic() - started, 1)
-                    line = {"fault": name, "times": times, **endings, "seconds": seconds}
+                    made = {"fault": name, "images": images, "times": times}
+                    line = {**made, **endings, "seconds": seconds}
                     with results.open("a") as file:
                         file.write(json.dumps(line) + "\n")
     finally:
@@ -76,10 +77,11 @@ def main() -> int:
     """See the head of this file."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--times", type=int, default=20)
+    parser.add_argument("--images", type=int, default=12)
     parser.add_argument("--only", action="append", default=[], metavar="TEXT")
     parser.add_argument("--results", type=Path)
     arguments = parser.parse_args()
-    return 0 if rounds(arguments.times, arguments.only, arguments.results) else 1
+    return 0 if rounds(arguments.times, arguments.images, arguments.only, arguments.results) else 1
 
 
 if __name__ == "__main__":
