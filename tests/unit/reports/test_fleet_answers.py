@@ -187,12 +187,17 @@ def test_one_fix_is_one_cause_over_images_versions_and_distributions() -> None:
     assert told.advice.startswith("3 images with nvidia-nccl-cu12 and 1 more: write")
 
 
-def test_what_one_fix_cures_is_one_cause_whatever_the_rules() -> None:
+def test_what_one_fix_cures_is_one_cause_whatever_the_rules_and_vendors() -> None:
     code = replace(FINDING, rule="BM401", size=300, message="nvidia-nccl-cu12 has device code")
-    other = replace(FINDING, rule="BM401", vendor="amd")
-    amd, nvidia = answer(image(1, findings=(FINDING, code)), image(2, findings=(other,))).causes
-    assert (nvidia.rules, len(nvidia.results), nvidia.size) == (("BM101", "BM401"), 1, 400)
-    assert (amd.rules, amd.first.vendor) == (("BM401",), "amd")
+    other = replace(FINDING, rule="BM203", vendor="amd", size=5)
+    (cause,) = answer(image(1, findings=(FINDING, code, other)), image(2, findings=(other,))).causes
+    assert (cause.rules, len(cause.results), cause.size) == (("BM101", "BM203", "BM401"), 2, 405)
+
+
+def test_without_a_fix_vendors_are_causes_of_their_own() -> None:
+    finding = replace(FINDING, fix=None)
+    told = answer(image(1, findings=(finding, replace(finding, vendor="amd"))))
+    assert [cause.first.vendor for cause in told.causes] == ["amd", "nvidia"]
 
 
 def test_errors_come_first_and_what_is_accepted_or_a_note_is_nothing_to_do() -> None:

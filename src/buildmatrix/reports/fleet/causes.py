@@ -9,13 +9,13 @@ from typing import TypeAlias
 from buildmatrix.reports.fleet.model import FleetFinding, FleetResult, finding_order
 from buildmatrix.rules.model import SEVERITY_RANK
 
-#: Rule, vendor, fix, and what it is about.
-Key: TypeAlias = tuple[str, str, str, str]
+#: The fix; or rule, vendor and what it is about.
+Key: TypeAlias = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class FleetCause:
-    """Open findings about one vendor that one fix cures, or of one rule without a fix."""
+    """Open findings that one fix cures, or of one rule about the same without a fix."""
 
     key: Key
     #: The one that weighs most.
@@ -48,11 +48,10 @@ class FleetCause:
 
 def cause_key(finding: FleetFinding) -> Key:
     """Findings of one key are one cause: cured by one fix, or of one rule about the same."""
-    vendor = finding.vendor or ""
     if finding.fix:
-        return ("", vendor, finding.fix, "")
+        return (finding.fix,)
     about = finding.distribution or finding.path or finding.message
-    return (finding.rule, vendor, "", about)
+    return (finding.rule, finding.vendor or "", about)
 
 
 def counts(finding: FleetFinding) -> bool:
@@ -72,7 +71,7 @@ def causes(results: Iterable[FleetResult]) -> Sequence[FleetCause]:
     """Errors before warnings, then what brings most bytes, then what most images have."""
     gathered: dict[Key, _Gathered] = {}
     for result in results:
-        # Of one distribution several findings may speak.
+        # Of the bytes of one distribution several findings may speak.
         sizes: dict[tuple[Key, str], int] = {}
         for finding in filter(counts, result.findings):
             key = cause_key(finding)
