@@ -91,6 +91,17 @@ def test_a_lock_is_judged_once(locked: Locked, server: IndexServer):
     assert said(second) == said(first) * 2
 
 
+def test_what_a_lock_has_and_nobody_asked_for_is_said_in_each_run(locked: Locked):
+    text = 'extras = ["train"]\ndependency-groups = ["docs"]\n' + locked.text()
+    first, second = judged(task(text)), judged(task(text))
+    assert second.is_stored
+    for done in (first, second):
+        assert [item.left_out for item in done.results] == [
+            "not audited of pylock.toml: extras `train`; groups `docs`. "
+            "`pylock.toml[train]:docs` looks at more of it"
+        ]
+
+
 @pytest.mark.parametrize(
     ("question", "settings"),
     [

@@ -19,6 +19,7 @@ from buildmatrix.reports.fleet.model import (
 )
 from buildmatrix.reports.fleet.sections import share
 from buildmatrix.reports.fleet.verdict import exit_code
+from buildmatrix.reports.formats import FLEET, Destination, by_name
 from buildmatrix.rules.composition import VendorBytes
 
 
@@ -220,7 +221,7 @@ def test_what_several_findings_say_of_one_distribution_counts_once_in_an_image()
 def test_an_open_finding_is_the_reason_where_there_is_no_other() -> None:
     open_ = FleetFinding(rule="BM902", severity="warning", message="lib/a.so ends early")
     (group,) = answer(image(1, state="undecided", findings=(open_,))).undecided
-    assert group.error == "lib/a.so ends early"
+    assert group.text == "lib/a.so ends early"
 
 
 def test_owners_have_their_images_once_with_what_failed_and_what_is_open() -> None:
@@ -255,7 +256,7 @@ def test_what_is_undecided_is_grouped_by_reason_and_nothing_of_it_is_clean() -> 
         image(4),
     )
     assert [len(group.results) for group in told.undecided] == [2, 1]
-    assert told.undecided[1].error == "not all of it could be read"
+    assert told.undecided[1].text == "not all of it could be read"
     assert (told.state, told.undecided_images, exit_code(told.report)) == ("undecided", 3, 3)
     assert exit_code(told.report, strict=True) == 1
 
@@ -343,3 +344,19 @@ def test_what_makes_two_reports_hard_to_compare_is_said() -> None:
     assert len(drift.notes) == 6
     assert drift.tool == tool
     assert "the catalogue was that of 2025-01-01 and is that of 2026-11-20 now" in drift.notes[0]
+
+
+def test_what_nobody_asked_for_is_said_with_the_files_that_leave_it_out() -> None:
+    def lock(number: int, text: str = "") -> FleetResult:
+        names = ("pyproject.toml",)
+        return image(number, kind="lock", names=names, left_out=text, state="passed")
+
+    train = "not audited of pyproject.toml: extras `train`. `pyproject.toml[train]` looks at more"
+    told = answer(lock(1, train), lock(2, train), lock(3))
+    (group,) = told.left_out
+    assert (group.text, len(group.results)) == (train, 2)
+    # Nothing is undecided, and nobody may think that all of it was judged.
+    assert (told.state, exit_code(told.report)) == ("passed", 0)
+    for name in ("table", "markdown", "html"):
+        text = by_name(FLEET, name).render(told.report, Destination())
+        assert "xtras and groups that nobody asked for" in text and "looks at more" in text

@@ -185,6 +185,7 @@ def _results(
             backend=target.backend if spec is not None else task.backend,
             state=_state(target, is_undecided),
             error=printable(_inside(target.error, top)) if target.error else None,
+            left_out=printable(_inside(target.left_out, top)),
             installed=totals.installed if totals else 0,
             unusable=totals.foreign_installed if totals else 0,
             download=totals.download if totals else 0,

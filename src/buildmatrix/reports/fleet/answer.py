@@ -13,7 +13,7 @@ from buildmatrix.reports.fleet.images import Image, images
 from buildmatrix.reports.fleet.model import FleetReport, FleetResult, FleetState
 from buildmatrix.reports.fleet.nodes import NodeAnswer, node_answers
 from buildmatrix.reports.fleet.owners import OwnerDrift, OwnerTotals, owner_drift, owner_totals
-from buildmatrix.reports.fleet.undecided import UndecidedGroup, undecided
+from buildmatrix.reports.fleet.undecided import ReasonGroup, left_out, undecided
 from buildmatrix.reports.fleet.unusable import LayerTotals, PullTotals, layer_totals, pull_totals
 from buildmatrix.reports.fleet.vendors import VendorTotals, vendor_totals
 
@@ -80,9 +80,14 @@ class FleetAnswer:
         return vendor_totals(self.report.results)
 
     @cached_property
-    def undecided(self) -> Sequence[UndecidedGroup]:
+    def undecided(self) -> Sequence[ReasonGroup]:
         """By reason."""
         return undecided(self.report.results)
+
+    @cached_property
+    def left_out(self) -> Sequence[ReasonGroup]:
+        """By what is left out."""
+        return left_out(self.report.results)
 
     @cached_property
     def owner_drift(self) -> Sequence[OwnerDrift]:

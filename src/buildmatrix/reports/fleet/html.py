@@ -21,7 +21,8 @@ from buildmatrix.rules.model import NODE_STATES
 #: What a browser takes without delay.
 _LIMITS: Limits = {
     "missing": 100, "causes": 1000, "reasons": 200, "worst": 50, "running": 20, "owners": 1000,
-    "nodes": 500, "undecided": 200, "drift": 100, "drift-owners": 500, "notes": 100,
+    "nodes": 500, "undecided": 200, "left-out": 200, "drift": 100, "drift-owners": 500,
+    "notes": 100,
 }  # fmt: skip
 #: Rows that are seen before the rest is unfolded.
 FEW = 8

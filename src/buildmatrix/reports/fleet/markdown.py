@@ -12,8 +12,8 @@ from buildmatrix.reports.markdown import plain, rich
 #: For 60 lines at most.
 _LIMITS: Limits = {
     "missing": 2, "causes": 3, "nodes": 3, "reasons": 0, "bytes": 4, "worst": 3, "running": 0,
-    "owners": 3, "vendors": 0, "undecided": 2, "drift": 1, "drift-owners": 0, "drift-notes": 1,
-    "notes": 1,
+    "owners": 3, "vendors": 0, "undecided": 2, "left-out": 1, "drift": 1, "drift-owners": 0,
+    "drift-notes": 1, "notes": 1,
 }  # fmt: skip
 #: Characters of a text there.
 _LENGTH = 300

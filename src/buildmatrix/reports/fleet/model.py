@@ -109,6 +109,9 @@ class ResultFacts:
     state: FleetState
     #: Why it is undecided, in one sentence.
     error: str | None = None
+    #: Extras and groups of a file of a repository that nobody asked for, so that they were not
+    #: judged, in one sentence; empty for none.
+    left_out: str = ""
     #: Bytes of its files, and those of no use on the backend; of a lock: what it would install.
     installed: int = 0
     unusable: int = 0

@@ -14,11 +14,12 @@ from buildmatrix.reports.fleet.drift import bytes_more
 from buildmatrix.reports.fleet.model import Change, ChangeEnd, FleetChange, FleetReport, FleetResult
 from buildmatrix.reports.fleet.nodes import NodeAnswer
 from buildmatrix.reports.fleet.offenders import running
+from buildmatrix.reports.fleet.undecided import ReasonGroup
 from buildmatrix.reports.page.vendors import vendor_name
 
 SectionName: TypeAlias = Literal[
     "missing", "bytes", "causes", "nodes", "reasons", "worst", "running", "owners", "vendors",
-    "undecided", "drift", "drift-owners", "drift-notes", "notes",
+    "undecided", "left-out", "drift", "drift-owners", "drift-notes", "notes",
 ]  # fmt: skip
 #: How many rows of a section are shown; all of those that are not named, and no section for 0.
 Limits: TypeAlias = Mapping[SectionName, int]
@@ -78,6 +79,7 @@ def sections(answer: FleetAnswer, limits: Limits) -> Sequence[Section]:
         _owners(answer),
         _vendors(answer),
         _undecided(answer),
+        _left_out(answer),
         *_drift(answer),
         _sentences("notes", "Notes", answer.report.notes),
     )
@@ -363,18 +365,24 @@ def _undecided(answer: FleetAnswer) -> Section:
         "undecided",
         "Undecided: none of these is clean",
         (f"{answer.noun}s", "why"),
-        tuple(
-            Row(
-                (
-                    str(len(group.results)),
-                    f"{group.error} ({listing((result.title for result in group.results), 2)})",
-                ),
-                _query(state="undecided"),
-            )
-            for group in answer.undecided
-        ),
+        tuple(_reason(reason, _query(state="undecided")) for reason in answer.undecided),
         frozenset({0}),
     )
+
+
+def _left_out(answer: FleetAnswer) -> Section:
+    return Section(
+        "left-out",
+        "Extras and groups that nobody asked for, so nothing is known about them",
+        (f"{answer.noun}s", "what"),
+        tuple(_reason(reason, _query(q=reason.results[0].title)) for reason in answer.left_out),
+        frozenset({0}),
+    )
+
+
+def _reason(reason: ReasonGroup, query: str) -> Row:
+    titles = listing((result.title for result in reason.results), 2)
+    return Row((str(len(reason.results)), f"{reason.text} ({titles})"), query)
 
 
 def _drift(answer: FleetAnswer) -> Iterator[Section]:

@@ -14,7 +14,8 @@ _STYLES: dict[FleetState, Style] = {"passed": "green", "failed": "red", "undecid
 #: For about 60 lines in all.
 _LIMITS: Limits = {
     "missing": 2, "causes": 3, "nodes": 4, "reasons": 2, "worst": 3, "running": 2, "owners": 3,
-    "vendors": 2, "undecided": 2, "drift": 2, "drift-owners": 0, "drift-notes": 1, "notes": 1,
+    "vendors": 2, "undecided": 2, "left-out": 2, "drift": 2, "drift-owners": 0, "drift-notes": 1,
+    "notes": 1,
 }  # fmt: skip
 #: Lines of one text there; what is to be done has more of them.
 _LINES: Mapping[str, int] = {"causes": 2}

@@ -1,4 +1,4 @@
-"""What could not be judged: never a part of what is clean."""
+"""What could not be judged, and what nobody asked for: never a part of what is clean."""
 
 from __future__ import annotations
 
@@ -14,22 +14,32 @@ _DIGEST = re.compile(r"[0-9a-f]{12,}")
 
 
 @dataclass(frozen=True, slots=True)
-class UndecidedGroup:
-    """Images that could not be judged for one reason."""
+class ReasonGroup:
+    """What several results say alike."""
 
-    #: That of the first of them, in one sentence.
-    error: str
+    #: As the first of them says it, in one sentence.
+    text: str
     results: tuple[FleetResult, ...]
 
 
-def undecided(results: Iterable[FleetResult]) -> Sequence[UndecidedGroup]:
-    """The reasons, that of most images first."""
-    groups: dict[str, list[FleetResult]] = {}
-    for result in results:
-        if result.state == "undecided":
-            groups.setdefault(_DIGEST.sub("", reason(result)), []).append(result)
-    made = (UndecidedGroup(reason(group[0]), tuple(group)) for group in groups.values())
-    return sorted(made, key=lambda group: (-len(group.results), group.error))
+def undecided(results: Iterable[FleetResult]) -> Sequence[ReasonGroup]:
+    """Why images could not be judged; the reason of most images first."""
+    return _grouped((reason(item), item) for item in results if item.state == "undecided")
+
+
+def left_out(results: Iterable[FleetResult]) -> Sequence[ReasonGroup]:
+    """What of files was not judged, since nobody asked for it; what most files leave out first."""
+    return _grouped((item.left_out, item) for item in results if item.left_out)
+
+
+def _grouped(said: Iterable[tuple[str, FleetResult]]) -> Sequence[ReasonGroup]:
+    groups: dict[str, list[tuple[str, FleetResult]]] = {}
+    for text, result in said:
+        groups.setdefault(_DIGEST.sub("", text), []).append((text, result))
+    made = (
+        ReasonGroup(group[0][0], tuple(result for _, result in group)) for group in groups.values()
+    )
+    return sorted(made, key=lambda group: (-len(group.results), group.text))
 
 
 def reason(result: FleetResult) -> str:
