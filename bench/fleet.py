@@ -12,7 +12,7 @@ beginning of a larger one. Each point is a first run, with an empty store, and t
 nothing new and start no worker; RESULTS gets a line of JSON for each, and of these the median
 counts. Seconds are those of the clock, and those of processors for the command with all of its
 workers and for the registry; a machine that does other work, too, changes the latter least.
-Memory is the peak of the largest worker and of the process that hands out the work, read every
+Memory is the peak of the largest worker and of the process of the command, read every
 0.2 s. 0 workers stand for the peer: one process that does the same work without Dask, in the same
 minutes. The ratio is the result, since machines are noisy.
 """
@@ -230,15 +230,17 @@ def table(arguments: argparse.Namespace) -> None:
     """The points in Markdown."""
     print(
         "| run | images | workers | seconds | processor s | registry s | layers read | MB read "
-        "| largest worker MB |"
+        "| largest worker MB | command MB |"
     )
-    print("|---|---|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|---|---|")
     for point in points(arguments.results):
+        started = point["run"] == "first" and point["workers"]
+        worker = f"{point['memory_worker'] / 1e6:.0f}" if started else ""
         print(
             f"| {point['run']} | {point['images']:,} | {_workers(point)} "
             f"| {point['seconds']:.1f} | {point['processor']:.1f} "
             f"| {point['processor_registry']:.1f} | {point['layers_read']:,} "
-            f"| {point['bytes_read'] / 1e6:,.0f} | {point['memory_worker'] / 1e6:.0f} |"
+            f"| {point['bytes_read'] / 1e6:,.0f} | {worker} | {point['memory'] / 1e6:.0f} |"
         )
 
 
@@ -257,11 +259,14 @@ def plot(arguments: argparse.Namespace) -> None:
     from matplotlib import pyplot
 
     matplotlib.rcParams["svg.hashsalt"] = "fleet"
-    every = points(arguments.results)
+    every = [
+        {**point, "largest": max(point["memory"], point["memory_worker"])}
+        for point in points(arguments.results)
+    ]
     shown = (
         ("seconds", 1.0, "seconds"),
         ("bytes_read", 1e6, "MB over the network"),
-        ("memory_worker", 1e6, "MB of the largest worker"),
+        ("largest", 1e6, "MB of the largest process"),
     )
     figure, panels = pyplot.subplots(1, len(shown), figsize=(12, 3.6), layout="constrained")
     for panel, (key, unit, label) in zip(panels, shown, strict=True):
@@ -273,11 +278,11 @@ def plot(arguments: argparse.Namespace) -> None:
                     for point in runs
                     if _workers(point) == workers
                 ]
-                what = {"0": "one process", "none": "no workers needed"}
+                what = {"0": "one process", "none": "no workers needed", "1": "1 worker"}
                 name = f"{run_name} run, {what.get(workers, f'{workers} workers')}"
                 panel.plot(*zip(*line, strict=True), style, marker="o", label=name)
         panel.set(xscale="log", xlabel="images", ylabel=label)
-        if key != "memory_worker":
+        if key == "seconds":
             panel.set(yscale="log")
         else:
             panel.set(ylim=(0, None))
