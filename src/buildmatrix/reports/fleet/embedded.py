@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from buildmatrix.reports.fleet.answer import FleetAnswer
 from buildmatrix.reports.fleet.causes import Key, cause_key, counts
 from buildmatrix.reports.fleet.model import FleetFinding, FleetFit, FleetResult
-from buildmatrix.reports.fleet.sections import owner_name
+from buildmatrix.reports.fleet.section import owner_name
 from buildmatrix.reports.page.vendors import vendor_name
 from buildmatrix.text import printable
 

@@ -13,7 +13,8 @@ from markupsafe import Markup
 from buildmatrix.reports.fleet.answer import FleetAnswer
 from buildmatrix.reports.fleet.embedded import embedded
 from buildmatrix.reports.fleet.model import FleetReport
-from buildmatrix.reports.fleet.sections import Limits, owner_name, sections
+from buildmatrix.reports.fleet.section import Limits, owner_name
+from buildmatrix.reports.fleet.sections import sections
 from buildmatrix.reports.page import document
 from buildmatrix.reports.page.vendors import vendor_name
 from buildmatrix.rules.model import NODE_STATES

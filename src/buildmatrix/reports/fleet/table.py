@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from buildmatrix.reports.fleet.answer import FleetAnswer
 from buildmatrix.reports.fleet.model import FleetReport, FleetState
-from buildmatrix.reports.fleet.sections import Limits, Section, all_of_them, sections
+from buildmatrix.reports.fleet.section import Limits, Section
+from buildmatrix.reports.fleet.sections import all_of_them, sections
 from buildmatrix.reports.terminal import Painter, Style, wrapped
 from buildmatrix.text import printable
 
