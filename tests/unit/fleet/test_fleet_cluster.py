@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from datetime import date
 
 import dask
 import pytest
 from distributed import Scheduler, Worker
+from distributed.comm import CommClosedError
 
 from buildmatrix.commands.fleet import cluster
 from buildmatrix.commands.fleet.model import ClusterOptions, WorkerSettings
@@ -80,3 +82,32 @@ def test_workers_that_die_again_and_again_are_told_while_the_run_lasts() -> None
     assert len(notes) == 1
     assert notes[0].startswith("3 workers of the scheduler ended while they had work")
     assert held.repeated == 7
+
+
+class Losing:
+    """Stands for a client whose workers end while they are spoken to, so many times."""
+
+    def __init__(self, times: int, status: str = "running") -> None:
+        self.left, self.status, self.given = times, status, 0
+
+    async def register_plugin(self, plugin: object) -> None:
+        del plugin
+        if self.left:
+            self.left -= 1
+            raise CommClosedError("Stream is closed")
+        self.given += 1
+
+
+@pytest.mark.parametrize(
+    ("client", "given"),
+    [(Losing(0), 1), (Losing(3), 1), (Losing(1000), 0), (Losing(1, "connecting"), 0)],
+    ids=["none ends", "some end", "they always end", "the scheduler is gone"],
+)
+def test_settings_of_a_run_are_given_while_workers_end_with_a_client_that_stands_for_one(
+    client: Losing, given: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "_GRACE", 0)
+    raised = nullcontext() if given else pytest.raises(OSError, match="closed")
+    with raised:
+        asyncio.run(cluster._hand_out(client, object()))  # type: ignore[arg-type]
+    assert client.given == given

@@ -53,7 +53,7 @@ _FIRST_WORKER = 600.0
 _NO_WORKER = 600.0
 #: What to do about it. Where pods or jobs never start, Dask does not know of them.
 _START = "start some with `dask worker`, or ask your batch system or Kubernetes why none starts"
-#: Times that workers are asked what they run, while some of them end.
+#: Times that workers are asked what they run, and told what to do, while some of them end.
 _MOST_ASKED = 10
 #: Workers that may die before somebody is told.
 _MANY_DIED = 3
@@ -200,10 +200,7 @@ class Cluster:
         priority: int,
         workers: Sequence[str],
     ) -> Answered[Answer]:
-        lost = ComponentError(
-            f"{self._where} is gone; what was read until then is kept in the store: run the same "
-            "command again, and it goes on from there"
-        )
+        lost = _lost(self._where)
         if self._client.status != "running":
             raise lost
         future = self._client.submit(
@@ -371,6 +368,28 @@ async def _releases(client: Client) -> Mapping[str, Release | BaseException]:
     return releases
 
 
+async def _hand_out(client: Client, plugin: RunPlugin) -> None:
+    """Give all workers the settings of a run. Raises OSError where the scheduler is gone.
+
+    Dask closes the connection of who asks for it when a worker ends meanwhile.
+    """
+    for number in range(_MOST_ASKED):
+        try:
+            await client.register_plugin(plugin)
+            return
+        except OSError:
+            if number == _MOST_ASKED - 1 or client.status != "running":
+                raise
+        await asyncio.sleep(_GRACE)
+
+
+def _lost(where: str) -> ComponentError:
+    return ComponentError(
+        f"{where} is gone; what was read until then is kept in the store: run the same command "
+        "again, and it goes on from there"
+    )
+
+
 async def _check_store(client: Client, store: str, run: str, workers: Sequence[str]) -> None:
     """Raise `ComponentError` where a worker does not reach the store that the first one has."""
     if len(workers) < 2:
@@ -422,15 +441,18 @@ async def _prepared(
     note: Callable[[str], None],
 ) -> AsyncIterator[Cluster]:
     """The cluster with the settings of a run, if all its workers are fit."""
-    releases = await _releases(client)
-    if problem := unfit(releases):
-        raise ComponentError(problem)
     is_local = client.cluster is not None
-    if settings.store and not is_local:
-        await _check_store(client, settings.store, run, sorted(releases))
-    await client.register_plugin(RunPlugin(run, settings, is_local=is_local))
     try:
+        releases = await _releases(client)
+        if problem := unfit(releases):
+            raise ComponentError(problem)
+        if settings.store and not is_local:
+            await _check_store(client, settings.store, run, sorted(releases))
+        await _hand_out(client, RunPlugin(run, settings, is_local=is_local))
         threads = await client.nthreads()
+    except OSError as error:
+        raise _lost(where) from error
+    try:
         if client.dashboard_link and (find_spec("bokeh") or not is_local):
             note(f"dashboard: {client.dashboard_link}")
         cluster = Cluster(client, where, run, threads, note)
