@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 from contextlib import nullcontext
 from datetime import date
+from typing import cast
 
 import dask
 import pytest
-from distributed import Scheduler, Worker
+from distributed import Client, Scheduler, Worker
 from distributed.comm import CommClosedError
 
 from buildmatrix.commands.fleet import cluster
 from buildmatrix.commands.fleet.model import ClusterOptions, WorkerSettings
+from buildmatrix.commands.fleet.performing import RunPlugin
 from buildmatrix.errors import ComponentError
 
 
@@ -107,7 +109,7 @@ def test_settings_of_a_run_are_given_while_workers_end_with_a_client_that_stands
     client: Losing, given: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cluster, "_GRACE", 0)
-    raised = nullcontext() if given else pytest.raises(OSError, match="closed")
-    with raised:
-        asyncio.run(cluster._hand_out(client, object()))  # type: ignore[arg-type]
+    stand_in, plugin = cast(Client, client), cast(RunPlugin, object())
+    with nullcontext() if given else pytest.raises(OSError, match="closed"):
+        asyncio.run(cluster._hand_out(stand_in, plugin))
     assert client.given == given

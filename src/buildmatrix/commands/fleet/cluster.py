@@ -371,7 +371,7 @@ async def _releases(client: Client) -> Mapping[str, Release | BaseException]:
 async def _hand_out(client: Client, plugin: RunPlugin) -> None:
     """Give all workers the settings of a run. Raises OSError where the scheduler is gone.
 
-    Dask closes the connection of who asks for it when a worker ends meanwhile.
+    When a worker ends meanwhile, the scheduler closes the connection of this client.
     """
     for number in range(_MOST_ASKED):
         try:

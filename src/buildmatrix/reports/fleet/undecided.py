@@ -28,7 +28,7 @@ def undecided(results: Iterable[FleetResult]) -> Sequence[ReasonGroup]:
 
 
 def left_out(results: Iterable[FleetResult]) -> Sequence[ReasonGroup]:
-    """What of files was not judged, since nobody asked for it; what most files leave out first."""
+    """Extras and groups that were not judged; those that most files have first."""
     return _grouped((item.left_out, item) for item in results if item.left_out)
 
 
