@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,7 @@ def test_small_reads_close_together_cost_one_block() -> None:
 
 
 def test_wide_reads_are_not_kept() -> None:
-    data = os.urandom(1 << 20)
+    data = random.Random(1).randbytes(1 << 20)
     source = BytesSource(data)
     cached = CachedSource(source, source.size)
     assert cached.read(5, 1 << 19) == data[5 : 5 + (1 << 19)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +31,7 @@ from buildmatrix.layers.image import LayerBlob, LayerReader
 from buildmatrix.layers.table import STARGZ_DIGEST, ZSTD_POSITION
 from buildmatrix.store.cache import Cache
 
-LARGE = os.urandom(3_000_000)
+LARGE = random.Random(1).randbytes(3_000_000)
 ENTRIES: list[Entry] = [
     folder("usr"),
     *metadata("demo", "demo/__init__.py", "demo/_C.so"),

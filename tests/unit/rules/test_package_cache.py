@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -140,7 +141,7 @@ def test_a_variable_names_a_cache_and_hides_nothing(tmp_path: Path) -> None:
 def test_caches_whose_files_are_not_read_are_weighed(
     tmp_path: Path, place: str, environment: dict[str, str]
 ) -> None:
-    written(tmp_path, place, {"jit_f-10a80fa6-cache": os.urandom(6_000_000)})
+    written(tmp_path, place, {"jit_f-10a80fa6-cache": random.Random(1).randbytes(6_000_000)})
     tree = replace(read(tmp_path), environment=environment)
     (one,) = judged(tree).findings
     assert (one.rule, "a cache of compiled kernels" in one.message) == ("BM605", True)
