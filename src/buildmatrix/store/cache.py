@@ -13,7 +13,8 @@ entry the last one wins, and both are right. A cache that cannot be read or writ
 run: that is said once.
 
 Behind the folder there may be a place that many machines share (`store.shared`). What the folder
-lacks is looked for there, and what is kept is kept in both.
+lacks is looked for there, and what is kept is kept in both. A place on a disk of this machine has
+it alone: a second file would save nothing, and costs as much as the first.
 """
 
 from __future__ import annotations
@@ -250,10 +251,12 @@ class Store:
         written = _TIME.pack(time.time())
         # One after the other: facts of a layer have 20 MB, and would be copied.
         parts = (_checksum(name, written, data), written, data)
+        if self._shared is not None:
+            is_kept = self._shared.write(self._kind, name, parts)
+            if is_kept and self._shared.is_near:
+                return
         if path is not None:
             self._write(path, parts)
-        if self._shared is not None:
-            self._shared.write(self._kind, name, parts)
 
     def _write(self, path: Path, parts: Sequence[bytes | memoryview]) -> None:
         """Put an entry into the folder."""

@@ -274,10 +274,14 @@ class SharedEntries:
         """Whether there is an entry, as far as one can tell without its bytes."""
         return bool(self._tried("be read", lambda: self._place.has(kind, name)))
 
-    def write(self, kind: str, name: str, parts: Sequence[Bytes]) -> None:
-        """Keep an entry, if possible."""
-        size = sum(map(len, parts))
-        self._tried("be written", lambda: self._place.write(kind, name, parts), size)
+    def write(self, kind: str, name: str, parts: Sequence[Bytes]) -> bool:
+        """Keep an entry, if possible; whether it was."""
+
+        def written() -> bool:
+            self._place.write(kind, name, parts)
+            return True
+
+        return bool(self._tried("be written", written, sum(map(len, parts))))
 
     def _tried(self, action: Action, work: Callable[[], Answer], size: int = 0) -> Answer | None:
         if time.monotonic() < self._rests_until.get(action, 0.0):

@@ -86,9 +86,19 @@ def test_what_lies_on_a_disk_of_this_machine_is_not_copied_to_another(tmp_path: 
     place = NearPlace(is_near=True)
     store_of(tmp_path / "one", place).put("key", DATA)
     store = store_of(tmp_path / "two", place)
-    assert store.get("key") == DATA and not (tmp_path / "two").exists()
+    assert store.get("key") == DATA
+    assert not (tmp_path / "one").exists() and not (tmp_path / "two").exists()
     place.entries.clear()
     assert store.get("key") is None
+
+
+def test_what_a_near_place_does_not_take_is_kept_in_the_folder(tmp_path: Path) -> None:
+    place = NearPlace(is_near=True)
+    place.error = OSError(28, "No space left on device")
+    notes: list[str] = []
+    store_of(tmp_path / "own", place, notes).put("key", DATA)
+    assert store_of(tmp_path / "own", place, notes).get("key") == DATA
+    assert len(notes) == 1 and "cannot be written: no space left" in notes[0].lower()
 
 
 def test_without_a_folder_the_shared_place_serves_alone(tmp_path: Path) -> None:

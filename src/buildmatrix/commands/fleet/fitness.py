@@ -106,7 +106,7 @@ def miss_mark(store: str, run: str) -> str:
     return "" if troubles or found == [_MARK] else "there is nothing of the kind"
 
 
-def _reached(store: str, work: Callable[[SharedEntries], None]) -> list[str]:
+def _reached(store: str, work: Callable[[SharedEntries], object]) -> list[str]:
     """What is wrong with the store. Raises what opening it raises."""
     troubles: list[str] = []
     work(SharedEntries(open_place(store), store, troubles.append, patience=_PATIENCE))
