@@ -12,7 +12,7 @@ import pytest
 from distributed import Client, Scheduler, Worker
 from distributed.comm import CommClosedError
 
-from buildmatrix.commands.fleet import cluster
+from buildmatrix.commands.fleet import cluster, preparing
 from buildmatrix.commands.fleet.model import ClusterOptions, WorkerSettings
 from buildmatrix.commands.fleet.performing import RunPlugin
 from buildmatrix.errors import ComponentError
@@ -101,15 +101,20 @@ class Losing:
 
 
 @pytest.mark.parametrize(
-    ("client", "given"),
-    [(Losing(0), 1), (Losing(3), 1), (Losing(1000), 0), (Losing(1, "connecting"), 0)],
+    ("client", "why"),
+    [
+        (Losing(0), ""),
+        (Losing(3), ""),
+        (Losing(1000), "the workers of the cluster end as soon as they are told of this run"),
+        (Losing(1, "connecting"), "Stream is closed"),
+    ],
     ids=["none ends", "some end", "they always end", "the scheduler is gone"],
 )
 def test_settings_of_a_run_are_given_while_workers_end_with_a_client_that_stands_for_one(
-    client: Losing, given: int, monkeypatch: pytest.MonkeyPatch
+    client: Losing, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster, "_GRACE", 0)
+    monkeypatch.setattr(preparing, "_PAUSE", 0)
     stand_in, plugin = cast(Client, client), cast(RunPlugin, object())
-    with nullcontext() if given else pytest.raises(OSError, match="closed"):
-        asyncio.run(cluster._hand_out(stand_in, plugin))
-    assert client.given == given
+    with pytest.raises((ComponentError, OSError), match=why) if why else nullcontext():
+        asyncio.run(preparing._hand_out(stand_in, "the cluster", plugin))
+    assert client.given == (not why)

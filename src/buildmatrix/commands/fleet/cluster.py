@@ -25,16 +25,9 @@ from distributed.security import Security
 
 from buildmatrix.commands.fleet.batches import Batches
 from buildmatrix.commands.fleet.failing import LateError, WorkerKilledError, WorkError
-from buildmatrix.commands.fleet.fitness import (
-    Release,
-    astray,
-    mark_store,
-    miss_mark,
-    release_of_worker,
-    unfit,
-)
 from buildmatrix.commands.fleet.model import ClusterOptions, Work, WorkerSettings
 from buildmatrix.commands.fleet.performing import Answered, RunPlugin, perform
+from buildmatrix.commands.fleet.preparing import prepare, scheduler_lost
 from buildmatrix.errors import ComponentError
 from buildmatrix.text import shown
 from buildmatrix.trees.base import defect
@@ -53,8 +46,6 @@ _FIRST_WORKER = 600.0
 _NO_WORKER = 600.0
 #: What to do about it. Where pods or jobs never start, Dask does not know of them.
 _START = "start some with `dask worker`, or ask your batch system or Kubernetes why none starts"
-#: Times that workers are asked what they run, and told what to do, while some of them end.
-_MOST_ASKED = 10
 #: Workers that may die before somebody is told.
 _MANY_DIED = 3
 #: Seconds that a cluster has to end, and that its processes have for that.
@@ -200,7 +191,7 @@ class Cluster:
         priority: int,
         workers: Sequence[str],
     ) -> Answered[Answer]:
-        lost = _lost(self._where)
+        lost = scheduler_lost(self._where)
         if self._client.status != "running":
             raise lost
         future = self._client.submit(
@@ -356,55 +347,6 @@ async def _end(cluster: LocalCluster) -> None:
             process.kill()
 
 
-async def _releases(client: Client) -> Mapping[str, Release | BaseException]:
-    """What workers run; one that ends while it is asked is asked again, or is gone."""
-    for _ in range(_MOST_ASKED):
-        releases: dict[str, Release | BaseException] = await client.run(
-            release_of_worker, on_error="return"
-        )
-        if not any(isinstance(release, OSError) for release in releases.values()):
-            break
-        await asyncio.sleep(_GRACE)
-    return releases
-
-
-async def _hand_out(client: Client, plugin: RunPlugin) -> None:
-    """Give all workers the settings of a run. Raises OSError where the scheduler is gone.
-
-    When a worker ends meanwhile, the scheduler closes the connection of this client.
-    """
-    for number in range(_MOST_ASKED):
-        try:
-            await client.register_plugin(plugin)
-            return
-        except OSError:
-            if number == _MOST_ASKED - 1 or client.status != "running":
-                raise
-        await asyncio.sleep(_GRACE)
-
-
-def _lost(where: str) -> ComponentError:
-    return ComponentError(
-        f"{where} is gone; what was read until then is kept in the store: run the same command "
-        "again, and it goes on from there"
-    )
-
-
-async def _check_store(client: Client, store: str, run: str, workers: Sequence[str]) -> None:
-    """Raise `ComponentError` where a worker does not reach the store that the first one has."""
-    if len(workers) < 2:
-        return
-    first, *others = workers
-    troubles = await client.run(mark_store, store, run, workers=[first], on_error="return")
-    # A store that nobody can write to is said in the report.
-    if not any(troubles.values()):
-        answers = await client.run(miss_mark, store, run, workers=others, on_error="return")
-        # Who has ended meanwhile is no worker.
-        missing = {who: why for who, why in answers.items() if not isinstance(why, OSError)}
-        if problem := astray(store, first, missing):
-            raise ComponentError(problem)
-
-
 def _memory(workers: int) -> int:
     """Bytes that each of some workers may use on this machine."""
     from distributed.system import MEMORY_LIMIT
@@ -442,16 +384,7 @@ async def _prepared(
 ) -> AsyncIterator[Cluster]:
     """The cluster with the settings of a run, if all its workers are fit."""
     is_local = client.cluster is not None
-    try:
-        releases = await _releases(client)
-        if problem := unfit(releases):
-            raise ComponentError(problem)
-        if settings.store and not is_local:
-            await _check_store(client, settings.store, run, sorted(releases))
-        await _hand_out(client, RunPlugin(run, settings, is_local=is_local))
-        threads = await client.nthreads()
-    except OSError as error:
-        raise _lost(where) from error
+    threads = await prepare(client, where, RunPlugin(run, settings, is_local=is_local))
     try:
         if client.dashboard_link and (find_spec("bokeh") or not is_local):
             note(f"dashboard: {client.dashboard_link}")

@@ -39,11 +39,11 @@ class RunPlugin(WorkerPlugin):
         self.name = run
         self.settings = settings
         self.release = Release.here()
-        self._is_local = is_local
+        self.is_local = is_local
 
     def setup(self, worker: Worker) -> None:  # noqa: ARG002  # As `WorkerPlugin` has it.
         """Leave Ctrl-C to the process that has started this one, and that ends it."""
-        if self._is_local and threading.current_thread() is threading.main_thread():
+        if self.is_local and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
