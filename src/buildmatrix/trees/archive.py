@@ -9,6 +9,7 @@ import io
 import os
 import tarfile
 import tempfile
+import threading
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -199,11 +200,13 @@ class Spool:
     """One unnamed file of this machine for everything that has to be inflated to be read.
 
     No name of an archive ever reaches the file system, and the kernel frees the file with the
-    process, however that ends. Close it, or use a `with` statement of its owner.
+    process, however that ends. Close it, or use a `with` statement of its owner. For several
+    threads: one writes at a time.
     """
 
     def __init__(self) -> None:
         self._file: IO[bytes] | None = None
+        self._lock = threading.Lock()
 
     def close(self) -> None:
         """Free the file."""
@@ -216,16 +219,17 @@ class Spool:
 
     def kept(self, chunks: Iterator[bytes]) -> Slice:
         """These bytes, in the file. Raises what `chunks` raises, or OSError (disk full)."""
-        if self._file is None:
-            self._file = tempfile.TemporaryFile(buffering=0, prefix="buildmatrix-")  # noqa: SIM115
-        start = size = os.fstat(self._file.fileno()).st_size
-        for chunk in chunks:
-            # Unbuffered files may take a part of what they are given.
-            rest = memoryview(chunk)
-            while rest:
-                written = os.pwrite(self._file.fileno(), rest, size)
-                rest, size = rest[written:], size + written
-        return Slice(OpenFile(self._file.fileno()), start, size - start)
+        with self._lock:
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(buffering=0, prefix="buildmatrix-")  # noqa: SIM115
+            start = size = os.fstat(self._file.fileno()).st_size
+            for chunk in chunks:
+                # Unbuffered files may take a part of what they are given.
+                rest = memoryview(chunk)
+                while rest:
+                    written = os.pwrite(self._file.fileno(), rest, size)
+                    rest, size = rest[written:], size + written
+            return Slice(OpenFile(self._file.fileno()), start, size - start)
 
 
 def is_compressed(blob: Slice) -> bool:
