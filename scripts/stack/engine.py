@@ -50,9 +50,6 @@ _GIGABYTES = 3
 # The engine's own garbage collection spares images and containers, and an engine that
 # was killed leaves snapshots that nothing collects: the data only grew, to 43 GB in a day.
 _DATA_GIGABYTES = 10
-# More than what one run of all tests builds. At this limit BuildKit removes what was used least
-# often, which is what a test has just built and is about to find cached.
-_CACHE = "30GB"
 _FREE_GIGABYTES = 16
 
 
@@ -214,7 +211,9 @@ def _start(layout: Layout, **network: object) -> None:
         "data-root": str(layout.data_root),
         "exec-root": str(layout.run / "exec"),
         "pidfile": str(layout.run / "dockerd.pid"),
-        "builder": {"gc": {"enabled": True, "defaultKeepStorage": _CACHE}},
+        # It removes what was used least often, which is what a test has just built and is about to
+        # find cached. `limit_data` removes all of it before the next start.
+        "builder": {"gc": {"enabled": False}},
     }
     path = layout.run / "dockerd.json"
     replace(path, json.dumps(config, indent=1) + "\n")
