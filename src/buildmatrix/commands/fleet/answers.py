@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -20,6 +21,7 @@ from buildmatrix.registry.reference import Reference
 from buildmatrix.reports.fleet.model import FleetResult
 from buildmatrix.store.cache import DAY, Cache, code
 
+Value = TypeVar("Value")
 #: Bytes of all results in the folder of one machine; one has some 2 KB.
 LIMIT = 500_000_000
 #: Results as they are kept, without what only the subject knows.
@@ -39,6 +41,25 @@ class KeptResults:
     def save(self, key: str, results: Sequence[FleetResult]) -> None:
         """Keep results that depend on nothing but the key and have nothing of a subject."""
         self._store.save(key, tuple(results))
+
+
+class Alike:
+    """Has what many results say alike in memory once: most images lie on a few stacks."""
+
+    def __init__(self) -> None:
+        self._held: dict[object, Any] = {}
+
+    def __call__(self, result: FleetResult) -> FleetResult:
+        """The same result, whose findings and layers are those of an earlier one where equal."""
+        findings = self._held.get(result.findings)
+        if findings is None:
+            findings = tuple(map(self._first, result.findings))
+            self._held[findings] = findings
+        return replace(result, findings=findings, layers=tuple(map(self._first, result.layers)))
+
+    def _first(self, value: Value) -> Value:
+        first: Value = self._held.setdefault(value, value)
+        return first
 
 
 def of_subject(result: FleetResult, subject: Subject) -> FleetResult:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from buildmatrix.commands.fleet.answers import Alike
 from buildmatrix.commands.fleet.audit_model import AuditDone, AuditTask
 from buildmatrix.commands.fleet.audit_work import undecided
 from buildmatrix.commands.fleet.failing import WorkerKilledError, WorkError
@@ -82,6 +83,7 @@ class _AuditRun:
     write: Callable[[FleetResult], None]
     waiting: Waiting
     results: list[FleetResult] = field(default_factory=list)
+    alike: Alike = field(default_factory=Alike)
     missing: dict[str, None] = field(default_factory=dict)
     notes: dict[str, None] = field(default_factory=dict)
     #: Files that are through, and those of them whose results were in the store.
@@ -170,7 +172,8 @@ class _AuditRun:
         self.stored += len(task.holders) if done.is_stored else 0
         self.bytes_read += done.bytes_read
         self.notes |= dict.fromkeys(done.notes)
-        for result in done.results:
+        for item in done.results:
+            result = self.alike(item)
             self.results.append(result)
             self.write(result)
         self.done += len(task.holders)
