@@ -119,7 +119,7 @@ def plain(arguments: argparse.Namespace) -> None:
     from datetime import date
 
     from buildmatrix.commands.fleet.model import Subject, WorkerSettings
-    from buildmatrix.commands.fleet.work import judge_image, read_layer, resolve
+    from buildmatrix.commands.fleet.work import judge_image, read_layer, resolve_and_judge
 
     settings = WorkerSettings(
         store=str(arguments.store), platform="linux/amd64", today=date.today()
@@ -127,13 +127,14 @@ def plain(arguments: argparse.Namespace) -> None:
     started = time.monotonic()
     layers = transferred = stored = 0
     for reference in arguments.references.read_text().split():
-        task = resolve(settings, Subject(reference=reference, places=("bench",)))
+        task = resolve_and_judge(settings, Subject(reference=reference, places=("bench",)))
+        transferred += task.bytes_read
+        layers += len(task.read)
         for layer in task.unread:
             transferred += read_layer(settings, layer).bytes_read
             layers += 1
-        if task.results:
-            stored += 1
-        else:
+        stored += task.is_stored
+        if not task.results:
             transferred += judge_image(settings, task).bytes_read
     seconds = round(time.monotonic() - started, 2)
     work = {"stored": stored, "layers_read": layers, "bytes_read": transferred}

@@ -133,6 +133,7 @@ def fleet_scan(
             Steps(
                 look_up=Lookup,
                 resolve=work.resolve,
+                resolve_and_judge=work.resolve_and_judge,
                 read=work.read_layer,
                 judge=work.judge_image,
             ),

@@ -133,4 +133,4 @@ def look_up(_: WorkerSettings) -> AbstractContextManager[LookUp]:
     return nullcontext(Nothing())
 
 
-STEPS = Steps(look_up=look_up, resolve=resolve, read=read, judge=judge)
+STEPS = Steps(look_up=look_up, resolve=resolve, resolve_and_judge=resolve, read=read, judge=judge)

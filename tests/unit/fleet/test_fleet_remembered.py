@@ -100,7 +100,11 @@ def test_an_end_of_a_run_is_remembered(
 ) -> None:
     monkeypatch.setattr(cluster, "connected", this_process)
     steps = Steps(
-        look_up=Lookup, resolve=work.resolve, read=work.read_layer, judge=work.judge_image
+        look_up=Lookup,
+        resolve=work.resolve,
+        resolve_and_judge=work.resolve_and_judge,
+        read=work.read_layer,
+        judge=work.judge_image,
     )
     image = server.image([tar(BASE)], tag="1")
     server.image([tar(FOREIGN)], tag="2")

@@ -127,13 +127,14 @@ class Lookup(Closing):
                 pinned=pinned.digest,
                 results=remembered.results(),
                 is_stored=True,
+                is_kept=True,
             )
         task = stored_answer(context, subject, pinned)
         if task is None:
             try:
                 image = image_documents(self._documents, pinned, context.settings.platform)
             except NothingToRun as error:
-                return no_image(context, subject, pinned, error)
+                return no_image(subject, pinned, error)
             # An index was kept under its own digest, and results under that of the image.
             if image.reference == pinned:
                 return None

@@ -16,6 +16,8 @@ Answer = TypeVar("Answer")
 
 #: Seconds; a layer of 20 GB comes in that time where 6 MB come in a second.
 TIME_LIMIT = 3600.0
+#: Bytes of layers that are read beside other work.
+SMALL_LAYER = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,8 +129,12 @@ class ImageTask:
     #: What is known without reading anything: results of an earlier run, or what is wrong with it,
     #: without what only the subject knows. With results, nothing is to be done.
     results: tuple[FleetResult, ...] = ()
-    #: Whether the results came out of the store.
+    #: Whether the results came out of the store, and whether it has them now.
     is_stored: bool = False
+    is_kept: bool = False
+    #: Layers that were read on the way, and the bytes that came over the network for it.
+    read: tuple[str, ...] = ()
+    bytes_read: int = 0
     #: Why there is nothing to judge, in one sentence: it is no image (a signature, a chart), or
     #: none for the platform. Such a subject has no result, and nothing is to be done.
     left_out: str = ""

@@ -15,10 +15,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from buildmatrix.commands.fleet.access import Access, sentences
-from buildmatrix.commands.fleet.answers import of_subject
-from buildmatrix.commands.fleet.failing import WorkerKilledError, WorkError, too_long
+from buildmatrix.commands.fleet.answers import Alike, of_subject
+from buildmatrix.commands.fleet.failing import LateError, WorkerKilledError, WorkError, too_long
 from buildmatrix.commands.fleet.lookup import LookUp, looked_up
 from buildmatrix.commands.fleet.model import (
+    SMALL_LAYER,
     ClusterOptions,
     ImageDone,
     ImageTask,
@@ -47,8 +48,6 @@ _FEWEST_TASKS = 16
 #: Subjects under way for each task that is handed out: many wait for the same layer, and small work
 #: goes out in batches.
 _SUBJECTS_PER_TASK = 16
-#: Bytes of a layer that is read in a batch with others.
-_SMALL_LAYER = 1 << 20
 #: Layers of one image that are read side by side: one with a thousand slow ones ends with these.
 _LAYERS_AT_ONCE = 16
 #: What is handed out first: what ends an image, then what one waits for.
@@ -66,6 +65,7 @@ class Steps:
     #: In this process, before anything is handed to a worker.
     look_up: Callable[[WorkerSettings], AbstractContextManager[LookUp]]
     resolve: Work[Subject, ImageTask]
+    resolve_and_judge: Work[Subject, ImageTask]
     read: Work[LayerTask, LayerDone]
     judge: Work[ImageTask, ImageDone]
 
@@ -120,6 +120,7 @@ class _Run:
     write: Callable[[FleetResult], None]
     waiting: Waiting
     results: list[FleetResult] = field(default_factory=list)
+    alike: Alike = field(default_factory=Alike)
     #: Sentences, each once, in the order in which they came.
     missing: dict[str, None] = field(default_factory=dict)
     notes: dict[str, None] = field(default_factory=dict)
@@ -131,13 +132,17 @@ class _Run:
     bytes_read: int = 0
     #: Digest → reading it; None where that killed workers. Each layer is read once in a run.
     layers: dict[str, asyncio.Task[LayerDone | None]] = field(default_factory=dict)
-    layers_read: int = 0
+    #: Digests of layers that were read, here or on the way.
+    read: set[str] = field(default_factory=set)
     #: Digest of an image → held while it is judged: what has many tags is judged once.
     images: dict[str, asyncio.Lock] = field(default_factory=dict)
     #: By the names of repositories.
     accesses: dict[str, Access] = field(default_factory=dict)
     #: What killed its workers, or was near when something did.
     suspects: list[Subject] = field(default_factory=list)
+    #: Whether a worker died or did not end in time. Each thing is asked for by itself then: what a
+    #: layer does to those that read it, it does once.
+    is_careful: bool = False
     #: What is left to workers, and None for the end of it.
     unanswered: asyncio.Queue[Subject | None] = field(default_factory=asyncio.Queue)
     #: Answers of earlier runs, and of this run for later runs.
@@ -205,7 +210,7 @@ class _Run:
 
     def ended(self, task: ImageTask) -> tuple[FleetResult, ...] | None:
         """The results of an image that is through, however many; None for one that is not."""
-        self.took(0, task.notes)
+        self.took(task.bytes_read, task.notes, task.read)
         if task.left_out:
             self.left_out[task.subject.reference] = task.left_out
             return ()
@@ -215,15 +220,16 @@ class _Run:
     def finish(self, subject: Subject, results: Sequence[FleetResult]) -> None:
         """A subject is through."""
         for item in results:
-            result = of_subject(item, subject)
+            result = self.alike(of_subject(item, subject))
             self.results.append(result)
             self.write(result)
         self.done += 1
         self._count()
 
-    def took(self, bytes_read: int, notes: Sequence[str]) -> None:
-        """What a task cost, and has to say."""
+    def took(self, bytes_read: int, notes: Sequence[str], layers: Sequence[str] = ()) -> None:
+        """What a task cost, has to say, and has read."""
         self.bytes_read += bytes_read
+        self.read.update(layers)
         self.notes |= dict.fromkeys(notes)
         if bytes_read:
             self.progress.part(_FLEET, self.bytes_read, None, "bytes")
@@ -240,7 +246,7 @@ class _Run:
             subjects=len(self.subjects),
             stored=self.stored,
             layers=len(distinct | self.layers.keys()),
-            layers_read=self.layers_read,
+            layers_read=len(self.read),
             bytes_read=self.bytes_read,
             retries=self.waiting.repeated
             + len(self.suspects)
@@ -271,8 +277,10 @@ class _Crew:
             try:
                 results = await self._judged(subject)
             except (AwayError, WorkError) as error:
+                self.run.is_careful |= isinstance(error, LateError)
                 results = (self._undecided(subject, str(error)),)
             except WorkerKilledError:
+                self.run.is_careful = True
                 if not self.is_last:
                     self.run.suspects.append(subject)
                     continue
@@ -282,23 +290,24 @@ class _Crew:
     async def _judged(self, subject: Subject) -> tuple[FleetResult, ...]:
         reference = Reference.parse(subject.reference)
         key = subject.reference
-        task = await self._ask(reference, self.run.steps.resolve, subject, key, _RESOLVE)
+        steps = self.run.steps
+        first = steps.resolve if self.run.is_careful else steps.resolve_and_judge
+        task = await self._ask(reference, first, subject, key, _RESOLVE)
         if (results := self.run.ended(task)) is not None:
-            return self._kept(task, results, is_kept=task.is_stored)
+            return self._kept(task, results, is_kept=task.is_kept)
         digest = Reference.parse(task.reference).digest
         turn = self.run.images.setdefault(digest, asyncio.Lock())
         waited = turn.locked()
         async with turn:
             if waited:
                 # Another name of the same image: the store has its results by now.
-                task = await self._ask(
-                    reference, self.run.steps.resolve, subject, f"{key} again", _RESOLVE
-                )
+                task = await self._ask(reference, steps.resolve, subject, f"{key} again", _RESOLVE)
+                self.run.took(task.bytes_read, task.notes, task.read)
                 if task.results:
-                    return self._kept(task, task.results, is_kept=task.is_stored)
+                    return self._kept(task, task.results, is_kept=task.is_kept)
             failed = await self._failed(task.unread)
             done = await self._ask(
-                reference, self.run.steps.judge, replace(task, failed=failed), key, _JUDGE
+                reference, steps.judge, replace(task, failed=failed), key, _JUDGE
             )
         self.run.took(done.bytes_read, done.notes)
         return self._kept(task, done.results, is_kept=done.is_kept)
@@ -345,7 +354,7 @@ class _Crew:
                 layer,
                 layer.digest,
                 _READ,
-                is_small=layer.size <= _SMALL_LAYER,
+                is_small=layer.size <= SMALL_LAYER,
             )
         except (AwayError, WorkError) as error:
             return LayerDone(digest=layer.digest, bytes_read=0, seconds=0.0, error=str(error))
@@ -354,8 +363,7 @@ class _Crew:
                 return None
             why = KILLED.format("reading it")
             return LayerDone(digest=layer.digest, bytes_read=0, seconds=0.0, error=why)
-        self.run.layers_read += done.error is None
-        self.run.took(done.bytes_read, done.notes)
+        self.run.took(done.bytes_read, done.notes, [layer.digest] if done.error is None else [])
         return done
 
     async def _ask(

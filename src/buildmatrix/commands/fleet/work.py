@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 
 from buildmatrix.commands.fleet.context import WorkerContext, context_of
 from buildmatrix.commands.fleet.failing import Failure, failure_of, too_long
 from buildmatrix.commands.fleet.judging import Question, judge, of_image, unjudged, unresolved
 from buildmatrix.commands.fleet.model import (
+    SMALL_LAYER,
     ImageDone,
     ImageTask,
     LayerDone,
@@ -32,6 +34,8 @@ from buildmatrix.sources.registry import ImageDocuments, NothingToRun, image_doc
 
 #: Bytes of a layer that is read; the largest that registries take has 52 GB (Amazon ECR).
 LARGEST_LAYER = 64 << 30
+#: Seconds that a layer has which is read beside other work.
+_SHORT = 5.0
 
 
 def resolve(settings: WorkerSettings, subject: Subject) -> ImageTask:
@@ -41,6 +45,25 @@ def resolve(settings: WorkerSettings, subject: Subject) -> ImageTask:
     comes out of the store once anybody has read it. What an earlier run has judged ends here.
     """
     context = context_of(settings)
+    task, _ = _resolved(context, subject)
+    return replace(task, notes=context.notes())
+
+
+def resolve_and_judge(settings: WorkerSettings, subject: Subject) -> ImageTask:
+    """The same; where little has to be read, the image is read and judged as well.
+
+    As far as nothing goes wrong: what does is left to whoever asks for one thing after the other,
+    and knows when to ask again.
+    """
+    context = context_of(settings)
+    task, image = _resolved(context, subject)
+    if image is not None and sum(layer.size for layer in task.unread) <= SMALL_LAYER:
+        task = _read_and_judged(context, task, image)
+    return replace(task, notes=context.notes())
+
+
+def _resolved(context: WorkerContext, subject: Subject) -> tuple[ImageTask, ImageDocuments | None]:
+    """See `resolve`, without notes; and the documents of an image that is to be judged."""
     pinned: Reference | None = None
     try:
         reference = Reference.parse(subject.reference)
@@ -48,34 +71,32 @@ def resolve(settings: WorkerSettings, subject: Subject) -> ImageTask:
             subject.digest or context.asked(lambda: context.registry.digest(reference))
         )
         if stored := stored_answer(context, subject, pinned):
-            return stored
-        image = image_documents(context.documents, pinned, settings.platform)
+            return stored, None
+        image = image_documents(context.documents, pinned, context.settings.platform)
         if image.reference != pinned and (
             stored := stored_answer(context, subject, pinned, image.reference)
         ):
-            return stored
-        return ImageTask(
-            subject=subject,
-            reference=str(image.reference),
-            pinned=pinned.digest,
-            unread=_unread(context, image),
-            notes=context.notes(),
+            return stored, None
+        unread = _unread(context, image)
+        task = ImageTask(
+            subject=subject, reference=str(image.reference), pinned=pinned.digest, unread=unread
         )
+        return task, image
     except NothingToRun as error:
         failure = failure_of(error)
-        if task := no_image(context, subject, pinned, error):
-            return task
+        if left_out := no_image(subject, pinned, error):
+            return left_out, None
     except Exception as error:
         failure = failure_of(error, subject.reference)
-    return ImageTask(
+    task = ImageTask(
         subject=subject,
         reference=str(pinned or subject.reference),
         results=unresolved(pinned, failure.text, _question(context, subject)),
         again=failure.again,
         denied=failure.denied,
         wait=failure.wait,
-        notes=context.notes(),
     )
+    return task, None
 
 
 def read_layer(settings: WorkerSettings, task: LayerTask) -> LayerDone:
@@ -146,7 +167,7 @@ def stored_answer(
         pinned=pinned.digest,
         results=results,
         is_stored=True,
-        notes=context.notes(),
+        is_kept=True,
     )
 
 
@@ -156,18 +177,11 @@ def result_key(context: WorkerContext, subject: Subject, digest: str) -> str:
     return _question(context, subject).key(digest, {})
 
 
-def no_image(
-    context: WorkerContext, subject: Subject, pinned: Reference | None, error: NothingToRun
-) -> ImageTask | None:
+def no_image(subject: Subject, pinned: Reference | None, error: NothingToRun) -> ImageTask | None:
     """The end of what is no image; what really runs somewhere is one for those who run it."""
     if subject.containers:
         return None
-    return ImageTask(
-        subject=subject,
-        reference=str(pinned),
-        left_out=failure_of(error).text,
-        notes=context.notes(),
-    )
+    return ImageTask(subject=subject, reference=str(pinned), left_out=failure_of(error).text)
 
 
 def _unread(context: WorkerContext, image: ImageDocuments) -> tuple[LayerTask, ...]:
@@ -190,6 +204,27 @@ def _unread(context: WorkerContext, image: ImageDocuments) -> tuple[LayerTask, .
                 annotations=descriptor.annotations,
             )
     return tuple(tasks.values())
+
+
+def _read_and_judged(context: WorkerContext, task: ImageTask, image: ImageDocuments) -> ImageTask:
+    """See `resolve_and_judge`."""
+    reader = _reader(context)
+    read: list[str] = []
+    results: tuple[FleetResult, ...] = ()
+    is_kept = False
+    with suppress(Exception):
+        for layer in task.unread:
+            reader.facts(_blob(context, image.reference, _descriptor(layer), _SHORT))
+            read.append(layer.digest)
+        results, is_kept = _judged(context, task.subject, image, reader)
+    return replace(
+        task,
+        unread=tuple(layer for layer in task.unread if layer.digest not in read),
+        read=tuple(read),
+        bytes_read=reader.bytes_read,
+        results=results,
+        is_kept=is_kept,
+    )
 
 
 def _judged(
@@ -232,12 +267,23 @@ def _reader(context: WorkerContext) -> LayerReader:
     return LayerReader(context.cache, tables=context.settings.tables, note=context.note)
 
 
-def _blob(context: WorkerContext, reference: Reference, descriptor: Descriptor) -> LayerBlob:
-    """A layer, which the registry is asked for that the context has when it is opened."""
+def _blob(
+    context: WorkerContext,
+    reference: Reference,
+    descriptor: Descriptor,
+    limit: float | None = None,
+) -> LayerBlob:
+    """A layer, which the registry is asked for that the context has when it is opened.
+
+    `limit`: seconds that its bytes may take; None for those of the settings.
+    """
+    seconds = context.settings.time_limit
     return LayerBlob(
         descriptor.digest,
         descriptor.size,
-        lambda: _in_time(context, reference, descriptor),
+        lambda: _in_time(
+            context, reference, descriptor, seconds if limit is None else min(limit, seconds)
+        ),
         descriptor.annotations,
         lambda offset, length: context.registry.blob_range(reference, descriptor, offset, length),
     )
@@ -245,10 +291,9 @@ def _blob(context: WorkerContext, reference: Reference, descriptor: Descriptor) 
 
 @contextmanager
 def _in_time(
-    context: WorkerContext, reference: Reference, descriptor: Descriptor
+    context: WorkerContext, reference: Reference, descriptor: Descriptor, limit: float
 ) -> Iterator[Iterator[bytes]]:
     """The bytes of a layer; raises `UndecidedError` once it takes too long, however few come."""
-    limit = context.settings.time_limit
     end = time.monotonic() + limit
 
     def passed(chunks: Iterator[bytes]) -> Iterator[bytes]:
