@@ -265,6 +265,8 @@ def test_a_daemon_that_hangs_is_given_up(
     run: Callable[..., Run], gate: Gate, other: OtherDaemon
 ) -> None:
     hung = in_the_middle(run, gate, lambda: other.signal(signal.SIGSTOP), "--builder-timeout", "8")
+    # It is asked to end after this test, and has half a minute for that.
+    other.signal(signal.SIGCONT)
     assert hung.code == 0, hung.err
     assert sorted(builders(hung), key=len) == [(HERE,), (HERE,), (THERE, HERE)]
     (error,) = errors(hung)
