@@ -221,6 +221,7 @@ class Spool:
         """These bytes, in the file. Raises what `chunks` raises, or OSError (disk full)."""
         with self._lock:
             if self._file is None:
+                # It stays open until `close`.
                 self._file = tempfile.TemporaryFile(buffering=0, prefix="buildmatrix-")  # noqa: SIM115
             start = size = os.fstat(self._file.fileno()).st_size
             for chunk in chunks:

@@ -24,6 +24,14 @@ from buildmatrix.reports.fleet.model import FleetResult
 from buildmatrix.store.cache import Cache
 
 __all__ = ["own_cache", "server"]
+#: What a run does with real images.
+STEPS = Steps(
+    look_up=Lookup,
+    resolve=work.resolve,
+    resolve_and_judge=work.resolve_and_judge,
+    read=work.read_layer,
+    judge=work.judge_image,
+)
 RESULTS = (FleetResult(repository="", digest="sha256:1", state="passed", backend="cpu"),)
 APP = Reference.parse("registry.test/team/app:1")
 
@@ -99,13 +107,6 @@ def test_an_end_of_a_run_is_remembered(
     server: ImageRegistry, entries: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cluster, "connected", this_process)
-    steps = Steps(
-        look_up=Lookup,
-        resolve=work.resolve,
-        resolve_and_judge=work.resolve_and_judge,
-        read=work.read_layer,
-        judge=work.judge_image,
-    )
     image = server.image([tar(BASE)], tag="1")
     server.image([tar(FOREIGN)], tag="2")
     server.index(server.image([tar(FOREIGN)], architecture="arm64"), image, tag="3")
@@ -113,7 +114,7 @@ def test_an_end_of_a_run_is_remembered(
     subjects = [subject(server, f"team/app:{tag}", owner="blue") for tag in range(1, 5)]
 
     def outcome() -> list[FleetResult]:
-        ended = scan(subjects, SETTINGS, steps, ClusterOptions(), progress=Silent())
+        ended = scan(subjects, SETTINGS, STEPS, ClusterOptions(), progress=Silent())
         return sorted(ended.results, key=lambda item: item.names)
 
     first = outcome()

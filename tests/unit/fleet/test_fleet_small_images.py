@@ -9,25 +9,17 @@ from typing import Any
 import pytest
 from image_registry import ImageRegistry, digest_of
 from layer_archives import tar
-from test_fleet_remembered import ThisProcess, this_process
+from test_fleet_remembered import STEPS, ThisProcess, this_process
 from test_fleet_work import BASE, FOREIGN, SETTINGS, done, of, own_cache, server, subject
 
 from buildmatrix.commands.fleet import cluster, context, work
 from buildmatrix.commands.fleet.failing import LateError, WorkerKilledError
-from buildmatrix.commands.fleet.lookup import Lookup
 from buildmatrix.commands.fleet.model import ClusterOptions
-from buildmatrix.commands.fleet.run import Steps, scan
+from buildmatrix.commands.fleet.run import scan
 from buildmatrix.progress import Silent
 
 __all__ = ["own_cache", "server"]
 SMALL = [tar(BASE), tar([("app/main.py", b"print(1)\n")])]
-STEPS = Steps(
-    look_up=Lookup,
-    resolve=work.resolve,
-    resolve_and_judge=work.resolve_and_judge,
-    read=work.read_layer,
-    judge=work.judge_image,
-)
 
 
 def test_a_small_image_is_through_at_once(

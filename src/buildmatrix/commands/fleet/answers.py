@@ -51,11 +51,11 @@ class Alike:
 
     def __call__(self, result: FleetResult) -> FleetResult:
         """The same result, whose findings and layers are those of an earlier one where equal."""
-        findings = self._held.get(result.findings)
-        if findings is None:
-            findings = tuple(map(self._first, result.findings))
-            self._held[findings] = findings
-        return replace(result, findings=findings, layers=tuple(map(self._first, result.layers)))
+        return replace(
+            result,
+            findings=self._first(tuple(map(self._first, result.findings))),
+            layers=tuple(map(self._first, result.layers)),
+        )
 
     def _first(self, value: Value) -> Value:
         first: Value = self._held.setdefault(value, value)

@@ -132,7 +132,7 @@ class ImageTask:
     #: Whether the results came out of the store, and whether it has them now.
     is_stored: bool = False
     is_kept: bool = False
-    #: Layers that were read on the way, and the bytes that came over the network for it.
+    #: Digests of the layers that were read already, and the bytes that came over the network.
     read: tuple[str, ...] = ()
     bytes_read: int = 0
     #: Why there is nothing to judge, in one sentence: it is no image (a signature, a chart), or

@@ -302,7 +302,7 @@ class _Crew:
             if waited:
                 # Another name of the same image: the store has its results by now.
                 task = await self._ask(reference, steps.resolve, subject, f"{key} again", _RESOLVE)
-                self.run.took(task.bytes_read, task.notes, task.read)
+                self.run.took(0, task.notes)
                 if task.results:
                     return self._kept(task, task.results, is_kept=task.is_kept)
             failed = await self._failed(task.unread)

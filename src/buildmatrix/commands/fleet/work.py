@@ -6,6 +6,7 @@ bytes of an image do is part of their answer: nothing is raised for it.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -52,8 +53,8 @@ def resolve(settings: WorkerSettings, subject: Subject) -> ImageTask:
 def resolve_and_judge(settings: WorkerSettings, subject: Subject) -> ImageTask:
     """The same; where little has to be read, the image is read and judged as well.
 
-    As far as nothing goes wrong: what does is left to whoever asks for one thing after the other,
-    and knows when to ask again.
+    It stops at the first failure, and the task says what is still missing: the run then asks for
+    one step after the other, and knows when to ask again.
     """
     context = context_of(settings)
     task, image = _resolved(context, subject)
@@ -271,19 +272,17 @@ def _blob(
     context: WorkerContext,
     reference: Reference,
     descriptor: Descriptor,
-    limit: float | None = None,
+    limit: float = math.inf,
 ) -> LayerBlob:
     """A layer, which the registry is asked for that the context has when it is opened.
 
-    `limit`: seconds that its bytes may take; None for those of the settings.
+    `limit`: seconds that its bytes may take, within the time limit of the settings.
     """
-    seconds = context.settings.time_limit
+    seconds = min(limit, context.settings.time_limit)
     return LayerBlob(
         descriptor.digest,
         descriptor.size,
-        lambda: _in_time(
-            context, reference, descriptor, seconds if limit is None else min(limit, seconds)
-        ),
+        lambda: _in_time(context, reference, descriptor, seconds),
         descriptor.annotations,
         lambda offset, length: context.registry.blob_range(reference, descriptor, offset, length),
     )
