@@ -10,7 +10,7 @@ from functools import partial
 
 from buildmatrix.layers.image import LayerBlob, LayerReader
 from buildmatrix.progress import Progress, Silent
-from buildmatrix.trees.archive import CHUNK, Slice, TarMember, is_compressed, members, plain
+from buildmatrix.trees.archive import Slice, TarMember, is_compressed, members, plain
 from buildmatrix.trees.archive_image import (
     LARGEST_DOCUMENT,
     MOST_BLOBS,
@@ -51,7 +51,7 @@ def layers_of_saved(
             yield chunk
 
     for name, blob in blobs:
-        digest = f"sha256:{_sha256(counted(_chunks(blob)))}"
+        digest = f"sha256:{_sha256(counted(blob.chunks()))}"
         claimed = digest_in(name)
         if claimed.startswith("sha256:") and claimed != digest:
             raise Unreadable(f"{name} is damaged: its bytes have another digest")
@@ -66,16 +66,9 @@ def _sha256(chunks: Iterator[bytes]) -> str:
     return hasher.hexdigest()
 
 
-def _chunks(blob: Slice) -> Iterator[bytes]:
-    offset = 0
-    while chunk := blob.read(offset, CHUNK):
-        offset += len(chunk)
-        yield chunk
-
-
 @contextmanager
 def _opened(blob: Slice) -> Iterator[Iterator[bytes]]:
-    yield _chunks(blob)
+    yield blob.chunks()
 
 
 def layers_of_export(export: Export, reader: LayerReader) -> tuple[Configuration, list[LayerBlob]]:
@@ -136,13 +129,13 @@ def _passing(export: Export, name: str, data: Slice, reader: LayerReader) -> Lay
         with export() as chunks:
             for other, member in _files(chunks):
                 if other == name and member.data is not None:
-                    yield _chunks(member.data)
+                    yield member.data.chunks()
                     return
         raise Unreadable(f"{name} is missing from the second export")
 
     claimed = digest_in(name)
     if reader.known(claimed) is not None:
-        if f"sha256:{_sha256(_chunks(data))}" != claimed:
+        if f"sha256:{_sha256(data.chunks())}" != claimed:
             raise Unreadable("it is damaged: its bytes have another digest")
         return LayerBlob(claimed, data.size, again)
     layer = reader.read(LayerBlob(claimed, data.size, partial(_opened, data)))

@@ -90,6 +90,13 @@ class Slice:
         self.bytes_read += len(data)
         return data
 
+    def chunks(self) -> Iterator[bytes]:
+        """All of it, in its order. Raises `Unreadable`, as `read` does."""
+        offset = 0
+        while chunk := self.read(offset, CHUNK):
+            offset += len(chunk)
+            yield chunk
+
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
