@@ -184,10 +184,11 @@ def _gigabytes(folder: Path) -> float:
 
 
 @contextmanager
-def beside(layout: Layout, folder: Path) -> Iterator[Layout]:
+def beside(layout: Layout, folder: Path, *, containerd_store: bool = True) -> Iterator[Layout]:
     """One more engine of the same programs for a while, with its data below `folder`.
 
-    The data stays there. Containers and build steps have the host's network, or none.
+    The data stays there. Containers and build steps have the host's network, or none. Its images
+    are in containerd's store, or in Docker's older one.
     """
     apt.require_debian_root("Starting a Docker engine")
     run = Path(tempfile.mkdtemp(prefix="buildmatrix-", dir=layout.run.parent))
@@ -195,18 +196,18 @@ def beside(layout: Layout, folder: Path) -> Iterator[Layout]:
     other.create()
     try:
         # Without a bridge (`none`) it would take away the one of the other engine.
-        _start(other, iptables=False, ip6tables=False)
+        _start(other, containerd_store=containerd_store, iptables=False, ip6tables=False)
         yield other
     finally:
         stop(other)
         shutil.rmtree(run, ignore_errors=True)
 
 
-def _start(layout: Layout, **network: object) -> None:
+def _start(layout: Layout, *, containerd_store: bool = True, **network: object) -> None:
     """Start dockerd and wait for its socket."""
     config = {
         **network,
-        "features": {"containerd-snapshotter": True},
+        "features": {"containerd-snapshotter": containerd_store},
         "hosts": [layout.docker_host],
         "data-root": str(layout.data_root),
         "exec-root": str(layout.run / "exec"),

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,6 +66,15 @@ def engine() -> None:
             or subprocess.run(command, capture_output=True).returncode
         ):
             missing("a Docker engine with buildx", "run scripts/test, which starts one")
+
+
+@pytest.fixture
+def registry_tag() -> str:
+    """An image name in the registry that the mirror prefix leads to."""
+    mirror = os.environ.get("BUILDMATRIX_MIRROR", "")
+    if not mirror.startswith("localhost:"):
+        missing("the registry on loopback", "run scripts/test, which starts one")
+    return f"{mirror}buildmatrix-test/{uuid.uuid4().hex[:12]}"
 
 
 @pytest.fixture(scope="module")

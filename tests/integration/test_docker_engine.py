@@ -10,7 +10,6 @@ import socket
 import socketserver
 import subprocess
 import sys
-import textwrap
 import threading
 import time
 import uuid
@@ -20,10 +19,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from docker_project import HERE, MIRROR, NETWORK, PYTHON, Project, docker_project
 
 from buildmatrix import store
 from buildmatrix.engines.docker.engine import DockerEngine
-from buildmatrix.engines.model import BuildJob, Pushed, Surroundings
 from buildmatrix.errors import (
     BuildError,
     ComponentError,
@@ -31,66 +30,18 @@ from buildmatrix.errors import (
     UndecidedError,
     UsageError,
 )
-from buildmatrix.inventory.archive import scanner_archive
 from buildmatrix.progress import Silent
 from buildmatrix.render.names import staged_name
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("engine")]
 
-MIRROR = os.environ.get("BUILDMATRIX_MIRROR", "")
-NETWORK = os.environ.get("BUILDMATRIX_NETWORK", "")
-PYTHON = "python:3.11-slim-bookworm"
 UV = "ghcr.io/astral-sh/uv:0.13.8"
-HERE = Surroundings(mirror=MIRROR, network=NETWORK)
-
-SCANNER = f"""\
-ARG MIRROR=
-FROM ${{MIRROR}}{PYTHON} AS scanner
-RUN --network=none --mount=type=bind,from=rootfs,target=/rootfs,readonly \\
-    --mount=type=bind,source=scan.pyz,target=/scan.pyz \\
-    mkdir /out && python3 -I /scan.pyz /rootfs /out/inventory.json
-FROM scratch
-COPY --from=scanner /out/inventory.json /
-"""
-
-
-class Project:
-    """A folder with a bake file and a Dockerfile per target, each image with tags of its own."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.tag = f"buildmatrix-test/{uuid.uuid4().hex[:12]}"
-        self.targets: dict[str, object] = {}
-        (folder / "scan").mkdir(parents=True)
-        (folder / "scan/Dockerfile").write_text(SCANNER)
-        (folder / "scan/scan.pyz").write_bytes(scanner_archive())
-
-    def job(self, name: str, steps: str, base: str = "${MIRROR}" + PYTHON) -> BuildJob:
-        """A target whose Dockerfile has these steps."""
-        tags = (f"{self.tag}:{name}",)
-        (self.folder / f"{name}.Dockerfile").write_text(
-            f"ARG MIRROR=\nFROM {base}\n{textwrap.dedent(steps)}\n"
-        )
-        self.targets[name] = {"context": ".", "dockerfile": f"{name}.Dockerfile", "tags": tags}
-        rootfs = {"rootfs": f"target:{name}"}
-        self.targets[f"scan-{name}"] = {"context": "scan", "contexts": rootfs}
-        bake = self.folder / "docker-bake.json"
-        bake.write_text(json.dumps({"target": self.targets}))
-        state = self.folder / "state" / name
-        return BuildJob(
-            name, bake, name, f"scan-{name}", self.folder, tags, state / "log", state / "scan"
-        )
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Iterator[Project]:
-    project = Project(tmp_path / "project")
-    yield project
-    listed = subprocess.run(
-        ["docker", "image", "ls", "--quiet", project.tag], capture_output=True, text=True
-    ).stdout.split()
-    if listed:
-        subprocess.run(["docker", "image", "rm", "--force", *listed], capture_output=True)
+    with docker_project(tmp_path / "project") as project:
+        yield project
 
 
 class Steps(Silent):
@@ -456,90 +407,6 @@ def test_cancel_ends_the_build_and_leaves_no_process(project: Project) -> None:
     assert not thread.is_alive()
     assert len(caught) == 1
     assert until(lambda: not bakes_of(project.folder))
-
-
-# Publishing
-
-
-@pytest.fixture
-def registry_tag() -> str:
-    """An image name in the registry that the mirror prefix leads to."""
-    if not MIRROR.startswith("localhost:"):
-        pytest.skip("publishing needs the registry on loopback that scripts/test starts")
-    return f"{MIRROR}buildmatrix-test/{uuid.uuid4().hex[:12]}"
-
-
-def test_what_is_pushed_is_what_was_scanned(project: Project, registry_tag: str) -> None:
-    project.tag = registry_tag
-    job = project.job("a", f"RUN echo {uuid.uuid4()} >/x")
-    engine = DockerEngine()
-    outcome = engine.build(job, HERE, Silent())
-    pushed = engine.push([replace(job, config=outcome.config)], HERE, Silent())
-
-    assert pushed == Pushed({"a": outcome.digest})
-    subprocess.run(["docker", "buildx", "imagetools", "inspect", job.tags[0]], check=True)
-
-
-def test_an_image_is_pushed_by_its_digest_alone(project: Project, registry_tag: str) -> None:
-    project.tag = registry_tag
-    job = project.job("a", f"RUN echo {uuid.uuid4()} >/x\nLABEL a=b")
-    engine = DockerEngine()
-    outcome = engine.build(job, HERE, Silent())
-    job = replace(job, config=outcome.config)
-    pushed = engine.push([job], HERE, Silent(), tagged=False)
-
-    assert pushed.error is None
-    assert list(job.scan_output.glob("buildmatrix.*")) == [], "an export was left"
-    inspect = ["docker", "buildx", "imagetools", "inspect", "--raw"]
-    by_tag = subprocess.run([*inspect, job.tags[0]], capture_output=True)
-    assert by_tag.returncode != 0, "a tag was set"
-    name = f"{job.tags[0].rpartition(':')[0]}@{pushed.digests['a']}"
-    by_digest = subprocess.run([*inspect, name], capture_output=True, check=True)
-    assert json.loads(by_digest.stdout)["config"]["digest"] == outcome.config
-    assert engine.push([job], HERE, Silent(), tagged=False) == pushed, "not the same again"
-
-    subprocess.run(["docker", "image", "rm", "--force", job.tags[0]], check=True)
-    run = ["docker", "run", "--rm", name, "cat", "/x"]
-    assert len(subprocess.run(run, capture_output=True, check=True).stdout) == 37
-
-
-def test_a_registry_that_refuses_an_image_by_digest_is_told(project: Project) -> None:
-    project.tag = f"localhost:1/buildmatrix-test/{uuid.uuid4().hex[:12]}"
-    job = project.job("a", f"RUN echo {uuid.uuid4()} >/x")
-    engine = DockerEngine()
-    outcome = engine.build(job, HERE, Silent())
-    pushed = engine.push([replace(job, config=outcome.config)], HERE, Silent(), tagged=False)
-    assert (pushed.stopped_at, pushed.digests) == ("a", {})
-    assert isinstance(pushed.error, BuildError)
-    assert "could not be pushed" in pushed.error.message
-
-
-def test_a_registry_that_refuses_is_told_with_the_target_that_it_stopped_at(
-    project: Project,
-) -> None:
-    project.tag = f"localhost:1/buildmatrix-test/{uuid.uuid4().hex[:12]}"
-    job = project.job("a", f"RUN echo {uuid.uuid4()} >/x")
-    engine = DockerEngine()
-    outcome = engine.build(job, HERE, Silent())
-    pushed = engine.push([replace(job, config=outcome.config)], HERE, Silent())
-
-    assert (pushed.stopped_at, pushed.digests) == ("a", {})
-    assert isinstance(pushed.error, BuildError)
-    assert "could not be pushed" in pushed.error.message
-    assert any(digest.startswith("sha256:") for digest in outcome.bases.values())
-
-
-def test_an_image_that_was_not_scanned_is_not_pushed(project: Project, registry_tag: str) -> None:
-    project.tag = registry_tag
-    job = project.job("a", f"RUN echo {uuid.uuid4()} >/x")
-    engine = DockerEngine()
-    engine.build(job, HERE, Silent())
-
-    pushed = engine.push([replace(job, config="sha256:" + "0" * 64)], HERE, Silent())
-    assert isinstance(pushed.error, UndecidedError)
-    assert "nothing was pushed" in pushed.error.message
-    inspect = ["docker", "buildx", "imagetools", "inspect", job.tags[0]]
-    assert subprocess.run(inspect, capture_output=True).returncode != 0
 
 
 # The whole pipeline, in a process of its own that can be killed

@@ -250,6 +250,7 @@ def test_two_daemons_share_the_targets_and_this_machine_has_the_images(
         spec = ("--format", "{{json .Manifest.Digest}}")
         answer = subprocess.run([*ask, *spec], capture_output=True, text=True, check=True)
         assert json.loads(answer.stdout) == target["digest"]
+    assert not images(f"--host={other.layout.docker_host}"), "it was asked for what is here"
 
     # What is here needs no builder, whoever made it.
     still = run("--no-smoke", "--format", "json")

@@ -90,10 +90,13 @@ class Processes:
         folder: Path,
         read: Callable[[IO[bytes]], None],
         watch: Watch | None = None,
+        *,
+        both: bool = False,
     ) -> int:
         """Run `command`, let `read` consume its standard error, and return its exit status.
 
-        `watch` may end it before.
+        With `both`, its standard output as well, in the order of the lines. `watch` may end it
+        before.
         Raises `Interrupted` when `cancel` was called before or meanwhile.
         """
         with self._lock:
@@ -104,17 +107,18 @@ class Processes:
                 cwd=folder,
                 env=environment,
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
+                stdout=subprocess.PIPE if both else subprocess.DEVNULL,
+                stderr=subprocess.STDOUT if both else subprocess.PIPE,
                 start_new_session=True,
                 # One system call that was looked up before: no lock that another thread may hold.
                 preexec_fn=_end_with_parent,  # noqa: PLW1509
             )
             self._running.add(process)
         try:
-            assert process.stderr is not None
+            said = process.stdout if both else process.stderr
+            assert said is not None
             watching = watch.over(lambda: _end([process])) if watch else contextlib.nullcontext()
-            with watching, process.stderr as stream:
+            with watching, said as stream:
                 read(stream)
             status = process.wait()
         except BaseException:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.engines.docker import engine as docker_engine
+from buildmatrix.engines.docker import baking
 from buildmatrix.engines.docker.command import DockerCommand
 from buildmatrix.engines.docker.engine import DockerEngine
-from buildmatrix.engines.model import BuildJob, Surroundings
+from buildmatrix.engines.model import BuildJob, Pushed, Surroundings
 from buildmatrix.errors import BuildError, ComponentError, UndecidedError, UsageError
 from buildmatrix.progress import Silent
 
@@ -172,6 +172,69 @@ def test_an_image_that_its_builder_lost_while_it_was_pushed_is_said_to_be_anothe
     assert "made another one, sha256:another, which nobody scanned" in pushed.error.message
 
 
+PUSHED = "sha256:" + "5" * 64
+
+
+def keeping(folder: Path, push: str, *, then: str = "") -> tuple[DockerEngine, BuildJob]:
+    """An engine whose daemon has the image that was scanned, until `push` writes `moved`."""
+    engine = engine_with(
+        folder,
+        f"""
+        case "$*" in
+            *inspect*) echo 'Driver: docker';;
+            "image ls"*) if [ -e '{folder}/moved' ]; then echo 'sha256:another x/a:1'
+                else echo 'sha256:scanned x/a:1'; fi;;
+            "image push x/a:1") {push};;
+            version*) {then or "true"};;
+        esac
+        """,
+    )
+    job = BuildJob(
+        "cpu", folder / "bake.json", "cpu", "scan-cpu", folder, ("x/a:1",), folder / "log",
+        folder / "scan", digest="sha256:scanned", config="sha256:configuration",
+    )  # fmt: skip
+    return engine, job
+
+
+def test_what_a_daemon_has_is_pushed_without_its_builder(tmp_path: Path) -> None:
+    sent = f"echo '4f: Pushed'; echo '1: digest: {PUSHED} size: 12'"
+    engine, job = keeping(tmp_path, sent)
+    assert engine.push([job], Surroundings(), Silent()) == Pushed({"cpu": PUSHED})
+    assert "4f: Pushed" in job.log.read_text()
+
+
+def test_a_tag_that_was_moved_while_it_was_pushed_is_undecided(tmp_path: Path) -> None:
+    moved = f"touch '{tmp_path}/moved'; echo '1: digest: {PUSHED} size: 12'"
+    engine, job = keeping(tmp_path, moved)
+    pushed = engine.push([job], Surroundings(), Silent())
+    assert (pushed.digests, pushed.stopped_at) == ({}, "cpu")
+    assert isinstance(pushed.error, UndecidedError)
+    assert f"may lead to images now that nobody scanned ({PUSHED})" in pushed.error.message
+
+
+def test_a_push_that_a_registry_refuses_is_told_with_its_reason(tmp_path: Path) -> None:
+    engine, job = keeping(tmp_path, "echo 'denied: requested access is denied' >&2; exit 1")
+    pushed = engine.push([job], Surroundings(), Silent())
+    assert isinstance(pushed.error, BuildError)
+    assert "x/a:1 could not be pushed: denied: requested access is denied; check the name" in (
+        pushed.error.message
+    )
+
+
+def test_a_push_that_names_no_digest_counts_as_failed(tmp_path: Path) -> None:
+    engine, job = keeping(tmp_path, "echo 'The push refers to repository [x/a]'")
+    pushed = engine.push([job], Surroundings(), Silent())
+    assert (pushed.digests, pushed.stopped_at) == ({}, "cpu")
+    assert isinstance(pushed.error, BuildError)
+
+
+def test_a_daemon_that_dies_while_it_pushes_is_no_refusal(tmp_path: Path) -> None:
+    engine, job = keeping(tmp_path, "echo 'unexpected EOF' >&2; exit 1", then="exit 1")
+    pushed = engine.push([job], Surroundings(), Silent())
+    assert isinstance(pushed.error, ComponentError)
+    assert "stopped to answer while x/a:1 was pushed" in pushed.error.message
+
+
 def inspected(**nodes: str) -> str:
     """What `docker buildx inspect` prints of a builder with these nodes."""
     head = "Name: duo\nDriver: docker-container\n\nNodes:\n"
@@ -254,7 +317,7 @@ def test_images_are_asked_for_by_name_and_not_all_at_once(tmp_path: Path) -> Non
 def test_a_builder_that_hung_is_asked_before_it_gets_another_target(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(docker_engine, "_SECOND_CHANCE", 0.2)
+    monkeypatch.setattr(baking, "_SECOND_CHANCE", 0.2)
     engine = engine_with(
         tmp_path,
         f"""

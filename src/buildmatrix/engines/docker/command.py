@@ -91,15 +91,18 @@ class DockerCommand:
                 f"the Docker daemon is version {version.stdout.strip() or 'unknown'}; "
                 f"{version_text(MINIMUM_DOCKER)} or newer is needed"
             )
-        if context:
-            store = self.ask(*context, "info", "--format", "{{.DriverStatus}}")
-            if "io.containerd.snapshotter" not in store.stdout:
-                raise UsageError(
-                    f"--builder {builder} is the daemon of another Docker context, whose image "
-                    "store cannot hand its images over; turn on its containerd image store, or "
-                    f"make a builder there with `docker buildx create --name NAME {builder}`"
-                )
+        if context and not self.has_containerd_store(*context):
+            raise UsageError(
+                f"--builder {builder} is the daemon of another Docker context, whose image "
+                "store cannot hand its images over; turn on its containerd image store, or "
+                f"make a builder there with `docker buildx create --name NAME {builder}`"
+            )
         return f"docker {version.stdout.strip()}, {match[0]}"
+
+    def has_containerd_store(self, *context: str) -> bool:
+        """Whether a daemon keeps images in containerd's store, as registries have them."""
+        status = self.ask(*context, "info", "--format", "{{.DriverStatus}}")
+        return "io.containerd.snapshotter" in status.stdout
 
     def driver(self, builder: str | None) -> str:
         """Driver of a builder: `docker`, `docker-container`, `remote`, `kubernetes`, ..."""

@@ -1,0 +1,118 @@
+"""Runs of `docker buildx bake`, each with its log, its overlay and the metadata that it leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import IO, TextIO
+
+from buildmatrix.engines.disk import writing
+from buildmatrix.engines.docker import bake
+from buildmatrix.engines.docker.command import DockerCommand
+from buildmatrix.engines.docker.failures import explain, lost_its_cache
+from buildmatrix.engines.docker.follow import Follower
+from buildmatrix.engines.docker.rawjson import messages
+from buildmatrix.engines.model import BuildJob, Surroundings
+from buildmatrix.engines.process import Processes, Watch
+from buildmatrix.errors import ComponentError
+from buildmatrix.progress import Progress
+
+#: Seconds in which a builder that hung has to answer before it gets another target.
+_SECOND_CHANCE = 5.0
+
+
+class Baker:
+    """Has builders bake targets; may be used by several threads."""
+
+    def __init__(
+        self, command: DockerCommand, processes: Processes, environment: Mapping[str, str]
+    ) -> None:
+        self._command = command
+        self._processes = processes
+        self._environment = environment
+        #: Builders that hung, of which the last one still gets targets.
+        self._hung: set[str | None] = set()
+
+    def export(
+        self, job: BuildJob, surroundings: Surroundings, progress: Progress, output: str
+    ) -> bake.Built:
+        """Hand an image that was built to `output`, as the builder has it."""
+        self.bake(job, surroundings, progress, bake.image_overlay(job, surroundings, output))
+        return self.built(job)
+
+    def built(self, job: BuildJob) -> bake.Built:
+        """What the last bake of a job made. Raises `UndecidedError` where nothing says it."""
+        return bake.read_metadata(
+            job.log.with_suffix(".metadata.json"), job.image_target, job.scan_target
+        )
+
+    def bake(
+        self,
+        job: BuildJob,
+        surroundings: Surroundings,
+        progress: Progress,
+        overlay: Mapping[str, object],
+        *,
+        fresh: bool = False,
+    ) -> None:
+        """Bake the targets of `overlay`; leaves the metadata file. Raises what went wrong.
+
+        A `fresh` bake begins a log of its own, and may make another image than the last one did.
+        """
+        overlay_file = job.log.with_suffix(".overlay.json")
+        metadata = job.log.with_suffix(".metadata.json")
+        builder = [f"--builder={job.builder}"] if job.builder else []
+        command = [
+            self._command.program(), *self._command.options_for(job.builder),
+            "buildx", "bake", *builder,
+            f"--file={job.bake_file.absolute()}", f"--file={overlay_file.absolute()}",
+            "--progress=rawjson", f"--metadata-file={metadata.absolute()}",
+            *bake.entitlements(job, surroundings), *overlay,
+        ]  # fmt: skip
+        with writing(job.log.parent):
+            job.log.parent.mkdir(parents=True, exist_ok=True)
+            metadata.unlink(missing_ok=True)
+            bake.write_overlay(overlay_file, overlay)
+            with job.log.open("w" if fresh else "a", encoding="utf-8") as log:
+                status, follower = self._follow(job, command, surroundings, log, progress)
+                if status != 0 and fresh and lost_its_cache(follower.lines):
+                    progress.step(job.id, "the builder's cache is damaged: building without it")
+                    command = [*command, "--no-cache"]
+                    status, follower = self._follow(job, command, surroundings, log, progress)
+                if status != 0:
+                    error = explain(status, follower.failed, tuple(follower.lines), job.log)
+                    log.write(f"# failed: {error.message}\n")
+                    raise error
+
+    def _follow(
+        self,
+        job: BuildJob,
+        command: Sequence[str],
+        surroundings: Surroundings,
+        log: TextIO,
+        progress: Progress,
+    ) -> tuple[int, Follower]:
+        """Run one bake to its end; its exit status, and what it reported."""
+        now = datetime.now(UTC).isoformat(" ", "seconds")
+        log.write(f"# {job.id}, {now}: {' '.join(command)}\n")
+        follower = Follower(job.id, log, progress)
+        patience = surroundings.builder_patience
+        hangs = ComponentError(
+            f"the builder hangs: no word from it for {patience:g} s, and then no answer to a "
+            f"question in {patience:g} s (--builder-timeout); see what its daemon does",
+            log=job.log,
+        )
+        if job.builder in self._hung and not self._command.answers(job.builder, _SECOND_CHANCE):
+            raise hangs
+        watch = Watch(patience, lambda: self._command.answers(job.builder, patience))
+
+        def read(stream: IO[bytes]) -> None:
+            for message in messages(stream):
+                watch.heard()
+                follower.feed(message)
+
+        status = self._processes.follow(command, self._environment, job.context, read, watch)
+        if watch.gave_up:
+            self._hung.add(job.builder)
+            raise hangs
+        return status, follower

@@ -1,0 +1,210 @@
+"""Images into registries: as this machine's daemon has them, else through their builders.
+
+A builder has an image only as long as its cache lasts, and makes another one when it has to build
+again. What a daemon keeps is what was scanned, whatever became of the cache.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import IO
+
+from buildmatrix.engines.disk import writing
+from buildmatrix.engines.docker import bake
+from buildmatrix.engines.docker.baking import Baker
+from buildmatrix.engines.docker.command import OWN_DRIVER, DockerCommand
+from buildmatrix.engines.docker.failures import explain
+from buildmatrix.engines.docker.saved import lay_down
+from buildmatrix.engines.model import BuildJob, Pushed, Surroundings
+from buildmatrix.engines.process import Processes, Watch
+from buildmatrix.engines.publishing import push_content, repositories
+from buildmatrix.engines.text import plain
+from buildmatrix.errors import BuildmatrixError, ComponentError, Interrupted, UndecidedError
+from buildmatrix.oci.layout import OciLayout
+from buildmatrix.progress import Progress
+from buildmatrix.registry.client import Registry
+from buildmatrix.scratch import scratch
+
+#: The last line of `docker image push` (moby, distribution/push_v2.go and daemon/containerd).
+_SENT = re.compile(r"^\S+: digest: (?P<digest>sha256:[0-9a-f]{64}) size: \d+$", re.MULTILINE)
+
+#: Begins to save an image of the daemon.
+Save = Callable[[str], AbstractContextManager[Iterator[bytes]]]
+
+
+class Publisher:
+    """Publishes the images of one run."""
+
+    def __init__(
+        self,
+        command: DockerCommand,
+        baker: Baker,
+        processes: Processes,
+        save: Save,
+        environment: Mapping[str, str],
+        surroundings: Surroundings,
+        progress: Progress,
+    ) -> None:
+        self._command = command
+        self._baker = baker
+        self._processes = processes
+        self._save = save
+        self._environment = environment
+        self._surroundings = surroundings
+        self._progress = progress
+
+    def push(self, jobs: Sequence[BuildJob], *, tagged: bool) -> Pushed:
+        """Publish each image, once all are known to be those that were scanned; see `Engine`."""
+        pushed: dict[str, str] = {}
+        job = jobs[0] if jobs else None
+        try:
+            for job in jobs:
+                self._progress.step(job.id, "push: comparing with what was scanned")
+                if not self._is_here(job):
+                    self._compare(job)
+            mounts = repositories(jobs)
+            for job in jobs:
+                self._progress.step(job.id, "push: " + " ".join(job.tags))
+                if not tagged:
+                    pushed[job.id] = self._push_content(job, mounts)
+                elif self._is_here(job):
+                    pushed[job.id] = self._push_kept(job)
+                else:
+                    pushed[job.id] = self._push_built(job)
+        except BuildmatrixError as error:
+            return Pushed(pushed, job.id if job else None, error)
+        return Pushed(pushed)
+
+    def _is_here(self, job: BuildJob) -> bool:
+        """Whether all tags of a job lead to the image that was scanned, on this machine.
+
+        A builder of its own kind hands over a copy in another form, with another digest, and may be
+        the only one that gets through to the registry.
+        """
+        if self._command.driver(job.builder) != OWN_DRIVER:
+            return False
+        images = self._command.images(job.tags)
+        kept = {images.get(tag) for tag in job.tags}
+        return bool(kept) and kept <= {job.digest, job.config} - {None}
+
+    def _compare(self, job: BuildJob) -> None:
+        """Raise `UndecidedError` where the builder makes another image than was scanned."""
+        own = self._command.driver(job.builder) == OWN_DRIVER
+        keep = "type=docker" if own else "type=image,push=false"
+        kept = self._baker.export(job, self._surroundings, self._progress, keep)
+        if not _was_scanned(job, kept.digest, kept.config):
+            raise UndecidedError(
+                f"{job.id}: the builder no longer has the image that was scanned; nothing was "
+                "pushed, run the build again",
+                log=job.log,
+            )
+
+    def _push_built(self, job: BuildJob) -> str:
+        """All tags of a job, through its builder; the digest in the registry."""
+        to_registry = "type=image,push=true"
+        sent = self._baker.export(job, self._surroundings, self._progress, to_registry)
+        if not _was_scanned(job, sent.digest, sent.config):
+            raise UndecidedError(
+                f"{job.id}: the builder lost the image that was scanned before it was pushed, and "
+                f"made another one, {sent.digest}, which nobody scanned and its tags lead to now; "
+                "run the build again",
+                log=job.log,
+            )
+        return sent.digest
+
+    def _push_kept(self, job: BuildJob) -> str:
+        """All tags of a job, from this machine's daemon; the digest in the registry."""
+        digests = [self._push_tag(job, tag) for tag in job.tags]
+        if not self._is_here(job) or len(set(digests)) != 1:
+            raise UndecidedError(
+                f"{job.id}: somebody moved its tags while they were pushed, so they may lead to "
+                f"images now that nobody scanned ({', '.join(dict.fromkeys(digests))}); run the "
+                "build again",
+                log=job.log,
+            )
+        return digests[0]
+
+    def _push_tag(self, job: BuildJob, tag: str) -> str:
+        """One tag; the digest of what was sent. Raises `BuildError`, or `ComponentError`."""
+        patience = self._surroundings.builder_patience
+        watch = Watch(patience, lambda: self._command.daemon_answers(patience))
+        lines: list[str] = []
+
+        def read(stream: IO[bytes]) -> None:
+            with writing(job.log.parent), job.log.open("a", encoding="utf-8") as log:
+                for line in stream:
+                    watch.heard()
+                    lines.append(plain(line.decode(errors="replace")).strip())
+                    log.write(f"{lines[-1]}\n")
+                    self._progress.output(job.id, lines[-1])
+
+        status = self._processes.follow(
+            [self._command.program(), "image", "push", tag],
+            self._environment,
+            job.context,
+            read,
+            watch,
+            both=True,
+        )
+        sent = _SENT.search("\n".join(lines))
+        if status == 0 and sent:
+            return sent["digest"]
+        if watch.gave_up or not self._command.daemon_answers(patience):
+            raise ComponentError(
+                f"the Docker daemon stopped to answer while {tag} was pushed; see that it runs, "
+                "then run again",
+                log=job.log,
+            )
+        why = lines[-1] if lines else f"exit status {status}"
+        raise explain(status, None, [f"ERROR: failed to push {tag}: {why}"], job.log)
+
+    def _push_content(self, job: BuildJob, mounts: Mapping[str, Sequence[str]]) -> str:
+        """The image without tags, through a layout: neither daemons nor their builders can.
+
+        Its digest in the registry.
+        """
+        with scratch("layout", job.scan_output) as folder:
+            self._progress.step(job.id, "push: exporting")
+            layout = self._layout(job, folder)
+            images = layout.images()
+            if len(images) != 1:
+                raise UndecidedError(
+                    f"{job.id}: the builder exported {len(images)} images in place of one",
+                    log=job.log,
+                )
+            (image,) = images
+            if not _was_scanned(job, image.digest, layout.manifest(image).config.digest):
+                raise UndecidedError(
+                    f"{job.id}: the builder lost the image that was scanned before it was pushed; "
+                    "run the build again",
+                    log=job.log,
+                )
+            with Registry() as registry:
+                push_content(registry, layout, image, job, mounts, self._progress, self._check)
+        return image.digest
+
+    def _layout(self, job: BuildJob, folder: Path) -> OciLayout:
+        if self._is_here(job):
+            with writing(folder), self._save(job.tags[0]) as archive:
+                return lay_down(archive, folder)
+        output = bake.attributes(type="oci", dest=folder, tar="false")
+        self._baker.export(job, self._surroundings, self._progress, output)
+        return OciLayout(folder)
+
+    def _check(self) -> None:
+        if self._processes.cancelled:
+            raise Interrupted("interrupted")
+
+
+def _was_scanned(job: BuildJob, digest: str, config: str | None) -> bool:
+    """Whether an image is the one that was scanned.
+
+    By its manifest where nobody said its configuration: BuildKit does not, of an image that it
+    hands to a daemon with containerd's store.
+    """
+    if job.config is not None:
+        return config == job.config
+    return job.digest in (None, digest)

@@ -1,0 +1,102 @@
+"""The archive that `docker save` writes, as an image layout that registries take."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+
+from buildmatrix.errors import UndecidedError
+from buildmatrix.oci.compression import BlockWriter
+from buildmatrix.oci.documents import (
+    DOCKER_LAYER,
+    DOCKER_LAYER_GZIP,
+    LARGEST_DOCUMENT,
+    LAYER,
+    LAYER_GZIP,
+    Descriptor,
+    encode,
+    index_of,
+)
+from buildmatrix.oci.layout import OciLayout
+from buildmatrix.trees.archive import Slice, members
+from buildmatrix.trees.base import Unreadable
+from buildmatrix.trees.forward import ENDLESS, ForwardSource
+
+_BLOB = re.compile(r"(?:\./)?blobs/sha256/(?P<sum>[0-9a-f]{64})")
+_INDEX = re.compile(r"(?:\./)?index\.json")
+
+
+#: Layers as Docker's older store hands them over, and what they become.
+_COMPRESSED = {LAYER: LAYER_GZIP, DOCKER_LAYER: DOCKER_LAYER_GZIP}
+
+
+def lay_down(archive: Iterable[bytes], folder: Path) -> OciLayout:
+    """Make a layout in `folder` of the image in `archive`: its blobs, each checked, and its index.
+
+    Docker writes such archives since its release 25, beside its older format, which is left out
+    (OCI image specification 1.1, image-layout.md). With containerd's store they hold an image as
+    registries have it. The older store keeps neither compressed layers nor a manifest: there the
+    layers are compressed, the same each time, and its configuration stays.
+
+    Raises OSError, and `UndecidedError` for an archive that is broken or of another format.
+    """
+    layout = OciLayout(folder)
+    index = _blobs(archive, layout)
+    if index is None:
+        raise UndecidedError(
+            "the daemon saved an image that is no OCI image layout; Docker 25 or newer does"
+        )
+    # An image with several names comes once for each.
+    images = {image.digest: image for image in index_of(index, "its index.json").manifests}
+    if len(images) != 1:
+        raise UndecidedError(f"the daemon saved {len(images)} images in place of one")
+    for image in images.values():
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            layout.publish(_compressed(layout, image, pool))
+    return layout
+
+
+def _blobs(archive: Iterable[bytes], layout: OciLayout) -> bytes | None:
+    """Store all blobs of an archive; its index, where it has one."""
+    index: bytes | None = None
+    try:
+        for member in members(Slice(ForwardSource(archive), 0, ENDLESS)):
+            if member.data is None:
+                continue
+            if blob := _BLOB.fullmatch(member.name):
+                digest = f"sha256:{blob['sum']}"
+                named = Descriptor(media_type="", digest=digest, size=member.data.size)
+                layout.take(named, member.data.chunks())
+            elif _INDEX.fullmatch(member.name) and member.data.size <= LARGEST_DOCUMENT:
+                index = member.data.read(0, member.data.size)
+    except Unreadable as error:
+        raise UndecidedError(f"the daemon saved an image that cannot be read: {error}") from error
+    return index
+
+
+def _compressed(layout: OciLayout, image: Descriptor, pool: Executor) -> Descriptor:
+    """The same image with all of its layers compressed."""
+    manifest = layout.manifest(image)
+    layers = tuple(_compressed_layer(layout, layer, pool) for layer in manifest.layers)
+    if layers == manifest.layers:
+        return image
+    document = encode(msgspec.structs.replace(manifest, layers=layers))
+    return layout.put(document, image.media_type)
+
+
+def _compressed_layer(layout: OciLayout, layer: Descriptor, pool: Executor) -> Descriptor:
+    if layer.media_type not in _COMPRESSED:
+        return layer
+    with layout.writer() as blob, layout.blob(layer) as chunks:
+        blocks = BlockWriter("gzip", pool, blob.write)
+        for chunk in chunks:
+            blocks.write(chunk)
+        blocks.finish()
+    return msgspec.structs.replace(
+        layer, media_type=_COMPRESSED[layer.media_type], digest=blob.digest, size=blob.size
+    )
