@@ -8,11 +8,16 @@ same thing outside of them stay together. A test that needs the machine for itse
 from __future__ import annotations
 
 import fcntl
+import signal
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
+
+# A shell that runs the tests in the background has SIGINT ignored: nobody would see Ctrl-C then.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 #: File → what it changes outside of it, where another file changes that too.
 TOGETHER = {
