@@ -232,7 +232,7 @@ def test_a_daemon_that_dies_while_it_pushes_is_no_refusal(tmp_path: Path) -> Non
     engine, job = keeping(tmp_path, "echo 'unexpected EOF' >&2; exit 1", then="exit 1")
     pushed = engine.push([job], Surroundings(), Silent())
     assert isinstance(pushed.error, ComponentError)
-    assert "stopped to answer while x/a:1 was pushed" in pushed.error.message
+    assert "stopped answering while x/a:1 was pushed" in pushed.error.message
 
 
 def inspected(**nodes: str) -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
-import io
 import json
-import tarfile
 from pathlib import Path
 
 import pytest
+from image_registry import digest_of
+from layer_archives import tar
 
 from buildmatrix.engines.docker.saved import lay_down
 from buildmatrix.errors import UndecidedError
@@ -18,12 +17,8 @@ from buildmatrix.oci.documents import LAYER, LAYER_GZIP, MANIFEST
 CONFIGURATION = json.dumps({"architecture": "amd64", "os": "linux"}).encode()
 
 
-def digest(data: bytes) -> str:
-    return f"sha256:{hashlib.sha256(data).hexdigest()}"
-
-
 def descriptor(media_type: str, data: bytes) -> dict[str, object]:
-    return {"mediaType": media_type, "digest": digest(data), "size": len(data)}
+    return {"mediaType": media_type, "digest": digest_of(data), "size": len(data)}
 
 
 def image(layer: bytes, media_type: str, *, names: int = 1, salt: str = "") -> dict[str, bytes]:
@@ -38,18 +33,13 @@ def image(layer: bytes, media_type: str, *, names: int = 1, salt: str = "") -> d
         }
     ).encode()
     index = {"schemaVersion": 2, "manifests": [descriptor(MANIFEST, manifest)] * names}
-    blobs = {f"blobs/sha256/{digest(data)[7:]}": data for data in (layer, CONFIGURATION, manifest)}
-    return {**blobs, "index.json": json.dumps(index).encode(), "manifest.json": b"[]"}
+    blobs = (layer, CONFIGURATION, manifest)
+    files = {f"blobs/sha256/{digest_of(data)[7:]}": data for data in blobs}
+    return {**files, "index.json": json.dumps(index).encode(), "manifest.json": b"[]"}
 
 
 def archive(files: dict[str, bytes]) -> bytes:
-    file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w") as tar:
-        for name, data in files.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
-    return file.getvalue()
+    return tar(list(files.items()))
 
 
 def chunks(data: bytes) -> list[bytes]:
@@ -61,7 +51,7 @@ def test_an_image_of_containerds_store_stays_as_it_is_whatever_names_it_has(tmp_
     layout = lay_down(chunks(archive(files)), tmp_path)
     (only,) = layout.images()
     assert f"blobs/sha256/{only.digest[7:]}" in files
-    assert layout.manifest(only).config.digest == digest(CONFIGURATION)
+    assert layout.manifest(only).config.digest == digest_of(CONFIGURATION)
 
 
 def test_layers_of_the_older_store_are_compressed_the_same_each_time(tmp_path: Path) -> None:
@@ -72,7 +62,7 @@ def test_layers_of_the_older_store_are_compressed_the_same_each_time(tmp_path: P
     assert second.images() == (only,)
     manifest = first.manifest(only)
     (packed,) = manifest.layers
-    assert (packed.media_type, manifest.config.digest) == (LAYER_GZIP, digest(CONFIGURATION))
+    assert (packed.media_type, manifest.config.digest) == (LAYER_GZIP, digest_of(CONFIGURATION))
     with first.open(packed) as file:
         assert gzip.decompress(file.read()) == layer
     assert packed.size < len(layer)
@@ -117,9 +107,8 @@ def test_docker_24_writes_no_layout(tmp_path: Path) -> None:
 
 def test_two_images_are_not_one(tmp_path: Path) -> None:
     one, two = (image(gzip.compress(b"layer"), LAYER_GZIP, salt=salt) for salt in "ab")
-    both = {"schemaVersion": 2, "manifests": []}
-    for files in (one, two):
-        both["manifests"] += json.loads(files["index.json"])["manifests"]  # type: ignore[operator]
+    manifests = [json.loads(files["index.json"])["manifests"][0] for files in (one, two)]
+    both = {"schemaVersion": 2, "manifests": manifests}
     files = {**one, **two, "index.json": json.dumps(both).encode()}
     with pytest.raises(UndecidedError, match="saved 2 images in place of one"):
         lay_down(chunks(archive(files)), tmp_path)

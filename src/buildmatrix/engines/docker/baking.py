@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import IO, TextIO
 
 from buildmatrix.engines.disk import writing
@@ -13,7 +14,7 @@ from buildmatrix.engines.docker.failures import explain, lost_its_cache
 from buildmatrix.engines.docker.follow import Follower
 from buildmatrix.engines.docker.rawjson import messages
 from buildmatrix.engines.model import BuildJob, Surroundings
-from buildmatrix.engines.process import Processes, Watch
+from buildmatrix.engines.process import Watch
 from buildmatrix.errors import ComponentError
 from buildmatrix.progress import Progress
 
@@ -24,12 +25,8 @@ _SECOND_CHANCE = 5.0
 class Baker:
     """Has builders bake targets; may be used by several threads."""
 
-    def __init__(
-        self, command: DockerCommand, processes: Processes, environment: Mapping[str, str]
-    ) -> None:
+    def __init__(self, command: DockerCommand) -> None:
         self._command = command
-        self._processes = processes
-        self._environment = environment
         #: Builders that hung, of which the last one still gets targets.
         self._hung: set[str | None] = set()
 
@@ -42,9 +39,7 @@ class Baker:
 
     def built(self, job: BuildJob) -> bake.Built:
         """What the last bake of a job made. Raises `UndecidedError` where nothing says it."""
-        return bake.read_metadata(
-            job.log.with_suffix(".metadata.json"), job.image_target, job.scan_target
-        )
+        return bake.read_metadata(_metadata(job), job.image_target, job.scan_target)
 
     def bake(
         self,
@@ -60,11 +55,10 @@ class Baker:
         A `fresh` bake begins a log of its own, and may make another image than the last one did.
         """
         overlay_file = job.log.with_suffix(".overlay.json")
-        metadata = job.log.with_suffix(".metadata.json")
+        metadata = _metadata(job)
         builder = [f"--builder={job.builder}"] if job.builder else []
-        command = [
-            self._command.program(), *self._command.options_for(job.builder),
-            "buildx", "bake", *builder,
+        arguments = [
+            *self._command.options_for(job.builder), "buildx", "bake", *builder,
             f"--file={job.bake_file.absolute()}", f"--file={overlay_file.absolute()}",
             "--progress=rawjson", f"--metadata-file={metadata.absolute()}",
             *bake.entitlements(job, surroundings), *overlay,
@@ -74,11 +68,11 @@ class Baker:
             metadata.unlink(missing_ok=True)
             bake.write_overlay(overlay_file, overlay)
             with job.log.open("w" if fresh else "a", encoding="utf-8") as log:
-                status, follower = self._follow(job, command, surroundings, log, progress)
+                status, follower = self._follow(job, arguments, surroundings, log, progress)
                 if status != 0 and fresh and lost_its_cache(follower.lines):
                     progress.step(job.id, "the builder's cache is damaged: building without it")
-                    command = [*command, "--no-cache"]
-                    status, follower = self._follow(job, command, surroundings, log, progress)
+                    arguments = [*arguments, "--no-cache"]
+                    status, follower = self._follow(job, arguments, surroundings, log, progress)
                 if status != 0:
                     error = explain(status, follower.failed, tuple(follower.lines), job.log)
                     log.write(f"# failed: {error.message}\n")
@@ -87,14 +81,14 @@ class Baker:
     def _follow(
         self,
         job: BuildJob,
-        command: Sequence[str],
+        arguments: Sequence[str],
         surroundings: Surroundings,
         log: TextIO,
         progress: Progress,
     ) -> tuple[int, Follower]:
         """Run one bake to its end; its exit status, and what it reported."""
         now = datetime.now(UTC).isoformat(" ", "seconds")
-        log.write(f"# {job.id}, {now}: {' '.join(command)}\n")
+        log.write(f"# {job.id}, {now}: {self._command.program()} {' '.join(arguments)}\n")
         follower = Follower(job.id, log, progress)
         patience = surroundings.builder_patience
         hangs = ComponentError(
@@ -111,8 +105,12 @@ class Baker:
                 watch.heard()
                 follower.feed(message)
 
-        status = self._processes.follow(command, self._environment, job.context, read, watch)
+        status = self._command.follow(arguments, job.context, read, watch)
         if watch.gave_up:
             self._hung.add(job.builder)
             raise hangs
         return status, follower
+
+
+def _metadata(job: BuildJob) -> Path:
+    return job.log.with_suffix(".metadata.json")

@@ -1,4 +1,4 @@
-"""Short questions to the docker command: what it has, which builders, where their daemons are."""
+"""The docker command: what it has, which builders, where their daemons are, and its long work."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO
 
 from buildmatrix.engines.docker.failures import explain
+from buildmatrix.engines.process import Processes, Watch
 from buildmatrix.errors import BuildmatrixError, ComponentError, UsageError
 
 #: The first release whose bake has `--allow=fs.read` and `fs.write` (November 2024).
@@ -29,6 +32,8 @@ class DockerCommand:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
+        #: What `follow` runs.
+        self.processes = Processes()
         self._drivers: dict[str | None, str] = {}
         #: Nodes of builders that did not answer when they were first asked.
         self._down: dict[str | None, frozenset[str]] = {}
@@ -65,6 +70,19 @@ class DockerCommand:
         except OSError as error:
             raise ComponentError(f"the docker command cannot be run: {error.strerror}") from error
 
+    def follow(
+        self,
+        arguments: Sequence[str],
+        folder: Path,
+        read: Callable[[IO[bytes]], None],
+        watch: Watch,
+        *,
+        both: bool = False,
+    ) -> int:
+        """Work of the docker command, to its end; see `Processes.follow`."""
+        command = [self.program(), *arguments]
+        return self.processes.follow(command, self._environment, folder, read, watch, both=both)
+
     def check(self, builder: str | None) -> str:
         """Versions of Docker and buildx; see `Engine.check`."""
         buildx = self.ask("buildx", "version")
@@ -91,18 +109,15 @@ class DockerCommand:
                 f"the Docker daemon is version {version.stdout.strip() or 'unknown'}; "
                 f"{version_text(MINIMUM_DOCKER)} or newer is needed"
             )
-        if context and not self.has_containerd_store(*context):
-            raise UsageError(
-                f"--builder {builder} is the daemon of another Docker context, whose image "
-                "store cannot hand its images over; turn on its containerd image store, or "
-                f"make a builder there with `docker buildx create --name NAME {builder}`"
-            )
+        if context:
+            store = self.ask(*context, "info", "--format", "{{.DriverStatus}}")
+            if "io.containerd.snapshotter" not in store.stdout:
+                raise UsageError(
+                    f"--builder {builder} is the daemon of another Docker context, whose image "
+                    "store cannot hand its images over; turn on its containerd image store, or "
+                    f"make a builder there with `docker buildx create --name NAME {builder}`"
+                )
         return f"docker {version.stdout.strip()}, {match[0]}"
-
-    def has_containerd_store(self, *context: str) -> bool:
-        """Whether a daemon keeps images in containerd's store, as registries have them."""
-        status = self.ask(*context, "info", "--format", "{{.DriverStatus}}")
-        return "io.containerd.snapshotter" in status.stdout
 
     def driver(self, builder: str | None) -> str:
         """Driver of a builder: `docker`, `docker-container`, `remote`, `kubernetes`, ..."""

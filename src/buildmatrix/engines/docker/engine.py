@@ -13,11 +13,7 @@ from pathlib import Path
 from buildmatrix.engines.disk import writing
 from buildmatrix.engines.docker import bake
 from buildmatrix.engines.docker.baking import Baker
-from buildmatrix.engines.docker.command import (
-    OWN_DRIVER,
-    DockerCommand,
-    unusable,
-)
+from buildmatrix.engines.docker.command import OWN_DRIVER, DockerCommand, unusable
 from buildmatrix.engines.model import (
     INVENTORY,
     NO_DEVICES,
@@ -31,7 +27,7 @@ from buildmatrix.engines.model import (
     RunResult,
     Surroundings,
 )
-from buildmatrix.engines.process import Processes, Watch
+from buildmatrix.engines.process import Watch
 from buildmatrix.errors import (
     BuildError,
     BuildmatrixError,
@@ -56,9 +52,9 @@ class DockerEngine:
             "BUILDX_METADATA_PROVENANCE": "min",
             "BUILDX_GIT_INFO": "false",
         }
-        self._processes = Processes()
         self._command = DockerCommand(self._environment)
-        self._baker = Baker(self._command, self._processes, self._environment)
+        self._processes = self._command.processes
+        self._baker = Baker(self._command)
 
     # What the engine has
 
@@ -149,9 +145,8 @@ class DockerEngine:
         """Give this machine's daemon the image of another one."""
         progress.step(job.id, f"loading the image that {job.builder} built")
         said: list[bytes] = []
-        status = self._processes.follow(
-            [self._command.program(), "image", "load", "--quiet", f"--input={archive}"],
-            self._environment,
+        status = self._command.follow(
+            ["image", "load", "--quiet", f"--input={archive}"],
             job.context,
             said.extend,
             Watch(patience, lambda: self._command.daemon_answers(patience)),
@@ -190,15 +185,7 @@ class DockerEngine:
         """Publish each image: as this machine has it, or through its builder; see `Engine.push`."""
         from buildmatrix.engines.docker.publishing import Publisher
 
-        publisher = Publisher(
-            self._command,
-            self._baker,
-            self._processes,
-            self.export,
-            self._environment,
-            surroundings,
-            progress,
-        )
+        publisher = Publisher(self._command, self._baker, self.export, surroundings, progress)
         return publisher.push(jobs, tagged=tagged)
 
     def cancel(self) -> None:

@@ -7,10 +7,10 @@ again. What a daemon keeps is what was scanned, whatever became of the cache.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from buildmatrix.engines.disk import writing
 from buildmatrix.engines.docker import bake
@@ -19,14 +19,15 @@ from buildmatrix.engines.docker.command import OWN_DRIVER, DockerCommand
 from buildmatrix.engines.docker.failures import explain
 from buildmatrix.engines.docker.saved import lay_down
 from buildmatrix.engines.model import BuildJob, Pushed, Surroundings
-from buildmatrix.engines.process import Processes, Watch
-from buildmatrix.engines.publishing import push_content, repositories
+from buildmatrix.engines.process import Watch
 from buildmatrix.engines.text import plain
 from buildmatrix.errors import BuildmatrixError, ComponentError, Interrupted, UndecidedError
 from buildmatrix.oci.layout import OciLayout
 from buildmatrix.progress import Progress
-from buildmatrix.registry.client import Registry
 from buildmatrix.scratch import scratch
+
+if TYPE_CHECKING:
+    from buildmatrix.registry.client import Registry
 
 #: The last line of `docker image push` (moby, distribution/push_v2.go and daemon/containerd).
 _SENT = re.compile(r"^\S+: digest: (?P<digest>sha256:[0-9a-f]{64}) size: \d+$", re.MULTILINE)
@@ -42,17 +43,13 @@ class Publisher:
         self,
         command: DockerCommand,
         baker: Baker,
-        processes: Processes,
         save: Save,
-        environment: Mapping[str, str],
         surroundings: Surroundings,
         progress: Progress,
     ) -> None:
         self._command = command
         self._baker = baker
-        self._processes = processes
         self._save = save
-        self._environment = environment
         self._surroundings = surroundings
         self._progress = progress
 
@@ -61,34 +58,34 @@ class Publisher:
         pushed: dict[str, str] = {}
         job = jobs[0] if jobs else None
         try:
+            here = self._here(jobs)
             for job in jobs:
                 self._progress.step(job.id, "push: comparing with what was scanned")
-                if not self._is_here(job):
+                if job.id not in here:
                     self._compare(job)
-            mounts = repositories(jobs)
-            for job in jobs:
-                self._progress.step(job.id, "push: " + " ".join(job.tags))
-                if not tagged:
-                    pushed[job.id] = self._push_content(job, mounts)
-                elif self._is_here(job):
-                    pushed[job.id] = self._push_kept(job)
-                else:
-                    pushed[job.id] = self._push_built(job)
+            with ExitStack() as stack:
+                send = self._push_tags if tagged else self._by_digest(jobs, stack)
+                for job in jobs:
+                    self._progress.step(job.id, "push: " + " ".join(job.tags))
+                    pushed[job.id] = send(job)
         except BuildmatrixError as error:
             return Pushed(pushed, job.id if job else None, error)
         return Pushed(pushed)
 
-    def _is_here(self, job: BuildJob) -> bool:
-        """Whether all tags of a job lead to the image that was scanned, on this machine.
+    def _here(self, jobs: Sequence[BuildJob]) -> Set[str]:
+        """The targets all of whose tags lead to the image that was scanned, on this machine.
 
         A builder of its own kind hands over a copy in another form, with another digest, and may be
         the only one that gets through to the registry.
         """
-        if self._command.driver(job.builder) != OWN_DRIVER:
-            return False
-        images = self._command.images(job.tags)
-        kept = {images.get(tag) for tag in job.tags}
-        return bool(kept) and kept <= {job.digest, job.config} - {None}
+        own = [job for job in jobs if self._command.driver(job.builder) == OWN_DRIVER]
+        images = self._command.images([tag for job in own for tag in job.tags])
+        return {
+            job.id
+            for job in own
+            if job.tags
+            and {images.get(tag) for tag in job.tags} <= {job.digest, job.config} - {None}
+        }
 
     def _compare(self, job: BuildJob) -> None:
         """Raise `UndecidedError` where the builder makes another image than was scanned."""
@@ -101,6 +98,10 @@ class Publisher:
                 "pushed, run the build again",
                 log=job.log,
             )
+
+    def _push_tags(self, job: BuildJob) -> str:
+        """All tags of a job; the digest in the registry."""
+        return self._push_kept(job) if self._here([job]) else self._push_built(job)
 
     def _push_built(self, job: BuildJob) -> str:
         """All tags of a job, through its builder; the digest in the registry."""
@@ -118,7 +119,7 @@ class Publisher:
     def _push_kept(self, job: BuildJob) -> str:
         """All tags of a job, from this machine's daemon; the digest in the registry."""
         digests = [self._push_tag(job, tag) for tag in job.tags]
-        if not self._is_here(job) or len(set(digests)) != 1:
+        if not self._here([job]) or len(set(digests)) != 1:
             raise UndecidedError(
                 f"{job.id}: somebody moved its tags while they were pushed, so they may lead to "
                 f"images now that nobody scanned ({', '.join(dict.fromkeys(digests))}); run the "
@@ -141,31 +142,36 @@ class Publisher:
                     log.write(f"{lines[-1]}\n")
                     self._progress.output(job.id, lines[-1])
 
-        status = self._processes.follow(
-            [self._command.program(), "image", "push", tag],
-            self._environment,
-            job.context,
-            read,
-            watch,
-            both=True,
-        )
+        status = self._command.follow(["image", "push", tag], job.context, read, watch, both=True)
         sent = _SENT.search("\n".join(lines))
         if status == 0 and sent:
             return sent["digest"]
         if watch.gave_up or not self._command.daemon_answers(patience):
             raise ComponentError(
-                f"the Docker daemon stopped to answer while {tag} was pushed; see that it runs, "
+                f"the Docker daemon stopped answering while {tag} was pushed; see that it runs, "
                 "then run again",
                 log=job.log,
             )
         why = lines[-1] if lines else f"exit status {status}"
         raise explain(status, None, [f"ERROR: failed to push {tag}: {why}"], job.log)
 
-    def _push_content(self, job: BuildJob, mounts: Mapping[str, Sequence[str]]) -> str:
+    def _by_digest(self, jobs: Sequence[BuildJob], stack: ExitStack) -> Callable[[BuildJob], str]:
+        """What publishes one of these jobs without its tags, over connections that `stack` ends."""
+        from buildmatrix.engines.publishing import repositories
+        from buildmatrix.registry.client import Registry
+
+        registry, mounts = stack.enter_context(Registry()), repositories(jobs)
+        return lambda job: self._push_content(job, registry, mounts)
+
+    def _push_content(
+        self, job: BuildJob, registry: Registry, mounts: Mapping[str, Sequence[str]]
+    ) -> str:
         """The image without tags, through a layout: neither daemons nor their builders can.
 
         Its digest in the registry.
         """
+        from buildmatrix.engines.publishing import push_content
+
         with scratch("layout", job.scan_output) as folder:
             self._progress.step(job.id, "push: exporting")
             layout = self._layout(job, folder)
@@ -182,12 +188,11 @@ class Publisher:
                     "run the build again",
                     log=job.log,
                 )
-            with Registry() as registry:
-                push_content(registry, layout, image, job, mounts, self._progress, self._check)
+            push_content(registry, layout, image, job, mounts, self._progress, self._check)
         return image.digest
 
     def _layout(self, job: BuildJob, folder: Path) -> OciLayout:
-        if self._is_here(job):
+        if self._here([job]):
             with writing(folder), self._save(job.tags[0]) as archive:
                 return lay_down(archive, folder)
         output = bake.attributes(type="oci", dest=folder, tar="false")
@@ -195,7 +200,7 @@ class Publisher:
         return OciLayout(folder)
 
     def _check(self) -> None:
-        if self._processes.cancelled:
+        if self._command.processes.cancelled:
             raise Interrupted("interrupted")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
@@ -23,13 +22,10 @@ from buildmatrix.oci.documents import (
     index_of,
 )
 from buildmatrix.oci.layout import OciLayout
-from buildmatrix.trees.archive import Slice, members
+from buildmatrix.trees.archive import Slice, members, plain
+from buildmatrix.trees.archive_image import digest_in
 from buildmatrix.trees.base import Unreadable
 from buildmatrix.trees.forward import ENDLESS, ForwardSource
-
-_BLOB = re.compile(r"(?:\./)?blobs/sha256/(?P<sum>[0-9a-f]{64})")
-_INDEX = re.compile(r"(?:\./)?index\.json")
-
 
 #: Layers as Docker's older store hands them over, and what they become.
 _COMPRESSED = {LAYER: LAYER_GZIP, DOCKER_LAYER: DOCKER_LAYER_GZIP}
@@ -55,9 +51,9 @@ def lay_down(archive: Iterable[bytes], folder: Path) -> OciLayout:
     images = {image.digest: image for image in index_of(index, "its index.json").manifests}
     if len(images) != 1:
         raise UndecidedError(f"the daemon saved {len(images)} images in place of one")
-    for image in images.values():
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            layout.publish(_compressed(layout, image, pool))
+    (image,) = images.values()
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        layout.publish(_compressed(layout, image, pool))
     return layout
 
 
@@ -68,11 +64,11 @@ def _blobs(archive: Iterable[bytes], layout: OciLayout) -> bytes | None:
         for member in members(Slice(ForwardSource(archive), 0, ENDLESS)):
             if member.data is None:
                 continue
-            if blob := _BLOB.fullmatch(member.name):
-                digest = f"sha256:{blob['sum']}"
+            name = plain(member.name) or ""
+            if digest := digest_in(name):
                 named = Descriptor(media_type="", digest=digest, size=member.data.size)
                 layout.take(named, member.data.chunks())
-            elif _INDEX.fullmatch(member.name) and member.data.size <= LARGEST_DOCUMENT:
+            elif name == "index.json" and member.data.size <= LARGEST_DOCUMENT:
                 index = member.data.read(0, member.data.size)
     except Unreadable as error:
         raise UndecidedError(f"the daemon saved an image that cannot be read: {error}") from error
