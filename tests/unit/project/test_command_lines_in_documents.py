@@ -55,7 +55,8 @@ def checked(line: str) -> None:
     words = words[: ends[0]] if ends else words
     command: click.Command = group
     while isinstance(command, click.Group):
-        context = click.Context(command)
+        # click keeps the option for help that it makes here, also for tests that print it.
+        context = click.Context(command, **command.context_settings)
         _, words, _ = command.make_parser(context).parse_args(words)
         if not words or words[0].isupper():
             return
@@ -64,7 +65,7 @@ def checked(line: str) -> None:
         if inner is None:
             raise click.UsageError(f"there is no command {name}")
         command = inner
-    parser = command.make_parser(click.Context(command))
+    parser = command.make_parser(click.Context(command, **command.context_settings))
     try:
         parser.parse_args([word for word in words if word not in ("[", "]")])
     except click.BadOptionUsage as error:
