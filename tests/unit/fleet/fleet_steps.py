@@ -7,7 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
 from buildmatrix.commands.fleet.lookup import LookedUp, LookUp
@@ -37,11 +37,22 @@ def subject(name: str) -> Subject:
 ENDLESS = 777
 
 
+#: File of the events at which a worker ends, each the first time, and what begins the name of what
+#: says that it has.
+FATAL = "fatal"
+
+
 def _note(settings: WorkerSettings, event: str) -> None:
     """Remember what was done, for the test to count; the store is a folder."""
-    number = os.open(Path(settings.store) / "events", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    folder = Path(settings.store)
+    number = os.open(folder / "events", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.write(number, (json.dumps(event) + "\n").encode())
     os.close(number)
+    fatal = folder / FATAL
+    if fatal.exists() and event in fatal.read_text().splitlines():
+        with suppress(FileExistsError):
+            (folder / f"{FATAL} {event.replace('/', ' ')}").touch(exist_ok=False)
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def events(folder: Path) -> list[str]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import nullcontext
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from datetime import date
-from typing import cast
+from typing import Any, cast
 
 import dask
 import pytest
 from distributed import Client, Scheduler, Worker
 from distributed.comm import CommClosedError
+from fleet_steps import STEPS
 
 from buildmatrix.commands.fleet import cluster, preparing
 from buildmatrix.commands.fleet.model import ClusterOptions, WorkerSettings
@@ -64,26 +66,74 @@ def test_workers_that_never_come_are_waited_for_and_then_said_to_be_missing(
     assert any("has no worker yet; waiting" in note for note in notes)
 
 
+class Waiting:
+    """Stands for a client whose workers have not answered yet."""
+
+    cluster = None
+    status = "running"
+
+    def submit(self, *_: object, **options: object) -> asyncio.Future[object]:
+        self.key = options["key"]
+        return asyncio.get_running_loop().create_future()
+
+
+@asynccontextmanager
+async def waited_for(note: Callable[[str], None], number: int) -> AsyncIterator[tuple[Any, Any]]:
+    """A cluster, and the keys of this many tasks whose answers somebody waits for."""
+    client: Any = Waiting()
+    held = cluster.Cluster(client, "the scheduler", "run-1", {"a": 1, "b": 1}, note)
+    keys = []
+    tasks = []
+    for name in range(number):
+        tasks.append(asyncio.create_task(held.do(STEPS.judge, cast(Any, None), key=str(name))))
+        await asyncio.sleep(0)
+        keys.append(client.key)
+    yield held, keys
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    before = held.repeated
+    removed(held, processing=keys, computed=keys)
+    assert held.repeated == before, "nobody waits for them any more"
+
+
+def removed(held: cluster.Cluster, **keys: Sequence[object]) -> None:
+    """Have the scheduler say that a worker is gone which had something to do with these tasks."""
+    names = {"processing": "processing-tasks", "computed": "lost-computed-tasks"}
+    tasks = {names[name]: set(some) for name, some in keys.items()}
+    held.heed((0.0, {"action": "remove-worker", **tasks}))
+
+
+def test_work_of_workers_that_die_is_counted_while_somebody_waits_for_it() -> None:
+    async def run() -> None:
+        async with waited_for(print, 3) as (held, (first, second, third)):
+            removed(held, processing=[first, ("judge-run-2", "0"), "else"])
+            held.heed((0.0, {"action": "add-worker", "worker": "tcp://127.0.0.1:1"}))
+            held.heed((0.0, "anything"))
+            assert held.repeated == 1
+            removed(held, processing=[first], computed=[second, third, ("judge-run-1", "9")])
+            assert held.repeated == 4, "what was done, and whose answer is lost, is done again"
+
+    asyncio.run(run())
+
+
 def test_workers_that_die_again_and_again_are_told_while_the_run_lasts() -> None:
-    class Nobody:
-        cluster = None
-
     notes: list[str] = []
-    held = cluster.Cluster(Nobody(), "the scheduler", "run-1", {"a": 1, "b": 1}, notes.append)
 
-    def dies(*keys: object) -> None:
-        held.heed((0.0, {"action": "remove-worker", "processing-tasks": keys}))
+    async def run() -> None:
+        async with waited_for(notes.append, 2) as (held, (first, second)):
+            removed(held)
+            removed(held, processing=[("judge-run-2", "0")])
+            for _ in range(2):
+                removed(held, processing=[first, second])
+            assert notes == []
+            for _ in range(3):
+                removed(held, processing=[first])
+            assert held.repeated == 7
 
-    dies()
-    dies(("other-run-2", "x"))
-    for _ in range(2):
-        dies(("read-run-1", "x"), ("read-run-1", "y"))
-    assert notes == []
-    for _ in range(3):
-        dies(("read-run-1", "x"))
+    asyncio.run(run())
     assert len(notes) == 1
     assert notes[0].startswith("3 workers of the scheduler ended while they had work")
-    assert held.repeated == 7
 
 
 class Losing:

@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ from loopback import dripping
 from registry import RegistryServer
 
 from buildmatrix.commands.fleet import cluster, context
-from buildmatrix.commands.fleet.cluster import Cluster
 from buildmatrix.commands.fleet.model import (
     ClusterOptions,
     LayerDone,
@@ -113,14 +111,3 @@ def test_an_image_with_many_layers_that_come_to_nothing(
     assert first.state == "undecided" and why in (first.error or "")
     assert second.state == "passed"
     assert len([event for event in events(tmp_path) if event.startswith("read")]) == 17
-
-
-def test_what_dask_repeats_is_counted() -> None:
-    client: Any = SimpleNamespace(cluster=None)
-    counting = Cluster(client, "here", "run-1", {"a": 1, "b": 1}, print)
-    key = ("read-run-1", "one")
-    other = ("read-run-2", "one")
-    counting.heed((0.0, {"action": "remove-worker", "processing-tasks": {key, other, "else"}}))
-    counting.heed((0.0, {"action": "add-worker", "worker": "tcp://127.0.0.1:1"}))
-    counting.heed((0.0, "anything"))
-    assert counting.repeated == 1

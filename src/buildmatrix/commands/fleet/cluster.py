@@ -95,6 +95,8 @@ class Cluster:
         self.threads = sum(threads.values())
         #: Of the work itself, of all workers together.
         self.busy = 0.0
+        #: Tasks whose answers are waited for, by Dask's keys.
+        self._asked: set[object] = set()
         #: Tasks that raised, that were on workers which died, and that were given up for that.
         self._raised = self._lost = self._given_up = 0
         #: Workers that died while they had work.
@@ -111,8 +113,9 @@ class Cluster:
         """Take note of what the scheduler says of all workers."""
         message = event[1]
         if isinstance(message, Mapping) and message.get("action") == "remove-worker":
-            keys = message.get("processing-tasks", ())
-            own = sum(isinstance(key, tuple) and self._run in key[0] for key in keys)
+            # An answer that is here already is with a worker still, until Dask forgets it.
+            gone = {*message.get("processing-tasks", ()), *message.get("lost-computed-tasks", ())}
+            own = len(gone & self._asked)
             self._lost += own
             self._died += own > 0
             if own and self._died == _MANY_DIED:
@@ -194,17 +197,19 @@ class Cluster:
         lost = scheduler_lost(self._where)
         if self._client.status != "running":
             raise lost
+        asked = (f"{work.__name__}-{self._run}", key)
         future = self._client.submit(
             perform,
             self._run,
             work,
             tuple(arguments),
-            key=(f"{work.__name__}-{self._run}", key),
+            key=asked,
             priority=priority,
             pure=False,
             workers=workers or None,
             allow_other_workers=bool(workers),
         )
+        self._asked.add(asked)
         try:
             answered: Answered[Answer] = await future
         except FutureCancelledError as error:
@@ -217,6 +222,8 @@ class Cluster:
                 # It is no answer of a worker: the connection broke while one was on its way.
                 raise lost from error
             raise WorkError(f"internal error, {defect(error)}; please report it") from error
+        finally:
+            self._asked.discard(asked)
         if answered.unfit:
             raise ComponentError(answered.unfit)
         self.busy += answered.seconds
