@@ -100,7 +100,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 from buildmatrix.threads import Crew
 print("ready", flush=True)
 try:
-    for _ in Crew(lambda number: time.sleep(0.001), 4, "t").answers(range(4000)):
+    for _ in Crew(lambda number: time.sleep(0.003), 4, "t").answers(range(4000)):
         pass
 except KeyboardInterrupt:
     print("interrupted", threading.active_count(), signal.getsignal(signal.SIGINT).__name__)

@@ -149,6 +149,7 @@ def run(
     """How a run ended, and what was handed to workers."""
     settings = replace(SETTINGS, store=str(folder))
     handed: list[str] = []
+    reported: list[FleetResult] = []
 
     class Workers:
         workers, threads, busy, repeated, is_local = 1, 1, 0.0, 0, True
@@ -164,8 +165,8 @@ def run(
     async def connected(*_: object) -> Any:
         handed.append("connected")
         if failure is not None:
-            # Until then everything is looked up.
-            await asyncio.sleep(0.5)
+            while len(reported) < sum("new" not in name for name in names):
+                await asyncio.sleep(0.01)
             raise failure
         yield Workers()
 
@@ -181,6 +182,7 @@ def run(
         replace(STEPS, look_up=opened),
         ClusterOptions(),
         progress=Silent(),
+        write=reported.append,
     )
     return outcome, handed
 
