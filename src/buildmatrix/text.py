@@ -35,6 +35,9 @@ _UNSAFE = rf"[{_HIDDEN}]|(?P<margin>^[^\S\n]*):(?=:)|#(?=#\w*\[)"
 _STYLE = r"\x1b\[(?:0|[12]|3[1-4])(?:;(?:[12]|3[1-4]))*m"
 _PLAIN = re.compile(_UNSAFE, re.MULTILINE)
 _STYLED = re.compile(rf"(?P<style>{_STYLE})|{_UNSAFE}", re.MULTILINE)
+#: The bytes of ASCII that are never any of these, except in such pairs.
+_CLEAN = bytes([*b"\t\n", *range(0x20, 0x7F)])
+_PAIRS = ("::", "##")
 
 # An address: the lookbehind and the bounds keep the time linear in text that holds none.
 _NAMED = r"(?<![a-z0-9+.-])[a-z][a-z0-9+.-]{0,30}:"
@@ -125,6 +128,8 @@ def guarded(text: str, escape: Escape = visible, *, styled: bool = False) -> str
 
     Lines stay as they are. `styled` lets the styles of `reports.terminal` pass.
     """
+    if _is_clean(text):
+        return text
 
     def escaped(match: re.Match[str]) -> str:
         if styled and match["style"]:
@@ -133,6 +138,13 @@ def guarded(text: str, escape: Escape = visible, *, styled: bool = False) -> str
         return margin + escape(match[0][len(margin) :])
 
     return (_STYLED if styled else _PLAIN).sub(escaped, text)
+
+
+def _is_clean(text: str) -> bool:
+    """Whether nothing is to be escaped, where that is soon said: of most large outputs."""
+    if not text.isascii() or any(pair in text for pair in _PAIRS):
+        return False
+    return not text.encode().translate(None, _CLEAN)
 
 
 def safe(text: str, syntax: Syntax) -> str:

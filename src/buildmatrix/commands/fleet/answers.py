@@ -49,10 +49,11 @@ class Alike:
     def __init__(self) -> None:
         self._held: dict[object, Any] = {}
 
-    def __call__(self, result: FleetResult) -> FleetResult:
-        """The same result, whose findings and layers are those of an earlier one where equal."""
+    def __call__(self, result: FleetResult, **changes: Any) -> FleetResult:
+        """`result` with these changes; findings and layers are those of an earlier one if equal."""
         return replace(
             result,
+            **changes,
             findings=self._first(tuple(map(self._first, result.findings))),
             layers=tuple(map(self._first, result.layers)),
         )
@@ -62,13 +63,13 @@ class Alike:
         return first
 
 
-def of_subject(result: FleetResult, subject: Subject) -> FleetResult:
+def of_subject(result: FleetResult, subject: Subject, alike: Alike) -> FleetResult:
     """`result` with what the fleet says of the image."""
     repository, names = subject.reference, tuple[str, ...]()
     with suppress(UndecidedError):
         reference = Reference.parse(subject.reference)
         repository, names = reference.name, (reference.tag,) if reference.tag else ()
-    return replace(
+    return alike(
         result,
         repository=repository,
         names=names,

@@ -220,7 +220,7 @@ class _Run:
     def finish(self, subject: Subject, results: Sequence[FleetResult]) -> None:
         """A subject is through."""
         for item in results:
-            result = self.alike(of_subject(item, subject))
+            result = of_subject(item, subject, self.alike)
             self.results.append(result)
             self.write(result)
         self.done += 1
