@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +19,8 @@ from buildmatrix.engines.oci.identity import Identity
 from buildmatrix.engines.oci.sandbox import OUTPUT, of_this_machine, run, usable
 from buildmatrix.rules.rungs import RUNGS
 
-#: Seconds until a test that waits for ever fails. Commands hang for much longer.
-PATIENCE = 60
+#: Seconds until a test that waits for ever fails, and in which a rung has to end.
+PATIENCE, PROMPT = 60, 3
 #: Climbs to the rungs that it is told, with an engine whose commands all hang.
 CLIMBER = """
 import json, signal, sys
@@ -138,9 +139,11 @@ def test_ctrl_c_ends_a_rung_whose_command_hangs(climber: Climber, rung: str) -> 
     assert ready == [climber.begun], process.poll()
     os.read(climber.begun, 100)
     assert climber.left()
+    began = time.monotonic()
     process.send_signal(signal.SIGINT)
     assert select.select([process.stdout], [], [], PATIENCE)[0]
     assert json.loads(process.stdout.readline()) == [rung, "interrupted"]
+    assert time.monotonic() - began < PROMPT
     assert climber.left() == []
 
 
