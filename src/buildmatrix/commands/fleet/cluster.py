@@ -95,8 +95,8 @@ class Cluster:
         self.threads = sum(threads.values())
         #: Of the work itself, of all workers together.
         self.busy = 0.0
-        #: Tasks whose answers are waited for, by Dask's keys.
-        self._asked: set[object] = set()
+        #: Dask's keys of tasks whose answers have not come yet.
+        self._awaited: set[object] = set()
         #: Tasks that raised, that were on workers which died, and that were given up for that.
         self._raised = self._lost = self._given_up = 0
         #: Workers that died while they had work.
@@ -113,9 +113,9 @@ class Cluster:
         """Take note of what the scheduler says of all workers."""
         message = event[1]
         if isinstance(message, Mapping) and message.get("action") == "remove-worker":
-            # An answer that is here already is with a worker still, until Dask forgets it.
-            gone = {*message.get("processing-tasks", ()), *message.get("lost-computed-tasks", ())}
-            own = len(gone & self._asked)
+            # Of computed answers, Dask also names those that have come: it forgets them later.
+            keys = {*message.get("processing-tasks", ()), *message.get("lost-computed-tasks", ())}
+            own = len(keys & self._awaited)
             self._lost += own
             self._died += own > 0
             if own and self._died == _MANY_DIED:
@@ -197,19 +197,19 @@ class Cluster:
         lost = scheduler_lost(self._where)
         if self._client.status != "running":
             raise lost
-        asked = (f"{work.__name__}-{self._run}", key)
+        task_key = (f"{work.__name__}-{self._run}", key)
         future = self._client.submit(
             perform,
             self._run,
             work,
             tuple(arguments),
-            key=asked,
+            key=task_key,
             priority=priority,
             pure=False,
             workers=workers or None,
             allow_other_workers=bool(workers),
         )
-        self._asked.add(asked)
+        self._awaited.add(task_key)
         try:
             answered: Answered[Answer] = await future
         except FutureCancelledError as error:
@@ -223,7 +223,7 @@ class Cluster:
                 raise lost from error
             raise WorkError(f"internal error, {defect(error)}; please report it") from error
         finally:
-            self._asked.discard(asked)
+            self._awaited.discard(task_key)
         if answered.unfit:
             raise ComponentError(answered.unfit)
         self.busy += answered.seconds
