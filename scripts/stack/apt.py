@@ -18,7 +18,7 @@ from pathlib import Path
 
 from .errors import StackError, UnsupportedMachine
 from .layout import Layout, system_path
-from .process import output, run
+from .process import exclusive, output, run
 from .progress import say
 
 # Debian's suites after bookworm, whose Docker and registry run on bookworm's libc.
@@ -82,12 +82,17 @@ def keyring() -> Path | None:
     return _KEYRING if _KEYRING.exists() else None
 
 
-def _source(suites: Iterable[str]) -> str:
-    """A source in deb822 form."""
+def source(suites: Iterable[str]) -> str:
+    """Return the machine's main archive as a source of `suites`, in deb822 form."""
     signed_by = f"Signed-By: {_KEYRING}\n" if keyring() else ""
     return (
         f"Types: deb\nURIs: {mirror()}\nSuites: {' '.join(suites)}\nComponents: main\n{signed_by}"
     )
+
+
+def acquire_settings() -> str:
+    """Return how this machine's apt downloads (proxies, certificates), as a configuration file."""
+    return output(["apt-config", "dump", "--format", '%F "%v";%n', "Acquire"]) or ""
 
 
 def ensure_programs(packages: dict[str, str], layout: Layout) -> None:
@@ -164,7 +169,7 @@ class Archive:
         for part in ("state/lists/partial", "cache/archives/partial"):
             (self._folder / part).mkdir(parents=True, exist_ok=True)
         (self._folder / "status").touch()
-        self.source.write_text(_source(self._suites), encoding="utf-8")
+        self.source.write_text(source(self._suites), encoding="utf-8")
         settings = {
             "Dir::State": self._folder / "state",
             "Dir::State::status": self._folder / "status",
@@ -173,6 +178,11 @@ class Archive:
             "Dir::Etc::sourceparts": "/dev/null",
             "APT::Sandbox::User": "root",
             "Acquire::Languages": "none",
+            # What desktops show of packages is larger than the lists.
+            **{
+                f"Acquire::IndexTargets::deb::{name}::DefaultEnabled": "false"
+                for name in ("DEP-11", "Contents-deb", "CNF")
+            },
             "Acquire::Retries": "3",
             "APT::Update::Error-Mode": "any",  # else a mirror out of reach is but a warning
         }
@@ -237,6 +247,25 @@ class Archive:
             env=self._env,
         )
         return sorted(folder.glob("*.deb"))
+
+
+def bootstrap(suite: str, include: Sequence[str], root: Path, layout: Layout) -> None:
+    """Make a minimal root file system of a suite in the new folder `root`."""
+    ensure_programs({"debootstrap": "debootstrap"}, layout)
+    debs = layout.cache / "debootstrap" / suite
+    debs.mkdir(parents=True, exist_ok=True)
+    options = [
+        "--variant=minbase",
+        f"--include={','.join(include)}",
+        f"--cache-dir={debs}",
+        *([f"--keyring={_KEYRING}"] if keyring() else []),
+    ]
+    with exclusive(debs.with_suffix(".lock")):
+        run(
+            ["debootstrap", *options, suite, root, mirror()],
+            log=layout.log(f"debootstrap-{suite}"),
+            why=f"debootstrap cannot make {suite}",
+        )
 
 
 @functools.cache

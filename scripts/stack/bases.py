@@ -21,7 +21,7 @@ from typing import Any
 from . import apt, wheels
 from .errors import StackError, UnsupportedMachine
 from .layout import Layout
-from .process import output, replace, run, unmount
+from .process import replace, run, unmount
 from .progress import say
 from .registry import Registry
 
@@ -211,21 +211,7 @@ class Builder:
 
     def _bootstrap(self, base: Base, root: Path, archive: Path) -> None:
         """Make a root file system with debootstrap and pack it."""
-        apt.ensure_programs({"debootstrap": "debootstrap"}, self._layout)
-        debs = self._layout.cache / "debootstrap" / base.bootstrap
-        debs.mkdir(parents=True, exist_ok=True)
-        keyring = apt.keyring()
-        options = [
-            "--variant=minbase",
-            f"--include={','.join(base.include)}",
-            f"--cache-dir={debs}",
-            *([f"--keyring={keyring}"] if keyring else []),
-        ]
-        run(
-            ["debootstrap", *options, base.bootstrap, root, apt.mirror()],
-            log=self._layout.log(f"debootstrap-{base.name}"),
-            why=f"debootstrap cannot make {base.bootstrap}",
-        )
+        apt.bootstrap(base.bootstrap, base.include, root, self._layout)
         leave_out = [f"--exclude=./{pattern}" for pattern in _NOT_IN_AN_IMAGE]
         options = ["--numeric-owner", "--sort=name", *leave_out]
         run(
@@ -247,8 +233,7 @@ class Builder:
             path = overlay / name.lstrip("/")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.symlink_to(target)
-        settings = output(["apt-config", "dump", "--format", '%F "%v";%n', "Acquire"])
-        (secrets / "apt.conf").write_text(settings or "", encoding="utf-8")
+        (secrets / "apt.conf").write_text(apt.acquire_settings(), encoding="utf-8")
         steps = []
         if base.packages:
             steps.append(_apt_get(base.packages))

@@ -22,6 +22,7 @@ from .errors import StackError
 from .progress import say
 
 _TAIL_LINES = 15
+_CALM = 5.0  # seconds without a progress line
 
 
 def tail(log: Path, lines: int = _TAIL_LINES) -> str:
@@ -42,26 +43,39 @@ def run(
     cwd: Path | None = None,
     timeout: float = 900,
 ) -> None:
-    """Run a command with its output in a log; on failure raise `why` with the log's end."""
+    """Run a command with its output in a log; on failure raise `why` with the log's end.
+
+    Prints the log's last line every `_CALM` seconds.
+    """
     log.parent.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + timeout
     with log.open("wb") as sink:
         try:
-            done = subprocess.run(
+            child = subprocess.Popen(
                 argv,
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
                 stderr=subprocess.STDOUT,
                 env=env,
                 cwd=cwd,
-                timeout=timeout,
-                check=False,
             )
         except FileNotFoundError as error:
             raise StackError(f"{why}: the program {argv[0]} is missing.") from error
-        except subprocess.TimeoutExpired as error:
-            raise StackError(f"{why}: no end after {timeout:.0f} s, see {log}.") from error
-    if done.returncode:
-        raise StackError(f"{why} (exit code {done.returncode}). Last lines of {log}:\n{tail(log)}")
+        try:
+            while True:
+                try:
+                    code = child.wait(_CALM)
+                    break
+                except subprocess.TimeoutExpired as error:
+                    if time.monotonic() > deadline:
+                        text = f"{why}: no end after {timeout:.0f} s, see {log}."
+                        raise StackError(text) from error
+                    say(f"{Path(argv[0]).name}: {tail(log, 1)}")
+        finally:
+            child.kill()
+            child.wait()
+    if code:
+        raise StackError(f"{why} (exit code {code}). Last lines of {log}:\n{tail(log)}")
 
 
 def output(
