@@ -76,9 +76,13 @@ def main() -> int:
             debs, root = Path(name, "debs"), Path(name, "root")
             debs.mkdir()
             root.mkdir()
-            packages = apt.archive((SUITE,), layout).download_with_dependencies(PACKAGES, debs)
+            archive = apt.archive((SUITE,), layout)
+            say("apt: downloading the packages of the base")
+            packages = archive.download_with_dependencies(PACKAGES, debs)
+            say(f"bases: unpacking {len(packages)} packages")
             _unpack(packages, root)
             _settle(root)
+            say("bases: writing the layer")
             _write(root, OciLayout(folder))
     return 0
 

@@ -1,19 +1,38 @@
-# Sourced by scripts/demo and scripts/test: a virtual environment with buildmatrix in it, and on a
-# bare Debian machine the few system packages that the tests compile with. Installs nothing that is
-# there already. `source setup.sh demo` does without what only tests need.
+# Sourced by scripts/demo and scripts/test: makes a virtual environment with buildmatrix in it and,
+# as root on Debian, installs missing system packages. `source setup.sh demo` installs what building
+# needs, and no more: the package with its runtime dependencies.
 set -euo pipefail
 # Set in many images: then each of a thousand commands of the tests compiles all that it imports.
 unset PYTHONDONTWRITEBYTECODE
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+kind=${1:-test}
 
-# need COMMAND PACKAGE: remember the package when the command is missing.
+# during TEXT COMMAND...: print what begins, and every 5 s that it goes on.
+during() {
+  local text=$1 began=$SECONDS code=0 timer beat
+  shift
+  printf '== %s\n' "$text" >&2
+  # A pipe that nobody writes to: a `sleep` would outlive the loop.
+  exec {timer}<> <(:)
+  while ! read -rt 5 -u "$timer"; do
+    printf '   %s: %d s\n' "$text" $((SECONDS - began)) >&2
+  done &
+  beat=$!
+  "$@" || code=$?
+  kill "$beat"
+  wait "$beat" 2>/dev/null || true
+  exec {timer}>&-
+  return "$code"
+}
+
+# need COMMAND PACKAGE...: remember the packages if the command is missing.
 missing=()
-need() { command -v "$1" >/dev/null 2>&1 || missing+=("$2"); }
+need() { PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null 2>&1 || missing+=("${@:2}"); }
 
 need python3 python3
-if [[ ${1:-} != demo ]]; then
+if [[ $kind == test ]]; then
   need git git
-  need gcc gcc
+  need gcc gcc libc6-dev
   need readelf binutils
   # Runs the smoke commands of an image that was built without Docker and without root.
   if [[ -n ${CI:-} || $(id -u) == 0 ]]; then need bwrap bubblewrap; fi
@@ -39,8 +58,9 @@ fi
 python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
 if ((${#missing[@]})); then
   if [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; then
-    apt-get update -q
-    DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends "${missing[@]}" libc6-dev
+    during "reading Debian's package lists" apt-get update -qq
+    during "installing ${missing[*]}" env DEBIAN_FRONTEND=noninteractive \
+      apt-get install -qqy -o Dpkg::Use-Pty=0 --no-install-recommends "${missing[@]}" >&2
   else
     echo "missing: ${missing[*]}; install these packages first" >&2
     exit 5
@@ -53,14 +73,21 @@ if sys.version_info < (3, 11):
     sys.exit(f"Python 3.11 or newer is needed; this is {sys.version.split()[0]}")
 PYTHON
 
-# The environment is made again when the declared dependencies or the interpreter change.
+# The environment is made again when the declared dependencies or the interpreter change. Tests add
+# theirs to that of the demo.
 stamp=$(cat pyproject.toml <(python3 --version) | sha256sum | cut -d' ' -f1)
-if [[ $(cat .venv/stamp 2>/dev/null) != "$stamp" ]]; then
-  echo "setting up .venv" >&2
-  python3 -m venv --clear .venv
-  .venv/bin/python -m pip install -q --disable-pip-version-check uv
-  .venv/bin/uv pip install -q --python .venv/bin/python -e . --group dev
-  echo "$stamp" >.venv/stamp
+made=$(cat .venv/stamp 2>/dev/null || true)
+if [[ ${made% *} != "$stamp" ]]; then
+  during "making the virtual environment .venv" python3 -m venv --clear .venv
+  during "installing uv" .venv/bin/python -m pip install -q --disable-pip-version-check uv
+  made="$stamp none"
+fi
+if [[ $made != *" test" && $made != *" $kind" ]]; then
+  wanted=(-e .)
+  if [[ $kind == test ]]; then wanted+=(--group dev); fi
+  during "installing buildmatrix and its dependencies" \
+    .venv/bin/uv pip install -q --python .venv/bin/python "${wanted[@]}"
+  echo "$stamp $kind" >.venv/stamp
 fi
 export PATH="$PWD/.venv/bin:$PATH"
 
