@@ -1,0 +1,66 @@
+"""scripts/bare: says which step of a new user's day broke."""
+
+from __future__ import annotations
+
+import sys
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+SCRIPT = Path(__file__).parents[3] / "scripts/bare"
+
+
+@pytest.fixture(scope="module")
+def bare() -> ModuleType:
+    loader = SourceFileLoader("bare", str(SCRIPT))
+    module = module_from_spec(spec_from_loader("bare", loader))
+    sys.modules["bare"] = module  # Data classes look for their module.
+    loader.exec_module(module)
+    return module
+
+
+def test_it_runs_the_first_script_of_the_readme(bare: ModuleType) -> None:
+    lines = bare.first_command().splitlines()
+    assert lines[0].startswith("git clone https://")
+    assert lines[-1].split()[0] == "scripts/demo"
+
+
+def test_the_step_that_failed_is_named(bare: ModuleType) -> None:
+    outcome = bare.watch(["sh", "-c", "echo == installing; echo no such package >&2; exit 3"], "m")
+    assert outcome.code == 3
+    assert outcome.problem(None).endswith("in: no such package")
+
+
+def test_the_line_before_a_silence_is_named(bare: ModuleType) -> None:
+    outcome = bare.Outcome(0, 40.0, 16.0, "== reading lists", "done")
+    assert outcome.problem(None) == "no line for 16 s after: == reading lists"
+
+
+def test_its_time_is_bounded_on_request_only(bare: ModuleType) -> None:
+    outcome = bare.Outcome(0, 61.0, 3.0, "", "done")
+    assert outcome.problem(None) is None
+    assert outcome.problem(60.0) == "61 s, more than 60 s"
+
+
+def test_settings_of_clients_go_in_and_nothing_else(
+    bare: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in bare.os.environ:
+        monkeypatch.delenv(name)
+    (tmp_path / "ca.crt").touch()
+    monkeypatch.setenv("PIP_INDEX_URL", "https://pypi.example/simple")
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.crt"))
+    monkeypatch.setenv("PYTHONPATH", "/somewhere")
+    monkeypatch.setenv("VIRTUAL_ENV", "/somewhere")
+    assert set(bare.environment("/root")[2:]) == {
+        "HOME=/root",
+        "HTTPS_PROXY=http://proxy.example",
+        "LANG=C.UTF-8",
+        "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "PIP_INDEX_URL=https://pypi.example/simple",
+        "SSL_CERT_FILE=/etc/ssl/settings/SSL_CERT_FILE",
+    }
