@@ -179,36 +179,51 @@ done
 shift
 exec setpriv --no-new-privs -- "$@"
 """
-    #: Changes the root folder and the account. What is imported is imported before.
+    #: Changes the root folder and the account; the file `$1` says to which.
+    #:
+    #: `/` is the image's from `chroot` on. Python would import its own modules from there, and read
+    #: the sources of a traceback: so all imports come before, and every error ends the process.
     _CHANGE = """
-import fcntl, json, os, socket, struct, sys
-root, folder, uid, gid, groups, command, environment = json.loads(sys.argv[1])
+import errno, fcntl, json, os, signal, socket, struct, sys
+with open(sys.argv[1], "rb") as file:
+    root, folder, uid, gid, groups, command, environment = json.load(file)
+command = [part.encode() for part in command]
+environment = {name.encode(): value.encode() for name, value in environment.items()}
+missing = (errno.ENOENT, errno.ENOTDIR)
 with socket.socket() as plug:
     fcntl.ioctl(plug, 0x8914, struct.pack("16sh14x", b"lo", 0x41))
-os.chroot(root)
-os.chdir(folder)
-os.setgroups(groups)
-os.setresgid(gid, gid, gid)
-os.setresuid(uid, uid, uid)
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
 try:
-    os.execvpe(command[0], command, environment)
+    os.chroot(root)
+    os.chdir(folder)
+    os.setgroups(groups)
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
+    os.execve(command[0], command, environment)
 except OSError as error:
-    sys.exit(f"{command[0]}: {error.strerror}")
+    os.write(2, b"exec: %s: %s\\n" % (command[0], error.strerror.encode()))
+    os._exit(127 if error.errno in missing else 126)
+except BaseException:
+    os._exit(126)
 """
 
-    def line(self, confined: Confined, own: Path) -> list[str]:  # noqa: ARG002
+    def line(self, confined: Confined, own: Path) -> list[str]:
         """See `Sandbox.line`."""
         account, root = confined.account, os.fspath(confined.root)
-        change = json.dumps(
-            [
-                root,
-                confined.folder,
-                account.uid,
-                account.gid,
-                [*account.groups, *confined.devices.groups],
-                list(confined.command),
-                dict(confined.environment),
-            ]
+        change = own / "change.json"
+        change.write_text(
+            json.dumps(
+                [
+                    root,
+                    confined.folder,
+                    account.uid,
+                    account.gid,
+                    [*account.groups, *confined.devices.groups],
+                    list(confined.command),
+                    dict(confined.environment),
+                ]
+            )
         )
         shown = [part for inside, here in confined.folders.items() for part in (str(here), inside)]
         nodes = [part for inside, here in confined.nodes.items() for part in (here, inside)]
@@ -216,7 +231,7 @@ except OSError as error:
             self._program, "--mount", "--pid", "--net", "--ipc", "--uts", "--fork", "--kill-child",
             "--", "/bin/sh", "-c", self._MOUNTS, "sh", root, *nodes, "--",
             *shown, "--",
-            sys.executable, "-I", "-S", "-c", self._CHANGE, change,
+            sys.executable, "-I", "-S", "-c", self._CHANGE, os.fspath(change),
         ]  # fmt: skip
 
     def refuses(self, account: Identity) -> str | None:
