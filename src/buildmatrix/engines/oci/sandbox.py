@@ -7,14 +7,18 @@ and nothing else; no network, no capability, no way to gain one.
 
 from __future__ import annotations
 
+import errno
 import os
+import posixpath
 import selectors
 import shutil
 import signal
+import stat
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from buildmatrix.child import bound
@@ -22,7 +26,8 @@ from buildmatrix.engines.model import RunResult
 from buildmatrix.engines.oci.confinement import PATIENCE, Confined, Sandbox, device_node
 from buildmatrix.engines.oci.identity import Identity
 from buildmatrix.engines.oci.sandboxes import Bubblewrap, ChangedRoot, Runtime
-from buildmatrix.engines.oci.unpacking import add_mount_points
+from buildmatrix.engines.oci.unpacking import MOUNT_POINTS, add_mount_points
+from buildmatrix.engines.oci.visible_files import MISSING, VisibleFiles, error_of
 from buildmatrix.engines.text import plain, shorten
 from buildmatrix.errors import Interrupted
 from buildmatrix.scratch import scratch
@@ -35,6 +40,12 @@ OUTPUT = 1 << 20
 _INTERVAL = 0.1
 #: Where the programs of a sandbox may lie that a user's PATH leaves out.
 _MORE_PATHS = "/usr/local/sbin:/usr/sbin:/sbin"
+#: Variables of a command whose image has none of the name. Docker gives it that PATH; without a
+#: HOME, a runtime looks for one in the image's `/etc/passwd`.
+_DEFAULTS = {
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "HOME": "/tmp",  # noqa: S108 - inside
+}
 
 
 def sandboxes() -> Iterator[Sandbox]:
@@ -64,19 +75,20 @@ def usable() -> tuple[Sandbox | None, str]:
     return None, "install bubblewrap or crun: either runs the commands of an image"
 
 
-def failure(sandbox: Sandbox) -> str | None:
+def failure(sandbox: Sandbox, patience: float = PATIENCE) -> str | None:
     """Why a sandbox does not work on this machine; None where it does.
 
-    It runs a program of this machine, with the folders that the program needs.
+    It runs a program of this machine, with the folders that the program needs, and has `patience`
+    seconds to start it.
     """
     with scratch("sandbox") as folder:
         root, own = folder / "root", folder / "own"
         root.mkdir(0o755)
         own.mkdir()
         confined = of_this_machine(root, Identity(10001, 10001), ("/bin/true",))
-        result = run(sandbox, confined, own, PATIENCE, lambda: False)
+        result = run(sandbox, confined, own, patience, lambda: False)
     if result.timed_out:
-        return f"it did not start anything within {PATIENCE} s"
+        return f"it did not start anything within {patience:g} s"
     lines = result.output.split("\n")
     return None if result.exit_code == 0 else shorten(next(filter(None, lines), "it failed"), 200)
 
@@ -100,27 +112,32 @@ def run(
     own: Path,
     timeout_s: float,
     cancelled: Callable[[], bool],
+    clock: Callable[[], float] = time.monotonic,
 ) -> RunResult:
     """Run a command to its end; `own` is an empty folder for what the sandbox needs.
 
+    A command that cannot be started ends as in a shell, whatever the sandbox: with 127 if it does
+    not exist, with 126 if it is no program that the account may run.
     Raises `Interrupted` soon after `cancelled` says so.
     """
     try:
         for inside, here in confined.nodes.items():
             device_node(inside, here)
-        line = sandbox.line(confined, own)
+        process = subprocess.Popen(
+            sandbox.line(_prepare(confined, has_owners=sandbox.has_owners), own),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            # No variable of this machine reaches the command, and none of the image the sandbox.
+            env={"PATH": _search_path(), "LC_ALL": "C"},
+            umask=0o022,
+            start_new_session=True,
+        )
     except OSError as error:
-        # As Docker says it: nothing was started.
-        return RunResult(127, f"{error.filename}: {error.strerror}", timed_out=False)
-    process = subprocess.Popen(
-        line,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
+        code = 127 if error.errno in MISSING else 126
+        return RunResult(code, f"{error.filename}: {error.strerror}", timed_out=False)
     assert process.stdout is not None
-    deadline = time.monotonic() + timeout_s
+    deadline = clock() + timeout_s
     tail, timed_out = b"", False
     try:
         bound(process.pid, memory=MEMORY)
@@ -134,10 +151,10 @@ def run(
                     if not chunk:
                         break
                     tail = (tail + chunk)[-OUTPUT:]
-                timed_out = time.monotonic() > deadline
+                timed_out = clock() > deadline
         if not timed_out:
             with suppress(subprocess.TimeoutExpired):
-                process.wait(max(0.0, deadline - time.monotonic()))
+                process.wait(max(0.0, deadline - clock()))
             timed_out = process.poll() is None
     finally:
         with suppress(ProcessLookupError):
@@ -148,5 +165,30 @@ def run(
     return RunResult(code, plain(tail.decode(errors="replace")), timed_out)
 
 
+def _prepare(confined: Confined, *, has_owners: bool) -> Confined:
+    """Check the files of an image that a sandbox meets before the command runs, and find that.
+
+    A sandbox is never left to search: each resolves names its own way, and `bwrap` hands a file of
+    no known format to the image's `/bin/sh`. Raises `OSError` if the command cannot be started.
+    """
+    folder = posixpath.normpath("/" + confined.folder.lstrip("/"))
+    environment = {**_DEFAULTS, **confined.environment}
+    texts = (folder, *confined.command, *environment, *environment.values())
+    if any("\0" in text for text in texts):
+        raise error_of(errno.EINVAL, "a NUL in the command or its environment")
+    for name in MOUNT_POINTS:
+        if not stat.S_ISDIR((confined.root / name).lstat().st_mode):
+            raise error_of(errno.ENOTDIR, f"/{name}")
+    confined = replace(confined, folder=folder, environment=environment)
+    files = VisibleFiles(confined, has_owners=has_owners)
+    files.make_folder(folder)
+    program, *words = confined.command
+    return replace(confined, command=(files.find_program(program), *words))
+
+
+def _search_path() -> str:
+    return f"{os.environ.get('PATH', os.defpath)}:{_MORE_PATHS}"
+
+
 def _program(name: str) -> str | None:
-    return shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:{_MORE_PATHS}")
+    return shutil.which(name, path=_search_path())

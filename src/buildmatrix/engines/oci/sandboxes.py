@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,6 +15,7 @@ from pathlib import Path
 
 from buildmatrix.engines.oci.confinement import PATIENCE, Confined, Sandbox, device_node
 from buildmatrix.engines.oci.identity import Identity
+from buildmatrix.engines.oci.visible_files import VisibleFiles
 
 
 class Bubblewrap(Sandbox):
@@ -39,6 +42,8 @@ class Bubblewrap(Sandbox):
             # Groups need no words: a user namespace leaves the account those that it has.
             line += ["--dev-bind", node, inside]
         line += ["--remount-ro", "/dev", "--perms", "1777", "--tmpfs", "/tmp"]  # noqa: S108
+        if confined.folder.startswith("/tmp/"):  # noqa: S108 - inside
+            line += ["--dir", confined.folder]
         for name, value in confined.environment.items():
             line += ["--setenv", name, value]
         return [*line, "--chdir", confined.folder, "--", *confined.command]
@@ -54,6 +59,8 @@ class Runtime(Sandbox):
 
     def line(self, confined: Confined, own: Path) -> list[str]:
         """See `Sandbox.line`."""
+        if self.name == "runc":
+            _check_groups(confined)
         (own / "config.json").write_text(json.dumps(self._configuration(confined)))
         return [*self._own(own), "run", "--bundle", os.fspath(own), self._id(own)]
 
@@ -146,15 +153,17 @@ class ChangedRoot(Sandbox):
     name = "chroot"
     has_owners = True
 
-    #: Runs in the new namespaces, and mounts what the root folder `$1` lacks.
+    #: Runs in the new namespaces, and mounts what the root folder `$1` lacks; `$2` is where the
+    #: command starts.
     _MOUNTS = """
 set -eu
-root=$1; shift
+root=$1 folder=$2; shift 2
 mount --make-rprivate /
 mount --rbind "$root" "$root"
 mount -o remount,ro,bind,nosuid "$root"
 mount -t proc -o nosuid,nodev,noexec proc "$root/proc"
 mount -t tmpfs -o nosuid,nodev,mode=1777 tmpfs "$root/tmp"
+case $folder in /tmp/*) mkdir -p "$root$folder";; esac
 mount -t tmpfs -o nosuid,mode=755 tmpfs "$root/dev"
 for name in null zero full random urandom; do
     : >"$root/dev/$name"
@@ -229,14 +238,30 @@ except BaseException:
         nodes = [part for inside, here in confined.nodes.items() for part in (here, inside)]
         return [
             self._program, "--mount", "--pid", "--net", "--ipc", "--uts", "--fork", "--kill-child",
-            "--", "/bin/sh", "-c", self._MOUNTS, "sh", root, *nodes, "--",
-            *shown, "--",
+            "--", "/bin/sh", "-c", self._MOUNTS, "sh", root, confined.folder,
+            *nodes, "--", *shown, "--",
             sys.executable, "-I", "-S", "-c", self._CHANGE, os.fspath(change),
         ]  # fmt: skip
 
     def refuses(self, account: Identity) -> str | None:
         """See `Sandbox.refuses`."""
         return "an image that runs as root is not confined by it" if account.uid == 0 else None
+
+
+def _check_groups(confined: Confined) -> None:
+    """Raise `OSError` if the image's `/etc/group` would give the account other groups.
+
+    runc 1.1 takes a number for the name of a group first. It reads that file, and `/etc/passwd`,
+    for any account.
+    """
+    groups = [*confined.account.groups, *confined.devices.groups]
+    with suppress(FileNotFoundError, NotADirectoryError):
+        path = VisibleFiles(confined, has_owners=False).locate("/etc/group")
+        names = "|".join(map(str, groups)).encode()
+        if groups and re.search(rb"^\s*(%b)\s*:" % names, path.read_bytes(), re.MULTILINE):
+            raise OSError(
+                errno.EPERM, "a group of the image has a number as its name", "/etc/group"
+            )
 
 
 def _number(node: Mapping[str, object]) -> dict[str, object]:

@@ -21,7 +21,7 @@ from buildmatrix.trees.base import reason
 #: Errors that an image asks for: what cannot be read (`Unreadable`), and names that no disk takes.
 _OF_THE_IMAGE = {None, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ}
 #: Folders that a sandbox mounts something on, with their rights: runc gives those to the mount.
-_MOUNT_POINTS = {"proc": 0o555, "dev": 0o755, "tmp": 0o1777}
+MOUNT_POINTS = {"proc": 0o555, "dev": 0o755, "tmp": 0o1777}
 
 
 def unpack(tree: LayeredTree, root: Path, account: Identity, *, with_owners: bool) -> None:
@@ -78,9 +78,14 @@ def unpack(tree: LayeredTree, root: Path, account: Identity, *, with_owners: boo
 
 
 def add_mount_points(root: Path) -> None:
-    """Make the folders that a sandbox mounts something on, where the image lacks them."""
-    for name, mode in _MOUNT_POINTS.items():
+    """Make the folders that a sandbox mounts something on, where the image lacks them.
+
+    They replace links: a mount would follow those, out of `root`. No runtime takes one for `/proc`.
+    """
+    for name, mode in MOUNT_POINTS.items():
         path = root / name
+        if path.is_symlink() and name != "proc":
+            path.unlink()
         if not os.path.lexists(path):
             path.mkdir()
         if path.is_dir() and not path.is_symlink():
