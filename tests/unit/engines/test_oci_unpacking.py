@@ -177,8 +177,9 @@ def test_a_name_that_no_disk_takes_is_undecided(
         unpack(tree(Layer().file("n" * 300, b"1")), root, APP, with_owners=False)
 
 
-PASSWD = b"root:x:0:0::/root:/bin/sh\napp:x:10001:10002::/home/app:\n# note\nbroken\n"
-GROUP = b"root:x:0:\nvideo:x:44:app,other\napp:x:10002:\nrender:x:105:app\n"
+#: The last account and the last group have numbers as names.
+PASSWD = b"root:x:0:0::/root:/bin/sh\napp:x:10001:10002::/home/app:\n# note\nbroken\n5:x:0:0::/:\n"
+GROUP = b"root:x:0:\nvideo:x:44:app,other\napp:x:10002:\nrender:x:105:app\n5:x:0:\n"
 
 
 @pytest.mark.parametrize(
@@ -190,6 +191,9 @@ GROUP = b"root:x:0:\nvideo:x:44:app,other\napp:x:10002:\nrender:x:105:app\n"
         ("app:video", Identity(10001, 44)),
         ("10001:7", Identity(10001, 7)),
         ("4711", Identity(4711, 0)),
+        ("0:5", Identity(0, 5)),
+        ("app:5", Identity(10001, 5)),
+        ("5", Identity(5, 0)),
     ],
 )
 def test_the_account_is_read_as_runc_reads_it(

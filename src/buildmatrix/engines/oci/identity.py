@@ -31,13 +31,14 @@ class Identity:
 def identity(user: str, tree: Tree) -> Identity:
     """Who `USER` of an image's configuration is, by the passwd(5) and group(5) of its files.
 
-    As runc reads it (moby/sys, `user.GetExecUser`): `NAME` or a number, then `:GROUP` or nothing.
+    As runc reads it (moby/sys, `user.GetExecUser`): `NAME` or a number, then `:GROUP` or nothing. A
+    number is never the name of somebody.
     Raises `UndecidedError` for a name that these files do not have.
     """
     name, colon, group = user.partition(":")
     people = _table(tree, "etc/passwd", 4)
     groups = _table(tree, "etc/group", 3)
-    person = next((row for row in people if name in (row[0], row[2])), None)
+    person = next((row for row in people if row[2 if name.isdecimal() else 0] == name), None)
     if person is not None:
         uid, gid = int(person[2]), int(person[3]) if person[3].isdecimal() else 0
     elif name.isdecimal() or not name:
@@ -51,7 +52,7 @@ def identity(user: str, tree: Tree) -> Identity:
             if person is not None and len(row) > 3 and person[0] in row[3].split(",")
         )
         return Identity(uid, gid, tuple(sorted({*further} - {gid})))
-    row = next((row for row in groups if group in (row[0], row[2])), None)
+    row = next((row for row in groups if row[2 if group.isdecimal() else 0] == group), None)
     if row is None and not group.isdecimal():
         raise UndecidedError(f"the image runs as group {group!r}, which its /etc/group lacks")
     return Identity(uid, int(row[2] if row is not None else group))
