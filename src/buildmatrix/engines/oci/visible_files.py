@@ -72,7 +72,11 @@ class VisibleFiles:
             if not start.startswith(b"#!") or not words:
                 raise error_of(errno.ENOEXEC, interpreter)
             interpreter = posixpath.join(self._confined.folder, os.fsdecode(words[0]))
-            here = self._locate_program(interpreter)
+            try:
+                here = self._locate_program(interpreter)
+            except OSError as error:
+                why = f"its interpreter {interpreter}: {error.strerror}"
+                raise OSError(error.errno, why, place) from error
         raise error_of(errno.ELOOP, place)
 
     def make_folder(self, path: str) -> None:
