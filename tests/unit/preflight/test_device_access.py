@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import stat
 from collections.abc import Iterator
@@ -141,7 +142,7 @@ def node() -> Iterator[str]:
     path.parent.rmdir()
 
 
-SANDBOXES = [sandbox for sandbox in sandboxes() if failure(sandbox) is None]
+SANDBOXES = [sandbox for sandbox in sandboxes() if failure(sandbox, math.inf) is None]
 
 
 @pytest.mark.parametrize("sandbox", SANDBOXES, ids=lambda sandbox: sandbox.name)
@@ -157,7 +158,7 @@ def test_a_sandbox_has_the_node_and_its_group_alone(
     devices = DeviceAccess((node,), (4711,))
     result = run(
         sandbox, replace(confined, devices=devices, environment={"PATH": "/bin"}),
-        tmp_path / "own", 20, lambda: False,
+        tmp_path / "own", math.inf, lambda: False,
     )  # fmt: skip
     # What is printed as an error comes by a pipe of its own, before the rest or behind it.
     lines = result.output.splitlines()
@@ -172,5 +173,5 @@ def test_a_device_that_vanished_starts_nothing(sandbox: Sandbox, path: str, tmp_
     (tmp_path / "own").mkdir()
     confined = of_this_machine(tmp_path / "root", Identity(10001, 10002), ("/bin/true",))
     confined = replace(confined, devices=DeviceAccess((path,)))
-    result = run(sandbox, confined, tmp_path / "own", 20, lambda: False)
+    result = run(sandbox, confined, tmp_path / "own", math.inf, lambda: False)
     assert result.exit_code == 127 and result.output.startswith(f"{path}: No such")
