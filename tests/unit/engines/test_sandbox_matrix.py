@@ -164,19 +164,35 @@ def without_unified_cgroups(place: Path) -> Callable[[str], str]:
     return wrapped
 
 
-@pytest.fixture(params=["bwrap", "crun", "runc", "chroot", "chroot-usual-python"])
+@pytest.fixture(
+    params=["bwrap", "crun", "runc", "chroot", "chroot-usual-python", "chroot-ordinary-user"]
+)
 def sandbox(
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
     without_unified_cgroups: Callable[[str], str],
 ) -> Sandbox:
-    """Each sandbox; bwrap run by an ordinary user, and chroot by several Pythons."""
+    """Each sandbox; bwrap run by an ordinary user, and chroot by both and by several Pythons."""
     name = request.param
     found: Sandbox
-    if name == "bwrap":
-        found = Bubblewrap(program("bwrap", "bubblewrap"))
+    if name in ("bwrap", "chroot-ordinary-user"):
+        if name == "bwrap":
+            found = Bubblewrap(program("bwrap", "bubblewrap"))
+        else:
+            found = ChangedRoot(program("unshare", "util-linux"))
+            found.has_owners = False
+            # Nobody else may enter the home folder of root, where this Python may be.
+            monkeypatch.setattr(sandboxes_module, "sys", SimpleNamespace(executable=USUAL_PYTHON))
         if IS_ROOT:
-            start = partial(subprocess.Popen, user=NOBODY, group=NOBODY, extra_groups=[])
+            user = partial(subprocess.Popen, user=NOBODY, group=NOBODY, extra_groups=[])
+
+            def start(line: Sequence[str], **options: object) -> subprocess.Popen[bytes]:
+                """Start it with files of its own, as an ordinary user has them."""
+                for path in map(Path, line):
+                    if path.name == "change.json":
+                        os.chown(path, NOBODY, NOBODY)
+                return user(line, **options)
+
             subprocesses = SimpleNamespace(**{**vars(subprocess), "Popen": start})
             monkeypatch.setattr(sandbox_module, "subprocess", subprocesses)
             # Root of a container may not limit the processes of others.

@@ -55,7 +55,7 @@ def sandboxes() -> Iterator[Sandbox]:
         kinds = [("crun", Runtime), ("runc", Runtime), ("unshare", ChangedRoot)]
     else:
         # Without root, runc runs no account but number 0. Podman runs all by crun, as we do.
-        kinds = [("bwrap", Bubblewrap), ("crun", Runtime)]
+        kinds = [("bwrap", Bubblewrap), ("crun", Runtime), ("unshare", ChangedRoot)]
     for program, kind in kinds:
         path = _program(program)
         if path is not None:

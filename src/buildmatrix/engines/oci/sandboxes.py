@@ -145,13 +145,17 @@ class Runtime(Sandbox):
 
 
 class ChangedRoot(Sandbox):
-    """A changed root folder in namespaces that `unshare` makes: for root, with nothing installed.
+    """A changed root folder in namespaces that `unshare` makes: with nothing installed.
 
-    An account that is root itself could leave it, so that is not run.
+    For an ordinary user that takes a namespace of users, and a second one in which the account is
+    that user. Run by root, an account that is root itself could leave it, so that is not run.
     """
 
     name = "chroot"
-    has_owners = True
+
+    def __init__(self, program: str) -> None:
+        super().__init__(program)
+        self.has_owners = os.geteuid() == 0
 
     #: Runs in the new namespaces, and mounts what the root folder `$1` lacks; `$2` is where the
     #: command starts.
@@ -179,7 +183,7 @@ while [ "$1" != -- ]; do
     shift 2
 done
 shift
-mount -o remount,ro,nosuid "$root/dev"
+mount -o remount,ro,bind,nosuid "$root/dev"
 while [ "$1" != -- ]; do
     mount --bind "$1" "$root$2"
     mount -o remount,ro,bind "$root$2"
@@ -195,7 +199,7 @@ exec setpriv --no-new-privs -- "$@"
     _CHANGE = """
 import errno, fcntl, json, os, signal, socket, struct, sys
 with open(sys.argv[1], "rb") as file:
-    root, folder, uid, gid, groups, command, environment = json.load(file)
+    is_root, root, folder, uid, gid, groups, command, environment = json.load(file)
 command = [part.encode() for part in command]
 environment = {name.encode(): value.encode() for name, value in environment.items()}
 missing = (errno.ENOENT, errno.ENOTDIR)
@@ -203,12 +207,24 @@ with socket.socket() as plug:
     fcntl.ioctl(plug, 0x8914, struct.pack("16sh14x", b"lo", 0x41))
 signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+if not is_root:
+    import ctypes
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(0x10000000):  # CLONE_NEWUSER
+        sys.exit("unshare: " + os.strerror(ctypes.get_errno()))
+    for name, text in ("setgroups", "deny"), ("uid_map", f"{uid} 0 1"), ("gid_map", f"{gid} 0 1"):
+        with open("/proc/self/" + name, "w") as file:
+            file.write(text)
 try:
     os.chroot(root)
     os.chdir(folder)
-    os.setgroups(groups)
-    os.setresgid(gid, gid, gid)
-    os.setresuid(uid, uid, uid)
+    if is_root:
+        os.setgroups(groups)
+        os.setresgid(gid, gid, gid)
+        os.setresuid(uid, uid, uid)
+    else:
+        for number in range(64):
+            libc.prctl(24, number, 0, 0, 0)  # PR_CAPBSET_DROP
     os.execve(command[0], command, environment)
 except OSError as error:
     os.write(2, b"exec: %s: %s\\n" % (command[0], error.strerror.encode()))
@@ -224,6 +240,7 @@ except BaseException:
         change.write_text(
             json.dumps(
                 [
+                    self.has_owners,
                     root,
                     confined.folder,
                     account.uid,
@@ -236,16 +253,19 @@ except BaseException:
         )
         shown = [part for inside, here in confined.folders.items() for part in (str(here), inside)]
         nodes = [part for inside, here in confined.nodes.items() for part in (here, inside)]
+        users = [] if self.has_owners else ["--user", "--map-root-user"]
         return [
-            self._program, "--mount", "--pid", "--net", "--ipc", "--uts", "--fork", "--kill-child",
-            "--", "/bin/sh", "-c", self._MOUNTS, "sh", root, confined.folder,
+            self._program, *users, "--mount", "--pid", "--net", "--ipc", "--uts", "--fork",
+            "--kill-child", "--", "/bin/sh", "-c", self._MOUNTS, "sh", root, confined.folder,
             *nodes, "--", *shown, "--",
             sys.executable, "-I", "-S", "-c", self._CHANGE, os.fspath(change),
         ]  # fmt: skip
 
     def refuses(self, account: Identity) -> str | None:
         """See `Sandbox.refuses`."""
-        return "an image that runs as root is not confined by it" if account.uid == 0 else None
+        if self.has_owners and account.uid == 0:
+            return "an image that runs as root is not confined by it"
+        return None
 
 
 def _check_groups(confined: Confined) -> None:
