@@ -47,6 +47,8 @@ if [[ $kind == test ]]; then
   if [[ -n ${CI:-} ]]; then need npm npm; need rsync rsync; fi
   # Judge what is written into registries and layouts.
   if [[ -n ${CI:-} ]]; then need skopeo skopeo; need umoci umoci; need podman podman; fi
+  # Run commands of images beside podman, which depends on either and is satisfied with one.
+  if [[ -n ${CI:-} ]]; then need crun crun; [[ -x /usr/sbin/runc ]] || need runc runc; fi
   # A batch system of this machine's own starts workers of `fleet`.
   if [[ -n ${CI:-} ]]; then
     need slurmctld slurmctld; need slurmd slurmd; need sbatch slurm-client; need munged munge

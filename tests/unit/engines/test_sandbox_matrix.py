@@ -317,7 +317,14 @@ def podman(without_unified_cgroups: Callable[[str], str]) -> Iterator[list[str]]
     with tempfile.TemporaryDirectory(prefix="podman.") as storage:
         yield [
             *(without_unified_cgroups(path), "--root", f"{storage}/images"),
-            *("--runroot", f"{storage}/run", "--storage-driver", "vfs", "run", "--rm"),
+            *(
+                "--runroot",
+                f"{storage}/run",
+                "--storage-driver=vfs",
+                "--runtime=crun",
+                "run",
+                "--rm",
+            ),
             # More than this machine has can be asked for, and is by default.
             *("--ulimit=nofile=1000:1000", "--ulimit=nproc=1000:1000", "--cgroups=disabled"),
             *("--network=none", "--read-only", f"--user={ACCOUNT.uid}:{ACCOUNT.gid}"),
