@@ -54,8 +54,9 @@ def sandboxes() -> Iterator[Sandbox]:
     if os.geteuid() == 0:
         kinds = [("crun", Runtime), ("runc", Runtime), ("unshare", ChangedRoot)]
     else:
-        # Without root, runc runs no account but number 0. Podman runs all by crun, as we do.
-        kinds = [("bwrap", Bubblewrap), ("crun", Runtime), ("unshare", ChangedRoot)]
+        # `bwrap` hands a broken program to the image's `/bin/sh`, so it comes second. Without root,
+        # runc runs no account but number 0. Podman runs all by crun, as we do.
+        kinds = [("unshare", ChangedRoot), ("bwrap", Bubblewrap), ("crun", Runtime)]
     for program, kind in kinds:
         path = _program(program)
         if path is not None:
