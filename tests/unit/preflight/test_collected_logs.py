@@ -16,6 +16,7 @@ from typing import Any, cast
 
 import pytest
 import yaml
+from probing import with_clock
 
 from buildmatrix.commands.preflight import collect as collecting
 from buildmatrix.commands.preflight import logs
@@ -34,9 +35,11 @@ from buildmatrix.spec.model import NodeClass, Position
 
 IMAGE = f"registry.example.com/inferno@sha256:{'7' * 64}"
 NODE = NodeClass("h100", "cuda", "", (), {}, (), Position(Path("buildmatrix.toml"), 1, 1))
-#: Announces three things, reports two of them, and does as it is asked.
+#: Seconds until a test that waits for ever fails.
+PATIENCE = 300
+#: Announces three things, reports two of them, and does as it is asked when these were read.
 PROBE = """
-import json, os, subprocess, sys, time
+import fcntl, json, os, pathlib, subprocess, sys, termios, time
 options = json.loads(sys.argv[1])
 def report(subject, state, **values):
     check = dict(subject=subject, state=state, values=values)
@@ -47,8 +50,9 @@ print("x" * 300000)
 report("b", "passed", home=os.environ["HOME"])
 subprocess.Popen(["sleep", "60"])
 what = os.environ.get("WHAT")
-if what == "kill": os.kill(os.getppid(), 15); time.sleep(60)
-if what == "hang": time.sleep(60)
+while what and any(fcntl.ioctl(1, termios.FIONREAD, bytes(4))): time.sleep(0.01)
+if what == "kill": os.kill(os.getppid(), 15)
+if what: pathlib.Path(os.environ["END"]).touch(); time.sleep(1000)
 report("c", "passed")
 sys.exit(7)
 """
@@ -59,9 +63,9 @@ def device(climb: Climb) -> tuple[tuple[Check, ...], str]:
     mark = f"@@{os.urandom(4).hex()}@@"
     options = json.dumps({"depth": 3, "mark": mark}, separators=(",", ":"))
     probe = ProbeCall((sys.executable, "-c", PROBE, options), mark)
-    ended = climb.run(probe.command, 3)
+    ended = climb.run(probe.command, PATIENCE)
     seen = checks(ended.output, mark)[1:]
-    plain = climb.run((sys.executable, "-c", "print('plain words')"), 20)
+    plain = climb.run((sys.executable, "-c", "print('plain words')"), PATIENCE)
     said = Check(
         "plain",
         "passed" if "plain words" in plain.output else "failed",
@@ -91,13 +95,20 @@ def pod(tmp_path: Path) -> Callable[..., str]:
         (container,) = job["spec"]["template"]["spec"]["containers"]
         program, *arguments = container["command"]
         assert program == "python"
-        line = [sys.executable, *(word.replace("/buildmatrix", str(folder)) for word in arguments)]
+        words = [word.replace("/buildmatrix", str(folder)) for word in arguments]
+        end = folder / "end"
+        source = f"import runpy, sys; sys.argv[:] = {words!r}; runpy.run_path({words[0]!r})"
         ended = subprocess.run(
-            line,
-            env={"BUILDMATRIX_NODE": node, "BUILDMATRIX_POD": f"pod-{node}", **environment},
+            [sys.executable, "-c", with_clock(source, end)],
+            env={
+                "BUILDMATRIX_NODE": node,
+                "BUILDMATRIX_POD": f"pod-{node}",
+                "END": str(end),
+                **environment,
+            },
             stdout=subprocess.PIPE,
             text=True,
-            timeout=60,
+            timeout=2 * PATIENCE,
             check=False,
         )
         return ended.stdout
@@ -353,33 +364,35 @@ def test_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_pods_of_several_nodes_begin_when_all_are_there(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
     code = "print('@@mark@@' + 'x')"
     step = {
         "rung": "collective",
         "key": "k",
-        "seconds": 20,
+        "seconds": PATIENCE,
         "command": [sys.executable, "-c", code],
     }
     plan = {"schema": logs.LOG_SCHEMA, "about": ["nodes"], "nodes": 2, "mark": "@@mark@@"}
     (tmp_path / "plan.json").write_text(json.dumps({**plan, "steps": [step]}))
     probes = Path(collecting.__file__).with_name("probes")
-    pods = [
-        subprocess.Popen(
-            [sys.executable, probes / "pod.py", tmp_path],
-            env={
-                "BUILDMATRIX_FIRST": "127.0.0.1",
-                "BUILDMATRIX_RANK": str(rank),
-                "BUILDMATRIX_PORT": str(port),
-            },
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in (1, 0)
-    ]
-    # The one that began first waits; nothing but its beginning is printed until the other is there.
-    for process in pods:
-        output, _ = process.communicate(timeout=60)
-        kinds = [json.loads(line)["buildmatrix"] for line in output.splitlines()]
-        assert kinds == ["begin", "check", "exit", "end"]
+    with socket.socket() as held:
+        # Nobody else is given a port that is bound; who asks for this one gets it all the same.
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        pods = [
+            subprocess.Popen(
+                [sys.executable, probes / "pod.py", tmp_path],
+                env={
+                    "BUILDMATRIX_FIRST": "127.0.0.1",
+                    "BUILDMATRIX_RANK": str(rank),
+                    "BUILDMATRIX_PORT": str(held.getsockname()[1]),
+                },
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for rank in (1, 0)
+        ]
+        # The one that began first waits; only its beginning is printed until the other is there.
+        for process in pods:
+            output, _ = process.communicate(timeout=PATIENCE)
+            kinds = [json.loads(line)["buildmatrix"] for line in output.splitlines()]
+            assert kinds == ["begin", "check", "exit", "end"]
