@@ -20,7 +20,7 @@ from buildmatrix.reports.run.model import ReportTool
 from buildmatrix.spec.model import Position, Smoke
 
 
-def warmup(folder: Path, source: str, timeout_s: float = 20) -> Smoke:
+def warmup(folder: Path, source: str, timeout_s: float = 300) -> Smoke:
     script = folder / "warmup.py"
     script.write_text(source)
     command = (sys.executable, str(script))
@@ -88,7 +88,7 @@ def test_what_fails_says_how_and_is_not_run_again(
 def test_a_command_that_hangs_or_dies_is_bounded_and_named(tmp_path: Path) -> None:
     smoke = warmup(tmp_path, "")
     (hung,) = run_batch([smoke], lambda *_: RunResult(137, "", timed_out=True), 3, {})
-    assert (hung.state, hung.message) == ("failed", "did not end within 20 s")
+    assert (hung.state, hung.message) == ("failed", "did not end within 300 s")
     (died,) = run_batch([smoke], lambda *_: RunResult(139, "", timed_out=False), 3, {})
     assert (died.state, died.message) == ("failed", "failed with exit code 139 (SIGSEGV)")
 
@@ -122,12 +122,12 @@ def test_a_command_that_forks_and_floods_costs_nothing_else(tmp_path: Path) -> N
 import os, sys, time
 if os.fork() == 0:
     os.setpgid(0, 0); os.close(1); os.close(2); time.sleep(20)
-sys.stdout.write('x' * 100_000_000)
+sys.stdout.write('x' * 3_000_000)
 print()
 """
         + RESULT
     )
-    cold, warm = batch(tmp_path, source.replace("100_000_000", "3_000_000"), repeat=2)
+    cold, warm = batch(tmp_path, source, repeat=2)
     assert (cold.state, warm.state) == ("passed", "passed")
 
 
