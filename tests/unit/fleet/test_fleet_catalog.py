@@ -367,7 +367,7 @@ def test_no_configuration_is_trusted_for_its_size(server: RegistryServer):
 def test_repositories_are_asked_side_by_side(fleet: RegistryServer):
     import threading
 
-    both = threading.Barrier(2, timeout=5)
+    both = threading.Barrier(2, timeout=300)
 
     def wait(request: Request, serve: Serve) -> Response:
         both.wait()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -50,6 +51,7 @@ def test_credentials_that_ran_out_are_read_again(
         chart = Descriptor(media_type=kind, digest=server.put("app", b"{}"), size=2)
         server.tag("app", "1", encode(Manifest(config=chart, layers=())))
         log_in(own_machine, server.host, "old")
+        monkeypatch.setattr(context, "_FRESH", math.inf)
         subject = Subject(reference=f"{server.host}/app:1", places=())
         task = resolve(SETTINGS, subject)
         (result,) = task.results

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from image_registry import ImageRegistry
 from layer_archives import tar
 from test_fleet_work import BASE, FOREIGN, SETTINGS, done, subject
 
-from buildmatrix.commands.fleet import cluster, context
+from buildmatrix.commands.fleet import cluster, context, lookup
 from buildmatrix.commands.fleet.lookup import (
     FEWEST_THREADS,
     THREADS,
@@ -35,6 +36,9 @@ from buildmatrix.errors import ComponentError
 from buildmatrix.progress import Silent
 from buildmatrix.registry.client import Registry
 from buildmatrix.reports.fleet.model import FleetResult
+
+#: Seconds until a test that waits for ever fails.
+PATIENCE = 300
 
 
 @pytest.fixture(autouse=True)
@@ -256,25 +260,37 @@ def test_more_threads_ask_what_is_far_away() -> None:
     assert threads == THREADS > FEWEST_THREADS == more_threads(FEWEST_THREADS, 0.008)
 
 
-def test_far_away_all_threads_ask_at_once() -> None:
+class FarAway:
+    """A clock by which each piece of work waits for a second."""
+
+    def __init__(self) -> None:
+        self.seconds = itertools.count()
+
+    def monotonic(self) -> float:
+        return next(self.seconds)
+
+    def thread_time(self) -> float:
+        return 0.0
+
+
+def test_far_away_all_threads_ask_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookup, "time", FarAway())
+    subjects = [named(f"image-{number}") for number in range(2000)]
+    # Those that first threads take, after which there are more; then one for each thread.
+    first = FEWEST_THREADS * lookup._AT_ONCE
+    ends = first + THREADS * lookup._AT_ONCE
+    meeting = {item.reference for item in subjects[first : ends : lookup._AT_ONCE]}
     together = threading.Barrier(THREADS)
-    met = threading.Event()
 
     def find(subject: Subject) -> Subject:
-        if not met.is_set():
-            with suppress(threading.BrokenBarrierError):
-                together.wait(0.05)
-                met.set()
-            if not met.is_set():
-                together.reset()
+        if subject.reference in meeting:
+            together.wait(PATIENCE)
         return subject
 
     async def ask() -> list[LookedUp]:
         return [item async for item in looked_up(find, subjects)]
 
-    subjects = [named(f"image-{number}") for number in range(2000)]
     assert len(asyncio.run(ask())) == 2000
-    assert met.is_set()
 
 
 def test_threads_end_with_who_has_asked() -> None:
@@ -283,7 +299,7 @@ def test_threads_end_with_who_has_asked() -> None:
     def find(subject: Subject) -> Subject:
         asked.append(subject)
         begun.set()
-        goes_on.wait(10)
+        goes_on.wait(PATIENCE)
         return subject
 
     async def ask() -> None:
@@ -292,7 +308,7 @@ def test_threads_end_with_who_has_asked() -> None:
 
     async def cancelled() -> None:
         task = asyncio.create_task(ask())
-        await asyncio.to_thread(begun.wait, 10)
+        await asyncio.to_thread(begun.wait, PATIENCE)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
@@ -300,5 +316,5 @@ def test_threads_end_with_who_has_asked() -> None:
     goes_on.set()
     for thread in threading.enumerate():
         if thread.name.startswith("lookup"):
-            thread.join(10)
+            thread.join(PATIENCE)
     assert 1 <= len(asked) <= THREADS
