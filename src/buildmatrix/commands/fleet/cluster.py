@@ -11,7 +11,6 @@ import asyncio
 import logging
 import multiprocessing
 import os
-import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -237,12 +236,13 @@ class Cluster:
 
     async def watch(self) -> None:
         """Raises `ComponentError` after a long time without any worker; otherwise it never ends."""
-        since = time.monotonic()
+        now = asyncio.get_running_loop().time
+        since = now()
         while True:
             await asyncio.sleep(_NO_WORKER / 100)
             if _has_workers(self._client):
-                since = time.monotonic()
-            elif time.monotonic() - since > _NO_WORKER:
+                since = now()
+            elif now() - since > _NO_WORKER:
                 raise ComponentError(
                     f"{self._where} has had no worker for {_NO_WORKER:.0f} s; {_START}, and run "
                     "the same command again"
