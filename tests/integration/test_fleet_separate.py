@@ -30,7 +30,8 @@ COMMANDS, CERTIFICATE, SETTINGS = (
 )
 LOGIN = ("ann", "hunter2-of-the-registry")
 IMAGES, LATE = 24, 6
-START_SECONDS = 120
+#: Seconds until a test that waits for ever fails.
+PATIENCE = 600
 HELPER = """#!/bin/sh
 echo '{"Username": "%s", "Secret": "%s"}'
 """
@@ -117,14 +118,14 @@ class Machines:
                 stderr=output,
             )
         try:
-            end = time.monotonic() + START_SECONDS
+            end = time.monotonic() + PATIENCE
             while until not in (text := log.read_text()):
                 assert process.poll() is None and time.monotonic() < end, text
                 time.sleep(0.05)
             yield process, text.partition(until)[2].split()[0]
         finally:
             process.terminate()
-            process.wait(30)
+            process.wait(PATIENCE)
 
     def scan(self, scheduler: str, name: str) -> subprocess.CompletedProcess[str]:
         """The documented command, where a variable names the file with the login."""
@@ -143,7 +144,7 @@ class Machines:
             env=environment | self.file("client"),
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=PATIENCE,
         )
 
     def report(self, name: str) -> dict:

@@ -74,7 +74,7 @@ def test_jobs_of_slurm_judge_a_registry(settings: Path, tmp_path: Path) -> None:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=600,
         )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Passed: all of 3 images" in done.stdout

@@ -34,7 +34,7 @@ SlurmdParameters=config_overrides
 NodeName={host} NodeAddr=127.0.0.1 CPUs=8 CoresPerSocket=8 RealMemory=16384
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
-_START_SECONDS = 60
+_START_SECONDS = 300
 
 
 @contextmanager
@@ -91,7 +91,7 @@ def _running(command: list[str], log: Path) -> Iterator[None]:
         yield
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(300)
 
 
 def _wait(until: Callable[[], bool], folder: Path) -> None:

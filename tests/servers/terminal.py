@@ -18,7 +18,7 @@ import pyte
 
 COLUMNS, LINES = 80, 24
 #: Seconds until a screen has to be there: of a busy machine, and far more than it takes.
-PATIENCE = 60
+PATIENCE = 300
 
 
 class Terminal:

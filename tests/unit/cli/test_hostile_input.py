@@ -265,14 +265,11 @@ def test_a_report_with_numbers_that_nobody_has_is_refused(field: str, tmp_path, 
 
 # Circumstances
 
-#: Seconds until a test that waits for ever fails.
-PATIENCE = 300
-
 
 def start(*arguments: str, **more) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "buildmatrix", *arguments],
-        capture_output=True, text=True, timeout=PATIENCE, **more,
+        capture_output=True, text=True, timeout=300, **more,
     )  # fmt: skip
 
 
@@ -280,7 +277,7 @@ def test_a_working_folder_that_was_deleted_is_said(tmp_path) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
     shell = f"cd {gone} && rmdir {gone} && exec {sys.executable} -m buildmatrix targets"
-    done = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, timeout=PATIENCE)
+    done = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, timeout=300)
     assert done.returncode == 2
     assert "was deleted" in done.stderr
     assert "Traceback" not in done.stderr
@@ -293,7 +290,7 @@ def test_closed_streams_give_no_traceback_and_no_success(closing, command, tmp_p
     both = f"{sys.executable} -m buildmatrix {command} {closing}"
     open_ends = "" if "2>&-" in closing else f"2>{log}"
     shell = f"{both} {open_ends}" if ">&-" in closing.split() else f"{both} >{log}"
-    done = subprocess.run(["sh", "-c", shell], cwd=tmp_path, timeout=PATIENCE)
+    done = subprocess.run(["sh", "-c", shell], cwd=tmp_path, timeout=300)
     # Nothing is wrong with rules but that nobody gets them; there is no specification here.
     lost = ">&-" in closing.split()
     assert done.returncode == (2 if command == "targets" else 3 if lost else 0)
@@ -305,7 +302,7 @@ def test_nobody_has_to_read_what_is_complained_about(tmp_path) -> None:
     os.close(reading)
     done = subprocess.run(
         [sys.executable, "-m", "buildmatrix", "targets"],
-        cwd=tmp_path, stdout=subprocess.PIPE, stderr=writing, timeout=PATIENCE,
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=writing, timeout=300,
     )  # fmt: skip
     os.close(writing)
     assert done.returncode == 2
