@@ -77,7 +77,7 @@ def speak_to(endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 
 
 def store_of(
-    folder: Path | None, notes: list[str] | None = None, patience: float = 30.0, url: str = URL
+    folder: Path | None, notes: list[str] | None = None, patience: float = 300.0, url: str = URL
 ) -> Store:
     noted = [] if notes is None else notes
     shared = SharedEntries(open_place(url), url, noted.append, patience=patience)

@@ -22,7 +22,7 @@ KIND = f"test.buildmatrix.dev/null{os.getpid()}"
 
 def run(devices: DeviceAccess, script: str) -> RunResult:
     with DockerEngine().runner(IMAGE, devices) as start:
-        return start(("sh", "-c", script), 30)
+        return start(("sh", "-c", script), 300)
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from registry import basic, error
 #: crypt(3) of `hunter2`: bcrypt is all that the registry takes.
 _HTPASSWD = "ann:$2b$05$abcdefghijklmnopqrstuuoXuKqgZXLiJqzfmMXDDhSFPIvxV7t8.\n"
 LOGIN = ("ann", "hunter2")
-_START_SECONDS = 20
+_START_SECONDS = 300
 _ISSUER, _SERVICE = "issuer.test", "registry.test"
 
 
@@ -84,7 +84,7 @@ def debian_registry(
         yield DebianRegistry(port, process)
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(300)
 
 
 def _free_port() -> int:
