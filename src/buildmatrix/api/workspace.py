@@ -53,8 +53,8 @@ class Workspace:
         engine: who builds and has images: `auto`, `docker` or `oci`.
         cache: whether what was read before is used, and kept.
         offline: whether nothing but caches is asked.
-        progress: opens a display of what is done; one that shows nothing by default.
-        still_progress: the same without threads, for what forks as it works.
+        progress: opens a display of what is done; one that shows nothing by default. Beside a
+            display with threads, one process reads a folder, not all processors.
         log: takes what is to be said beside results; the logger `buildmatrix` by default. It is
             called from several threads.
     """
@@ -64,7 +64,6 @@ class Workspace:
     cache: bool = True
     offline: bool = False
     progress: Callable[[], AbstractContextManager[Progress]] = _silent
-    still_progress: Callable[[], AbstractContextManager[Progress]] = _silent
     log: Log = _to_logging
 
     def load(self, path: Path | None = None) -> Spec:
@@ -192,13 +191,13 @@ class Workspace:
 
     @contextmanager
     def counting(self, label: str, unit: str) -> Iterator[Watch]:
-        """Shows how much of what takes longer than `_PATIENCE` is done, with a still display."""
+        """Show how much of what takes longer than `_PATIENCE` is done."""
         started = time.monotonic()
         with ExitStack() as stack:
 
             @functools.cache
             def display() -> Progress:
-                return stack.enter_context(self.still_progress())
+                return stack.enter_context(self.progress())
 
             def watch(done: int, total: int) -> None:
                 if time.monotonic() - started >= _PATIENCE:

@@ -8,15 +8,32 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from pathlib import Path
+from typing import Protocol
 
 import click
 
 from buildmatrix.errors import UndecidedError, UsageError
 from buildmatrix.text import LINES, Syntax, safe
+
+#: Held while something is printed: no line of progress comes into a report.
+LOCK = threading.RLock()
+
+
+class _Preparation(Protocol):
+    def __call__(self, *, is_error: bool) -> None: ...
+
+
+def _nothing(*, is_error: bool) -> None:
+    """Nothing is on the screen."""
+
+
+#: Called before text is printed on standard error, or else output.
+before_printing: _Preparation = _nothing
 
 
 def say(text: str, syntax: Syntax = LINES) -> None:
@@ -27,8 +44,11 @@ def say(text: str, syntax: Syntax = LINES) -> None:
     from buildmatrix.trees.base import reason
 
     try:
-        # Whoever rendered it knows whether colors are wanted; click would take them out of a pipe.
-        click.echo(safe(text, syntax), nl=not text.endswith("\n"), color=True)
+        with LOCK:
+            before_printing(is_error=False)
+            # Whoever rendered it knows whether colors are wanted; click would take them out of a
+            # pipe.
+            click.echo(safe(text, syntax), nl=not text.endswith("\n"), color=True)
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -42,7 +62,8 @@ def complain(text: str) -> None:
     """
     first, *rest = text.split("\n")
     lines = [first, *(line if line.startswith(" ") else f"  {line}" for line in rest)]
-    with suppress(OSError):
+    with suppress(OSError), LOCK:
+        before_printing(is_error=True)
         click.echo(safe("\n".join(lines), LINES), err=True)
 
 
@@ -73,9 +94,11 @@ def write_data(data: bytes, output: Path | None) -> None:
     if sys.stdout.isatty():
         raise UsageError("this format is for programs, and a terminal cannot show it; name a file")
     try:
-        sys.stdout.flush()
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
+        with LOCK:
+            before_printing(is_error=False)
+            sys.stdout.flush()
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
     except BrokenPipeError:
         raise
     except OSError as error:

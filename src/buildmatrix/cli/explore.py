@@ -15,6 +15,7 @@ import click
 from buildmatrix.cli import completing
 from buildmatrix.cli.image_options import image_options, wheel_options
 from buildmatrix.cli.options import CommandSettings, load_targets, option
+from buildmatrix.cli.progress import set_aside
 from buildmatrix.cli.surroundings import engine_option
 from buildmatrix.cli.workspace import workspace
 from buildmatrix.errors import EXIT_OK, UsageError
@@ -90,7 +91,8 @@ def command(
     # What was read stays until the end. A collection that walks through all of it, which takes half
     # a second for 100,000 libraries, would come between a key and the screen.
     gc.freeze()
-    app.run(mouse=False)
+    with set_aside():
+        app.run(mouse=False)
     return EXIT_OK
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -162,10 +163,16 @@ def _override(ctx: click.Context, parameter: click.Parameter, value: Any) -> Non
 
 
 def with_global_options(command: click.Command) -> click.Command:
-    """`command`, which takes the options that stand before the command after it as well."""
+    """`command`, which takes the options that stand before the command after it as well.
+
+    While it runs, its progress is shown (`progress.command_progress`).
+    """
     # Wherever its help is made first: click keeps the option that it makes then.
     command.context_settings.setdefault("help_option_names", ["-h", "--help"])
     own = {name for parameter in command.params for name in parameter.opts}
+    is_done = "--no-progress" in own
+    if command.callback is not None and not (is_done or isinstance(command, click.Group)):
+        command.callback = _with_progress(command.callback)
     for declarations, attributes in GLOBAL_OPTIONS:
         if own.isdisjoint(declarations):
             # Without environment variables: these are what stands before the command.
@@ -173,6 +180,19 @@ def with_global_options(command: click.Command) -> click.Command:
                 click.Option(declarations, expose_value=False, callback=_override, **attributes)
             )
     return command
+
+
+def _with_progress(callback: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(callback)
+    def run(*arguments: Any, **others: Any) -> Any:
+        from buildmatrix.cli.progress import command_progress
+
+        context = click.get_current_context()
+        name = context.command_path.removeprefix(f"{context.find_root().command_path} ")
+        with command_progress(context.obj, name):
+            return callback(*arguments, **others)
+
+    return run
 
 
 def load(settings: CommandSettings) -> Spec:

@@ -1,30 +1,42 @@
-"""What a person sees while targets are worked on: a live table, or plain lines."""
+"""Progress of a command: a live table in a terminal, else plain lines.
+
+Each command has one display and one thread that keeps it moving (`Ticker`), whatever the command
+does meanwhile: the table shows the time, and plain lines say every `CALM` seconds what goes on.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from buildmatrix.cli.console import complain
+from buildmatrix.cli import console
 from buildmatrix.cli.options import CommandSettings
+from buildmatrix.inventory.workers import COMPANIONS
 from buildmatrix.phrases import size
 from buildmatrix.progress import Progress, Silent
 from buildmatrix.text import printable, shown
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.live import Live
     from rich.table import Table
 
 #: Steps of a build change many times a second; people read a few lines a second.
 REFRESHES_PER_SECOND = 8
 #: Seconds between two lines about one thing that takes long, and until the first of them.
 CALM = 10.0
+#: Seconds until a terminal shows a command that has reported nothing yet.
+_PATIENCE = 1.0
+#: Seconds that a thread gets to finish what it prints.
+_GRACE = 1.0
 #: Seconds that a rate is about, at least: before, nobody knows it.
 _SETTLED = 1.0
 #: Share of what is counted that has to be done before the rest of it is guessed, and how much
@@ -48,8 +60,6 @@ class Part:
     unit: str
     done: int = 0
     total: int | None = None
-    #: When a line about it was last printed.
-    printed: float | None = None
     #: When how much was done, now and then.
     _past: list[tuple[float, int]] = field(default_factory=list)
 
@@ -136,53 +146,135 @@ class _Parts:
         self._parts.pop(target, None)
 
 
-class PlainLines:
-    """One line per event: what a CI log keeps."""
+class Display(Progress, Protocol):
+    """Progress of one command, and what moves it while nothing is reported."""
 
-    def __init__(self, verbose: bool) -> None:
+    def beat(self) -> float:
+        """Show what goes on; return the seconds until the next call."""
+
+    def open(self) -> None:
+        """Begin to show a block of work that reports."""
+
+    def close(self) -> None:
+        """End what the block left open."""
+
+    def make_room(self, *, is_error: bool) -> None:
+        """Prepare for other text on standard error, or else output."""
+
+
+@dataclass(slots=True)
+class _OpenWork:
+    """Work on one target that goes on."""
+
+    started: float
+    #: When a line about it was last printed.
+    printed: float
+    #: None for what is only counted.
+    step: str | None = None
+    is_counted: bool = False
+
+
+class PlainLines:
+    """One line per event, and one every `CALM` seconds: what a CI log keeps."""
+
+    def __init__(
+        self, verbose: bool, command: str, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._verbose = verbose
-        self._lock = threading.Lock()
-        self._start = time.monotonic()
-        self._printed: set[tuple[str, str]] = set()
+        self._command = command
+        self._clock = clock
+        self._start = self._printed = clock()
+        self._steps: set[tuple[str, str]] = set()
+        self._open: dict[str, _OpenWork] = {}
         self._parts = _Parts()
 
     def step(self, target: str, text: str) -> None:
         """Print a step once, however often it is reported: several of a build run at a time."""
-        with self._lock:
+        with console.LOCK:
+            now = self._clock()
             self._parts.forget(target)
-            is_repeated = (target, text) in self._printed
-            self._printed.add((target, text))
-        if not is_repeated:
-            self._print(f"[{target}] {text}")
+            work = self._open.setdefault(target, _OpenWork(now, now))
+            work.started, work.step, work.is_counted = now, text, False
+            if (target, text) not in self._steps:
+                self._steps.add((target, text))
+                self._print(f"[{target}] {text}", target)
 
     def output(self, target: str, line: str) -> None:
         """Print what a step printed, with `--verbose`."""
         if self._verbose:
-            self._print(f"[{target}] | {line}")
+            self._print(f"[{target}] | {line}", target)
 
     def part(self, target: str, done: int, total: int | None, unit: str) -> None:
         """Print a line now and then; nothing of what is done at once."""
-        now = time.monotonic()
-        with self._lock:
+        with console.LOCK:
+            now = self._clock()
             part = self._parts.part(target, done, total, unit, now)
-            last = part.started if part.printed is None else part.printed
-            if now - last < CALM and not (part.is_complete and part.printed is not None):
-                return
-            part.printed = now
-            words = self._parts.words(target, now)
-        self._print(f"[{target}] {words}")
+            work = self._open.setdefault(target, _OpenWork(now, now))
+            is_last = part.is_complete and work.is_counted
+            if now - work.printed >= CALM or is_last:
+                work.is_counted = not is_last
+                self._print(f"[{target}] {self._parts.words(target, now)}", target)
+            if part.is_complete and work.step is None:
+                del self._open[target]
+
+    def end(self, target: str) -> None:
+        """Say no more of a target."""
+        with console.LOCK:
+            self._open.pop(target, None)
+            self._parts.forget(target)
 
     def done(self, target: str, outcome: str, ok: bool) -> None:
         """Print how a target ended."""
-        self._print(f"[{target}] {'ok' if ok else 'FAILED'}: {outcome}")
+        with console.LOCK:
+            self.end(target)
+            self._print(f"[{target}] {'ok' if ok else 'FAILED'}: {outcome}")
 
     def note(self, text: str) -> None:
         """Print a line of no target."""
         self._print(text)
 
-    def _print(self, line: str) -> None:
-        with self._lock:
-            complain(f"{time.monotonic() - self._start:7.1f} {line}")
+    def beat(self) -> float:
+        """Print a line about each step that had none for `CALM` seconds.
+
+        What is only counted has one where nothing else was printed, and so has the command.
+        """
+        with console.LOCK:
+            now = self._clock()
+            steps = {name: work for name, work in self._open.items() if work.step is not None}
+            for target, work in steps.items():
+                if now - work.printed >= CALM:
+                    seconds, words = f"{now - work.started:.0f} s", self._parts.words(target, now)
+                    text = ", ".join(filter(None, (f"still: {work.step}", seconds, words)))
+                    self._print(f"[{target}] {text}", target)
+            for target in self._open if now - self._printed >= CALM else ():
+                self._open[target].is_counted = True
+                self._print(f"[{target}] {self._parts.words(target, now)}", target)
+            if not self._open and now - self._printed >= CALM:
+                self._print(f"still: {self._command}")
+            due = [work.printed for work in steps.values()]
+            return min(due if due else [self._printed]) + CALM - now
+
+    def open(self) -> None:
+        """Wait for the first step."""
+
+    def close(self) -> None:
+        """Forget what is open, and which steps were printed."""
+        with console.LOCK:
+            self._open.clear()
+            self._steps.clear()
+            self._parts = _Parts()
+
+    def make_room(self, *, is_error: bool) -> None:  # noqa: ARG002 - lines stand on any stream
+        """Note the time: something is printed."""
+        self._printed = self._clock()
+
+    def _print(self, line: str, target: str | None = None) -> None:
+        with console.LOCK:
+            now = self._clock()
+            console.complain(f"{now - self._start:7.1f} {line}")
+            self._printed = now
+            if target in self._open:
+                self._open[target].printed = now
 
 
 _STATES = {None: ("…", "cyan"), True: ("✓", "green"), False: ("✗", "red")}
@@ -190,34 +282,57 @@ _STATES = {None: ("…", "cyan"), True: ("✓", "green"), False: ("✗", "red")}
 
 @dataclass(slots=True)
 class _TargetRow:
+    #: When the clock started, less the time that it stood still.
     started: float
+    #: When the clock stopped.
+    ended: float | None = None
     step: str = ""
     output: str = ""
-    seconds: float | None = None
     ok: bool | None = None
 
+    def begin(self, now: float) -> None:
+        """Let the clock go on, where it stopped."""
+        if self.ended is not None:
+            self.started += now - self.ended
+            self.ended = None
 
-def _unseen() -> None:
-    """A thread looks anyway."""
+
+def _terminal() -> Console:
+    from rich.console import Console
+
+    return Console(stderr=True)
 
 
-@dataclass(slots=True)
 class LiveTable:
-    """One line per target: state, step, elapsed time, the last line that the step printed."""
+    """One line per target: state, step, elapsed time, the last line that the step printed.
 
-    rows: dict[str, _TargetRow] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    #: Called when there is more to see, where no thread looks for that.
-    moved: Callable[[], None] = _unseen
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    _parts: _Parts = field(default_factory=_Parts)
+    A command of which nothing is reported has a line, too, after `_PATIENCE` seconds.
+    """
+
+    def __init__(
+        self,
+        command: str,
+        clock: Callable[[], float] = time.monotonic,
+        terminal: Callable[[], Console] = _terminal,
+    ) -> None:
+        self._command = command
+        self._clock = clock
+        self._terminal = terminal
+        self._start = self._printed = clock()
+        self._is_open = False
+        self._live: Live | None = None
+        self._rows: dict[str, _TargetRow] = {}
+        self._notes: list[str] = []
+        self._parts = _Parts()
+        # The terminal is drawn by whoever holds the other lock.
+        self._lock = threading.Lock()
 
     def step(self, target: str, text: str) -> None:
         """Show a step; the output of the one before goes."""
         with self._lock:
             row = self._row(target)
             if row.step != text:
-                row.step, row.output = text, ""
+                row.step, row.output, row.ok = text, "", None
                 self._parts.forget(target)
 
     def output(self, target: str, line: str) -> None:
@@ -227,28 +342,87 @@ class LiveTable:
 
     def part(self, target: str, done: int, total: int | None, unit: str) -> None:
         """Show it; the clock of what has no steps stops at its end."""
-        now = time.monotonic()
         with self._lock:
-            row = self._row(target)
-            is_over = self._parts.part(target, done, total, unit, now).is_complete and not row.step
-            row.seconds = now - row.started if is_over else None
-        self.moved()
+            now, row = self._clock(), self._row(target)
+            if self._parts.part(target, done, total, unit, now).is_complete and not row.step:
+                row.ended = now
+
+    def end(self, target: str) -> None:
+        """Stop the clock of a target that nobody judges."""
+        with self._lock:
+            if target in self._rows:
+                self._row(target).ended = self._clock()
 
     def done(self, target: str, outcome: str, ok: bool) -> None:
-        """Stop the clock of a target."""
+        """Stop the clock of a target, and show how it ended."""
         with self._lock:
             row = self._row(target)
             row.step, row.output, row.ok = outcome, "", ok
             self._parts.forget(target)
-            row.seconds = time.monotonic() - row.started
+            row.ended = self._clock()
 
     def note(self, text: str) -> None:
         """Keep a line for below the table."""
         with self._lock:
-            self.notes.append(text)
+            self._notes.append(text)
+
+    def beat(self) -> float:
+        """Draw the table again, and begin with that where there has been nothing for a while."""
+        with console.LOCK:
+            if self._live is None:
+                wait = self._printed + (0 if self._is_open else _PATIENCE) - self._clock()
+                if wait > 0:
+                    return wait
+                self._draw()
+            else:
+                self._live.refresh()
+        return 1 / REFRESHES_PER_SECOND
+
+    def open(self) -> None:
+        """Draw the table from now on."""
+        with console.LOCK:
+            self._is_open = True
+            self._draw()
+
+    def close(self) -> None:
+        """Leave the table on the screen."""
+        with console.LOCK:
+            self._is_open = False
+            with self._lock:
+                self._printed = self._clock()
+                for row in self._rows.values():
+                    row.ended = self._printed if row.ended is None else row.ended
+            self._stop(is_left=bool(self._rows or self._notes))
+            with self._lock:
+                self._rows, self._notes, self._parts = {}, [], _Parts()
+
+    def make_room(self, *, is_error: bool) -> None:
+        """Take the table away until the next beat; Rich puts errors above it."""
+        if not is_error and sys.stdout.isatty():
+            self._stop(is_left=False)
+        self._printed = self._clock()
+
+    def _draw(self) -> None:
+        from rich.live import Live
+
+        if self._live is None:
+            self._live = Live(
+                self, console=self._terminal(), auto_refresh=False, redirect_stdout=False
+            )
+            self._live.start(refresh=True)
+
+    def _stop(self, *, is_left: bool) -> None:
+        live, self._live = self._live, None
+        if live is not None:
+            # The last picture has no line of the command, which has more to do.
+            live.transient = not is_left
+            live.stop()
 
     def _row(self, target: str) -> _TargetRow:
-        return self.rows.setdefault(target, _TargetRow(time.monotonic()))
+        now = self._clock()
+        row = self._rows.setdefault(target, _TargetRow(now))
+        row.begin(now)
+        return row
 
     def __rich__(self) -> Table:
         from rich.table import Table
@@ -257,23 +431,25 @@ class LiveTable:
         # The last column gives way on a narrow terminal; the others keep their width.
         table = Table.grid(padding=(0, 1), expand=True)
         table.add_column(no_wrap=True, min_width=1)
-        table.add_column(no_wrap=True, min_width=max(map(len, self.rows), default=0))
+        table.add_column(no_wrap=True, min_width=max(map(len, self._rows), default=0))
         table.add_column(no_wrap=True, min_width=5, justify="right")
         table.add_column(no_wrap=True, ratio=1, overflow="ellipsis")
         with self._lock:
-            now = time.monotonic()
-            for target, row in self.rows.items():
-                seconds = row.seconds if row.seconds is not None else now - row.started
+            now = self._clock()
+            for target, row in self._rows.items():
                 state, style = _STATES[row.ok]
-                if row.ok is None and row.seconds is not None:
+                if row.ok is None and row.ended is not None:
                     state = " "  # Nobody judges what is only counted.
-                words = self._parts.words(target, row.started + seconds)
+                until = now if row.ended is None else row.ended
+                words = self._parts.words(target, until)
                 text = "  ".join(filter(None, (row.step, words, row.output)))
                 # Text, not markup: what a build step prints is not ours to interpret.
-                table.add_row(
-                    Text(state, style), Text(target), Text(f"{seconds:.0f}s", "dim"), Text(text)
-                )
-            for line in self.notes:
+                seconds = Text(f"{until - row.started:.0f}s", "dim")
+                table.add_row(Text(state, style), Text(target), seconds, Text(text))
+            if self._live is not None and all(row.ended is not None for row in self._rows.values()):
+                seconds = Text(f"{now - self._start:.0f}s", "dim")
+                table.add_row(Text("…", "cyan"), Text(self._command), seconds)
+            for line in self._notes:
                 table.add_row("", "", "", Text(line, "dim"))
         return table
 
@@ -299,6 +475,10 @@ class _Shown:
         """Pass it on."""
         self.display.part(printable(target), done, total, unit)
 
+    def end(self, target: str) -> None:
+        """Pass it on."""
+        self.display.end(printable(target))
+
     def done(self, target: str, outcome: str, ok: bool) -> None:
         """Pass it on."""
         self.display.done(printable(target), printable(shown(outcome)), ok)
@@ -308,39 +488,138 @@ class _Shown:
         self.display.note(printable(shown(text)))
 
 
-@contextmanager
-def progress(settings: CommandSettings, *, is_still: bool = False) -> Iterator[Progress]:
-    """The progress display that fits the terminal and the options.
+class Ticker:
+    """A thread that calls `beat`, which says in how many seconds it wants to be called again.
 
-    One that `is_still` has no thread: it moves when it is told something.
+    It rests while this process forks (`inventory.workers`).
     """
+
+    def __init__(
+        self,
+        beat: Callable[[], float],
+        wait: Callable[[threading.Event, float], bool] = threading.Event.wait,
+    ) -> None:
+        self._beat = beat
+        self._wait = wait
+        self._ending = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Ticker:
+        self.resume()
+        COMPANIONS.append(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        COMPANIONS.remove(self)
+        self.pause()
+
+    def resume(self) -> None:
+        """Start the thread, where there is room for one."""
+        self._ending = threading.Event()
+        thread = threading.Thread(
+            target=self._run, args=(self._ending,), name="progress", daemon=True
+        )
+        with suppress(RuntimeError):
+            thread.start()
+            self._thread = thread
+
+    def pause(self) -> None:
+        """End the thread: what it prints is printed, unless nobody takes it."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._ending.set()
+            thread.join(_GRACE)
+
+    def _run(self, ending: threading.Event) -> None:
+        seconds = 0.0
+        # Nobody can be told that a terminal is gone.
+        with suppress(OSError):
+            while not self._wait(ending, min(seconds, threading.TIMEOUT_MAX)):
+                seconds = self._beat()
+
+
+class _CommandProgress:
+    """The display of a command, and its ticker."""
+
+    def __init__(self, display: Display, ticker: Ticker) -> None:
+        self.display = display
+        self.ticker = ticker
+        self._blocks = 0
+
+    @contextmanager
+    def block(self) -> Iterator[Progress]:
+        """A block of work that reports. Those of one command may overlap."""
+        with console.LOCK:
+            self._blocks += 1
+            self.display.open()
+        try:
+            yield _Shown(self.display)
+        finally:
+            with console.LOCK:
+                self._blocks -= 1
+                if not self._blocks:
+                    self.display.close()
+
+
+#: That of the command that runs: a process runs one at a time, and tests run one within another.
+_RUNNING: list[_CommandProgress] = []
+
+
+@contextmanager
+def command_progress(settings: CommandSettings, command: str) -> Iterator[None]:
+    """Show that `command` goes on, as fits the terminal and the options, from now to its end."""
+    if settings.quiet:
+        yield
+        return
+    with _begun(settings, command):
+        yield
+
+
+@contextmanager
+def progress(settings: CommandSettings) -> Iterator[Progress]:
+    """Show a block of work of the command that runs, as fits the terminal and the options."""
     if settings.quiet:
         yield Silent()
-    elif settings.no_progress or settings.verbose or not sys.stderr.isatty():
-        yield _Shown(PlainLines(settings.verbose))
+        return
+    with (
+        nullcontext(_RUNNING[-1]) if _RUNNING else _begun(settings, "working") as command,
+        command.block() as display,
+    ):
+        yield display
+
+
+@contextmanager
+def set_aside() -> Iterator[None]:
+    """Show nothing while a block has the terminal for itself."""
+    for running in _RUNNING:
+        running.ticker.pause()
+        with console.LOCK:
+            running.display.make_room(is_error=False)
+    try:
+        yield
+    finally:
+        for running in _RUNNING:
+            running.ticker.resume()
+
+
+@contextmanager
+def _begun(settings: CommandSettings, command: str) -> Iterator[_CommandProgress]:
+    display: Display
+    is_dumb = os.environ.get("TERM", "") in ("dumb", "unknown")
+    if settings.no_progress or settings.verbose or is_dumb or not sys.stderr.isatty():
+        display = PlainLines(settings.verbose, command)
     else:
-        from rich.console import Console
-        from rich.live import Live
-
-        table, console = LiveTable(), Console(stderr=True)
-        if is_still:
-            with Live(table, console=console, auto_refresh=False) as live:
-                table.moved = _seldom(live.refresh)
-                yield _Shown(table)
-            return
-        with Live(table, console=console, refresh_per_second=REFRESHES_PER_SECOND):
-            yield _Shown(table)
-
-
-def _seldom(refresh: Callable[[], None]) -> Callable[[], None]:
-    """The same, as often as people read."""
-    last = float("-inf")
-
-    def moved() -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last >= 1 / REFRESHES_PER_SECOND:
-            last = now
-            refresh()
-
-    return moved
+        display = LiveTable(command)
+    before = console.before_printing
+    try:
+        with Ticker(display.beat) as ticker:
+            _RUNNING.append(_CommandProgress(display, ticker))
+            console.before_printing = display.make_room
+            try:
+                yield _RUNNING[-1]
+            finally:
+                _RUNNING.pop()
+                console.before_printing = before
+    finally:
+        # The thread has ended: nothing is drawn any more.
+        display.close()

@@ -40,6 +40,5 @@ def workspace(
         cache=not no_cache,
         offline=offline,
         progress=partial(progress, settings),
-        still_progress=partial(progress, settings, is_still=True),
         log=ConsoleLog(settings.quiet, settings.verbose),
     )

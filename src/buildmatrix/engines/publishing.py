@@ -50,6 +50,7 @@ def push_content(
             for document in documents:
                 data = layout.document(document)
                 registry.push_manifest(repository.at(document.digest), data, document.media_type)
+    progress.end(job.id)
 
 
 def repositories(jobs: Sequence[BuildJob]) -> Mapping[str, list[str]]:

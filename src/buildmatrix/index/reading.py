@@ -143,6 +143,7 @@ class Readings:
         if work:
             self._fetch(work)
         self._progress.step(STEP, f"{contents} of {number}: {size(self.bytes_read)} read so far")
+        self._progress.end(STEP)
 
     def recall(self, wheels: Iterable[Wheel]) -> None:
         """Take what is kept of wheels from earlier looks: the rest may be out of reach now."""

@@ -15,7 +15,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Generic, TypeAlias, TypeVar
+from typing import Generic, Protocol, TypeAlias, TypeVar
 
 #: Fewer bytes in all are not worth a second process (about 10 ms).
 WORTH_IT = 32 << 20
@@ -32,6 +32,20 @@ Result = TypeVar("Result")
 Watch: TypeAlias = Callable[[int, int], None]
 
 
+class Companion(Protocol):
+    """A thread that does nothing for the work, and may rest while this process forks."""
+
+    def pause(self) -> None:
+        """End the thread."""
+
+    def resume(self) -> None:
+        """Start it again."""
+
+
+#: Those that run now.
+COMPANIONS: list[Companion] = []
+
+
 def unwatched(done: int, total: int) -> None:
     """Nobody wants to know."""
 
@@ -42,12 +56,12 @@ def spread(
     """`[work(0), work(1), ...]`, one for each of `sizes` (bytes, to share the load evenly).
 
     `work` may run in a copy of this process: it returns its result and must change nothing.
-    `watch` is called in this process now and then, and when all is done. A display with a thread
-    would leave the work to one process.
+    `watch` is called in this process now and then, and when all is done. A thread that is none of
+    the `COMPANIONS` leaves the work to one process.
     """
     with _no_collection():
         workers = min(MOST_WORKERS, processors())
-        if workers < 2 or sum(sizes) < WORTH_IT or threading.active_count() > 1:
+        if workers < 2 or sum(sizes) < WORTH_IT or threading.active_count() > 1 + len(COMPANIONS):
             results = []
             for index in range(len(sizes)):
                 results.append(work(index))
@@ -68,10 +82,11 @@ def _spread(
     try:
         os.write(writing, b"".join(_TICKET.pack(number) for number in range(len(shares))))
         os.close(writing)
-        for _ in range(workers - 1):
-            worker = _start(work, shares, queue)
-            if worker is not None:
-                helpers.append(worker)
+        with _companions_at_rest():
+            for _ in range(workers - 1):
+                worker = _start(work, shares, queue)
+                if worker is not None:
+                    helpers.append(worker)
         for number in _next_shares(queue):
             # Some process has taken each share before this one.
             watch(sum(map(len, shares[:number])), total)
@@ -141,6 +156,18 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
+@contextmanager
+def _companions_at_rest() -> Iterator[None]:
+    companions = list(COMPANIONS)
+    for companion in companions:
+        companion.pause()
+    try:
+        yield
+    finally:
+        for companion in companions:
+            companion.resume()
+
+
 def processors() -> int:
     """Processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
@@ -174,7 +201,9 @@ class _Worker(Generic[Result]):
 def _start(
     work: Callable[[int], Result], shares: Sequence[Sequence[int]], queue: int
 ) -> _Worker[Result] | None:
-    """Fork a worker; None where the system has no room for one."""
+    """Fork a worker; None where the system has no room for one, or a thread does not rest."""
+    if threading.active_count() > 1:
+        return None
     reading, writing = os.pipe()
     try:
         child = os.fork()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,6 +51,7 @@ def lock_targets(
     offline: bool,
     progress: Progress,
     jobs: int,
+    timed: Callable[[str], AbstractContextManager[object]] = nullcontext,
 ) -> Mapping[str, Lock | BuildmatrixError]:
     """Bring the locks of `targets` up to date; target → its lock or its error.
 
@@ -57,6 +59,7 @@ def lock_targets(
     versions that it has wherever they still fit: `upgrade` gives up those of all distributions
     (True) or of the named ones. `offline` resolves from uv's cache alone. Targets that ask the same
     share one resolution, and `jobs` of these run at a time. One resolution's error stops no other.
+    `timed` gives for each target what is entered while it is locked.
     """
     results: dict[str, Lock | BuildmatrixError] = {}
     questions: list[Question] = []
@@ -72,7 +75,11 @@ def lock_targets(
     flags = _flags(upgrade, offline)
 
     def work(group: Sequence[Question]) -> Mapping[str, Lock | BuildmatrixError]:
-        return _lock(spec.root, group, flags, progress)
+        with ExitStack() as stack:
+            for item in group:
+                stack.enter_context(timed(item.target.id))
+                stack.callback(progress.end, item.target.id)
+            return _lock(spec.root, group, flags, progress)
 
     for answers in side_by_side(work, shared(questions), jobs, "lock"):
         results.update(answers)

@@ -122,7 +122,7 @@ class ReadingOptions:
     note: Callable[[str], None] = lambda _: None
     #: Opens the display of how much of that is done.
     progress: Callable[[], Progress] = Silent
-    #: Opens the same for what forks as it works, by a label and a unit; no thread waits beside it.
+    #: Opens the same for files of a tree, by a label and a unit.
     counting: Callable[[str, str], AbstractContextManager[Watch]] = _uncounted
     #: The engine of a name, for what an engine has built; None where there is one alone.
     engine_named: Callable[[str], Engine] | None = None

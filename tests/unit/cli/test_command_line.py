@@ -269,7 +269,7 @@ def test_a_rule_is_found_by_its_name(capsys):
 
 
 def test_a_log_names_each_step_once_though_several_take_turns(capsys):
-    lines = PlainLines(verbose=False)
+    lines = PlainLines(verbose=False, command="build")
     for text in ("RUN a", "RUN b", "RUN a", "RUN b"):
         lines.step("cpu", text)
     lines.step("rocm", "RUN a")

@@ -6,16 +6,28 @@ import io
 import re
 import tarfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from queue import SimpleQueue
 
+import click
 import pytest
 from rich.console import Console
 
+from buildmatrix.cli import COMMANDS, console, group, preflight
 from buildmatrix.cli import progress as displays
-from buildmatrix.cli.options import CommandSettings
-from buildmatrix.cli.progress import CALM, LiveTable, Part, PlainLines, progress
+from buildmatrix.cli.options import CommandSettings, with_global_options
+from buildmatrix.cli.progress import (
+    CALM,
+    REFRESHES_PER_SECOND,
+    LiveTable,
+    Part,
+    PlainLines,
+    Ticker,
+    progress,
+)
+from buildmatrix.inventory.workers import COMPANIONS
 from buildmatrix.layers.image import LayerBlob, LayerReader
 from buildmatrix.progress import Silent
 from buildmatrix.store.cache import Cache
@@ -34,10 +46,8 @@ class Clock:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(displays, "time", clock)
-    return clock
+def clock() -> Clock:
+    return Clock()
 
 
 @pytest.mark.parametrize(
@@ -141,17 +151,25 @@ def test_a_long_past_takes_little_memory() -> None:
     assert len(part._past) < 1000
 
 
+def plain(clock: Clock, *, verbose: bool = False) -> PlainLines:
+    return PlainLines(verbose, "scan", clock.monotonic)
+
+
+def texts(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """What was printed, without the times."""
+    return [line.split(maxsplit=1)[1] for line in capsys.readouterr().err.splitlines()]
+
+
 def test_plain_lines_come_at_a_calm_pace(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = PlainLines(verbose=False)
+    lines = plain(clock)
     for second in range(0, 36):
         clock.now = 1000.0 + second
         lines.part("layers", second * 10 * MB, 350 * MB, "bytes")
-    printed = capsys.readouterr().err.splitlines()
-    assert [line.split("] ")[1] for line in printed] == [
-        "100.0 MB of 350.0 MB, 10.0 MB/s, 25 s left",
-        "200.0 MB of 350.0 MB, 10.0 MB/s, 15 s left",
-        "300.0 MB of 350.0 MB, 10.0 MB/s, 5 s left",
-        "350.0 MB of 350.0 MB, 10.0 MB/s",
+    assert texts(capsys) == [
+        "[layers] 100.0 MB of 350.0 MB, 10.0 MB/s, 25 s left",
+        "[layers] 200.0 MB of 350.0 MB, 10.0 MB/s, 15 s left",
+        "[layers] 300.0 MB of 350.0 MB, 10.0 MB/s, 5 s left",
+        "[layers] 350.0 MB of 350.0 MB, 10.0 MB/s",
     ]
     assert CALM == 10
 
@@ -159,17 +177,18 @@ def test_plain_lines_come_at_a_calm_pace(clock: Clock, capsys: pytest.CaptureFix
 def test_what_is_done_at_once_has_no_lines(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lines = PlainLines(verbose=False)
+    lines = plain(clock)
     lines.part("layers", 0, 0, "bytes")
     lines.part("wheels", 0, None, "wheels")
     for done in range(6):
         clock.now += 1
         lines.part("layers", done, 5, "bytes")
+        lines.beat()
     assert capsys.readouterr().err == ""
 
 
 def test_a_new_step_counts_anew(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = PlainLines(verbose=False)
+    lines = plain(clock)
     lines.step("wheels", "lists of files of 40")
     lines.part("wheels", 40, 40, "wheels")
     clock.now += 60
@@ -178,14 +197,190 @@ def test_a_new_step_counts_anew(clock: Clock, capsys: pytest.CaptureFixture[str]
     assert "1 of 2" not in capsys.readouterr().err
 
 
+def silence(lines: PlainLines, clock: Clock, seconds: float) -> float:
+    """Pass time as the ticker does; the longest time from one beat to the next."""
+    end, longest = clock.now + seconds, 0.0
+    while (wait := lines.beat()) <= end - clock.now:
+        assert wait > 0
+        longest = max(longest, wait)
+        clock.now += wait
+    clock.now = end
+    return longest
+
+
+def test_a_step_that_goes_on_has_a_line_every_ten_seconds(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = plain(clock)
+    lines.step("cpu", "scan")
+    assert silence(lines, clock, 13) == CALM
+    lines.step("cpu", "smoke import")
+    lines.step("wheels", "beginnings of binaries of 9")
+    clock.now += 4
+    lines.part("wheels", 3, 9, "wheels")
+    silence(lines, clock, 19)
+    assert texts(capsys) == [
+        "[cpu] scan",
+        "[cpu] still: scan, 10 s",
+        "[cpu] smoke import",
+        "[wheels] beginnings of binaries of 9",
+        "[cpu] still: smoke import, 10 s",
+        "[wheels] still: beginnings of binaries of 9, 10 s, 3 of 9 wheels",
+        "[cpu] still: smoke import, 20 s",
+        "[wheels] still: beginnings of binaries of 9, 20 s, 3 of 9 wheels",
+    ]
+
+
+@pytest.mark.parametrize("how", ["end", "done", "close"])
+def test_a_step_that_has_ended_is_not_said_to_go_on(
+    clock: Clock, capsys: pytest.CaptureFixture[str], how: str
+) -> None:
+    lines = plain(clock)
+    lines.step("wheels", "file lists of 9")
+    clock.now += 1
+    {
+        "end": lambda: lines.end("wheels"),
+        "done": lambda: lines.done("wheels", "all read", True),
+        "close": lines.close,
+    }[how]()
+    silence(lines, clock, 25)
+    printed = texts(capsys)
+    assert [line for line in printed if "still" in line] == ["still: scan"] * 2
+    lines.step("wheels", "contents of 2")
+    silence(lines, clock, 10)
+    assert texts(capsys) == ["[wheels] contents of 2", "[wheels] still: contents of 2, 10 s"]
+
+
+def test_a_command_of_which_nothing_is_reported_has_a_line_every_ten_seconds(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = plain(clock)
+    silence(lines, clock, 9)
+    # Whatever was printed by others is a sign of life.
+    lines.make_room(is_error=False)
+    silence(lines, clock, 9)
+    assert texts(capsys) == []
+    silence(lines, clock, 12)
+    assert texts(capsys) == ["still: scan"] * 2
+
+
+def test_what_is_only_counted_has_a_line_where_nothing_else_has(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = plain(clock)
+    lines.part("targets", 0, 9, "targets")
+    silence(lines, clock, 12)
+    assert texts(capsys) == ["[targets] 0 of 9 targets"]
+    lines.step("cpu", "scan")
+    silence(lines, clock, 10)
+    assert texts(capsys) == ["[cpu] scan", "[cpu] still: scan, 10 s"]
+    lines.part("targets", 9, 9, "targets")
+    assert texts(capsys) == ["[targets] 9 of 9 targets"]
+
+
+class Waits:
+    """A thread's waiting: ends when a test says so, and says how long it was to be."""
+
+    def __init__(self) -> None:
+        self.begun: SimpleQueue[float] = SimpleQueue()
+        self.over: SimpleQueue[bool] = SimpleQueue()
+
+    def __call__(self, _: threading.Event, seconds: float) -> bool:
+        self.begun.put(seconds)
+        return self.over.get()
+
+
+def test_a_ticker_beats_in_a_thread_when_it_is_to_and_no_more_at_its_end() -> None:
+    waits, beats = Waits(), list[int]()
+
+    def beat() -> float:
+        beats.append(threading.get_ident())
+        return 10.0 * len(beats)
+
+    with Ticker(beat, waits):
+        for seconds in (0.0, 10.0, 20.0):
+            assert waits.begun.get() == seconds
+            waits.over.put(False)
+        assert waits.begun.get() == 30.0
+        # Its thread ends with the wait that it is in.
+        waits.over.put(True)
+    assert len(beats) == 3 and threading.get_ident() not in beats
+    assert COMPANIONS == []
+
+
+def test_a_ticker_rests_and_goes_on() -> None:
+    beats: SimpleQueue[str] = SimpleQueue()
+
+    def beat() -> float:
+        beats.put(threading.current_thread().name)
+        return 1000.0
+
+    threads = threading.active_count()
+    with Ticker(beat) as ticker:
+        assert beats.get() == "progress"
+        ticker.pause()
+        assert threading.active_count() == threads
+        ticker.resume()
+        assert beats.get() == "progress"
+    assert threading.active_count() == threads
+
+
+@pytest.mark.parametrize("is_quiet", [False, True])
+def test_whatever_a_command_does_its_progress_goes_on_until_its_end(
+    monkeypatch: pytest.MonkeyPatch, is_quiet: bool
+) -> None:
+    """The work waits for the lines about it."""
+    lines: SimpleQueue[str] = SimpleQueue()
+    monkeypatch.setattr(displays, "CALM", 1e-6)
+    monkeypatch.setattr(console, "complain", lines.put)
+
+    @click.command("work")
+    @click.pass_obj
+    def work(_: CommandSettings) -> None:
+        assert is_quiet != any(thread.name == "progress" for thread in threading.enumerate())
+        for _ in range(0 if is_quiet else 2):
+            assert lines.get().split(maxsplit=1)[1] == "still: work"
+
+    parent = click.Context(group, info_name="buildmatrix")
+    parent.obj = CommandSettings(Path("x.toml"), is_quiet, False, True)
+    with_global_options(work).main([], "work", parent=parent, standalone_mode=False)
+    assert not any(thread.name == "progress" for thread in threading.enumerate())
+
+
+def every_command() -> Iterator[tuple[str, click.Command]]:
+    context = click.Context(group)
+    for name in COMMANDS:
+        command = group.get_command(context, name)
+        assert command is not None
+        for below, other in getattr(command, "commands", {"": command}).items():
+            yield f"{name} {below}".strip(), other
+    yield "preflight collect", with_global_options(preflight.collect)
+
+
+def test_every_command_shows_its_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    class BeginsError(Exception):
+        pass
+
+    def begin(_: CommandSettings, name: str) -> None:
+        raise BeginsError(name)
+
+    monkeypatch.setattr(displays, "command_progress", begin)
+    for name, command in every_command():
+        context = click.Context(command, info_name=name, parent=click.Context(group))
+        context.obj = CommandSettings(Path("x.toml"), False, False, False)
+        assert command.callback is not None
+        with context, pytest.raises(BeginsError, match=f"^{name}$"):
+            command.callback()
+
+
 def shown(table: LiveTable) -> str:
-    console = Console(width=100, file=io.StringIO(), record=True)
-    console.print(table)
-    return console.export_text()
+    recorder = Console(width=100, file=io.StringIO(), record=True)
+    recorder.print(table)
+    return recorder.export_text()
 
 
 def test_the_live_table_shows_totals_and_rates(clock: Clock) -> None:
-    table = LiveTable()
+    table = LiveTable("audit", clock.monotonic)
     table.step("wheels", "lists of files of 57")
     table.part("wheels", 0, 57, "wheels")
     table.part("wheels", 0, None, "bytes")
@@ -203,6 +398,97 @@ def test_the_live_table_shows_totals_and_rates(clock: Clock) -> None:
     assert "2s" in line and "✓" not in line and "…" not in line
     table.part("none", 0, 0, "bytes")
     assert "0 B" in shown(table)
+
+
+def test_the_clock_of_a_row_stops_with_its_step_and_goes_on_with_the_next(clock: Clock) -> None:
+    table = LiveTable("build", clock.monotonic)
+    table.step("cpu", "lock: resolving, round 1")
+    clock.now += 5
+    table.end("cpu")
+    clock.now += 60
+    (line,) = shown(table).splitlines()
+    assert " 5s " in line and "…" not in line and "✓" not in line
+    # What it waited in between is not its time.
+    table.step("cpu", "scan")
+    clock.now += 2
+    (line,) = shown(table).splitlines()
+    assert " 7s " in line and "…" in line
+
+
+class Screen(io.StringIO):
+    """A terminal that remembers what was written."""
+
+    def isatty(self) -> bool:
+        return True
+
+    def news(self) -> str:
+        text = self.getvalue()
+        self.seek(0)
+        self.truncate()
+        return text
+
+
+def on_screen(clock: Clock) -> tuple[LiveTable, Screen]:
+    screen = Screen()
+    terminal = Console(file=screen, force_terminal=True, width=80, _environ={"TERM": "xterm"})
+    return LiveTable("smoke", clock.monotonic, lambda: terminal), screen
+
+
+def test_a_terminal_shows_a_block_of_work_from_its_first_moment(clock: Clock) -> None:
+    table, screen = on_screen(clock)
+    table.open()
+    assert "… smoke" in re.sub(r"\x1b\[[0-9;]*m", "", screen.news())
+    clock.now += 20
+    assert table.beat() == 1 / REFRESHES_PER_SECOND
+    assert "20s" in screen.news()
+    table.step("cpu", "smoke import")
+    table.beat()
+    assert "smoke import" in screen.news()
+    table.done("cpu", "passed", True)
+    table.step("cuda", "smoke import")
+    table.beat()
+    screen.news()
+    table.close()
+    # The results stay, nothing goes on in them, and no line of the command is below.
+    left = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.news())
+    assert "✓ cpu" in left and "smoke import" in left
+    assert "…" not in left
+
+
+def test_a_terminal_shows_a_command_that_reports_nothing_after_a_second(clock: Clock) -> None:
+    table, screen = on_screen(clock)
+    assert 0 < table.beat() <= 1
+    assert screen.news() == ""
+    clock.now += 1
+    table.beat()
+    assert "smoke" in screen.news()
+
+
+def test_a_report_has_the_screen_for_itself(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout", Screen())
+    table, screen = on_screen(clock)
+    clock.now += 1
+    table.beat()
+    screen.news()
+    table.make_room(is_error=False)
+    # The line is erased, and nothing is drawn until there was silence again.
+    assert "\x1b[2K" in screen.news()
+    assert table.beat() > 0
+    assert screen.news() == ""
+    table.close()
+    assert screen.news() == ""
+
+
+@pytest.mark.parametrize("term", ["dumb", "unknown"])
+def test_a_terminal_that_cannot_draw_has_plain_lines(
+    monkeypatch: pytest.MonkeyPatch, term: str
+) -> None:
+    screen = Screen()
+    monkeypatch.setattr("sys.stderr", screen)
+    monkeypatch.setenv("TERM", term)
+    with progress(CommandSettings(Path("x.toml"), False, False, False)) as display:
+        display.step("cpu", "scan")
+    assert screen.news().endswith("[cpu] scan\n")
 
 
 class Heard(Silent):
@@ -245,26 +531,3 @@ def test_a_display_opens_only_where_something_is_read() -> None:
         raise AssertionError("nothing is read")
 
     assert LayerReader(Cache(None), progress=opened).layers([]) == []
-
-
-def test_a_still_display_moves_when_it_is_told_something_and_has_no_thread(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What forks as it works would lose its other processes beside a thread."""
-    terminal = io.StringIO()
-    monkeypatch.setattr(terminal, "isatty", lambda: True)
-    monkeypatch.setattr("sys.stderr", terminal)
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    threads = threading.active_count()
-    with progress(CommandSettings(Path("x.toml"), False, False, False), is_still=True) as display:
-        assert threading.active_count() == threads
-        display.part("dir:x", 1, 900, "files")
-        assert "1 of 900 files" in terminal.getvalue()
-        display.part("dir:x", 2, 900, "files")
-        assert "2 of 900 files" not in terminal.getvalue()
-        clock.now += 1
-        display.part("dir:x", 300, 900, "files")
-        assert "300 of 900 files" in terminal.getvalue()
-        display.part("dir:x", 900, 900, "files")
-    assert "900 of 900 files" in terminal.getvalue()

@@ -114,3 +114,55 @@ def test_an_error_of_the_work_reaches_the_caller_and_leaves_no_process() -> None
     with pytest.raises(ValueError, match="broken"):
         spread(work, BIG)
     assert no_children_are_left()
+
+
+class Display:
+    """A thread that only shows something, as a command's progress does."""
+
+    def __init__(self) -> None:
+        self.resume()
+
+    def pause(self) -> None:
+        self.ending.set()
+        self.thread.join()
+
+    def resume(self) -> None:
+        self.ending = threading.Event()
+        self.thread = threading.Thread(target=self.ending.wait)
+        self.thread.start()
+
+
+def test_a_display_rests_while_processes_start_and_costs_none_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    display, threads = Display(), list[int]()
+    fork = os.fork
+    monkeypatch.setattr(os, "fork", lambda: threads.append(threading.active_count()) or fork())
+    monkeypatch.setattr(workers, "COMPANIONS", [display])
+    try:
+        assert spread(lambda index: index, BIG) == list(range(7))
+        assert display.thread.is_alive()
+    finally:
+        display.pause()
+    assert threads == [1]
+    assert no_children_are_left()
+
+
+def test_a_display_that_does_not_rest_leaves_the_work_to_one_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Stuck(Display):
+        def pause(self) -> None:
+            """Wait for a terminal that takes nothing."""
+
+        def resume(self) -> None:
+            super().resume()
+            self.resume = lambda: None  # type: ignore[method-assign]
+
+    display = Stuck()
+    monkeypatch.setattr(workers, "COMPANIONS", [display])
+    monkeypatch.setattr(os, "fork", lambda: pytest.fail("forked beside a thread"))
+    try:
+        assert spread(lambda _: os.getpid(), BIG) == [os.getpid()] * 7
+    finally:
+        Display.pause(display)

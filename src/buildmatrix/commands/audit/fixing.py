@@ -98,6 +98,7 @@ class _FixTrials:
         draft, saved = self._together(
             [tried for tried in tried_ways.values() if tried.draft is not None]
         )
+        self.session.progress.end(_STEP)
         index = None if self.session.offline else ask_index
         findings = look_up(with_trials(self.report, cases, tried_ways), self.results, index)
         return Outcome(

@@ -124,6 +124,7 @@ class Publication:
             except UndecidedError as error:
                 work.fail_to_publish("not attested", error)
                 return error
+            self._progress.end(work.target.id)
         return None
 
     def _tag(self, registry: Registry, works: Sequence[BuildWork]) -> BuildmatrixError | None:

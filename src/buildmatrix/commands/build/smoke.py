@@ -69,6 +69,7 @@ def run(
     why_not = engine.cannot_run(reference)
     if why_not is not None:
         return SmokeOutcome("not-run", why_not=why_not)
+    progress.step(target.id, "smoke: preparing the image")
     with engine.runner(reference) as run:
         return _run(target, digests, already_passed, run, progress)
 

@@ -143,6 +143,7 @@ def _climbed(
     outcomes: list[RungOutcome] = []
     why_not = subject.engine.cannot_run(subject.reference)
     judge = Judge(subject.spec, "error", today, ())
+    progress.step(id, "preparing the image")
     with ExitStack() as stack:
         run = stack.enter_context(subject.engine.runner(subject.reference))
         climb, without = Climb(subject, judge, run, node, progress, today, repeat, expected), ""

@@ -39,6 +39,7 @@ def move(registry: Registry, moves: Sequence[TagMove], progress: Progress) -> Mo
             if name not in manifests:
                 progress.step(item.target, f"looking for {name}")
                 manifests[name] = _whole(registry, _repository(item).at(item.digest))
+                progress.end(item.target)
         for at, item in enumerate(moves):
             before = _named(registry, Reference.parse(item.reference))
             moved.moves[at] = replace(item, before=before)

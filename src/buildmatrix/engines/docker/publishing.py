@@ -63,11 +63,13 @@ class Publisher:
                 self._progress.step(job.id, "push: comparing with what was scanned")
                 if job.id not in here:
                     self._compare(job)
+                self._progress.end(job.id)
             with ExitStack() as stack:
                 send = self._push_tags if tagged else self._by_digest(jobs, stack)
                 for job in jobs:
                     self._progress.step(job.id, "push: " + " ".join(job.tags))
                     pushed[job.id] = send(job)
+                    self._progress.end(job.id)
         except BuildmatrixError as error:
             return Pushed(pushed, job.id if job else None, error)
         return Pushed(pushed)

@@ -49,6 +49,10 @@ class BuildLog:
         self._check()
         self._progress.part(target, done, total, unit)
 
+    def end(self, target: str) -> None:
+        """See `Progress.end`."""
+        self._progress.end(target)
+
     def done(self, target: str, outcome: str, ok: bool) -> None:
         """See `Progress.done`."""
         self._progress.done(target, outcome, ok)

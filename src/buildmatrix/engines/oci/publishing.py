@@ -47,6 +47,7 @@ def push(
                     with explained(job, tag):
                         name, image = Reference.parse(tag), scanned[job.id]
                         registry.push_manifest(name, data, image.media_type)
+                progress.end(job.id)
             pushed[job.id] = scanned[job.id].digest
     except BuildmatrixError as error:
         return Pushed(pushed, job.id if job else None, error)

@@ -128,7 +128,8 @@ def resolve_sources(
 
     begun = [begin(number, python) for number in range(len(work))]
     _say_python(work, begun, python, progress)
-    answers = _answers([item for item in begun if isinstance(item, IndexQuestion)], jobs)
+    asked = [item for item in begun if isinstance(item, IndexQuestion)]
+    answers = _answers(asked, jobs, progress)
     results = [
         _finish(item, answers[item.key]) if isinstance(item, IndexQuestion) else item
         for item in begun
@@ -146,7 +147,7 @@ def resolve_sources(
             progress.note(f"something needs Python {newer_python}: looking at that one")
         again = {number: begin(number, newer_python) for number, newer_python in newer.items()}
         answers = _answers(
-            [item for item in again.values() if isinstance(item, IndexQuestion)], jobs
+            [item for item in again.values() if isinstance(item, IndexQuestion)], jobs, progress
         )
         for number, question in again.items():
             results[number] = (
@@ -236,7 +237,9 @@ def _for(target: Target, source: Declared, root: Path, own: Collection[str]) -> 
     )
 
 
-def _answers(questions: Sequence[IndexQuestion], jobs: int) -> Mapping[str, object]:
+def _answers(
+    questions: Sequence[IndexQuestion], jobs: int, progress: Progress
+) -> Mapping[str, object]:
     """Key → the answer, or the error, of the first question that has it."""
     first = {item.key: item for item in reversed(questions)}
 
@@ -245,6 +248,8 @@ def _answers(questions: Sequence[IndexQuestion], jobs: int) -> Mapping[str, obje
             return question.ask()
         except BuildmatrixError as error:
             return Unresolved(question.target, error)
+        finally:
+            progress.end(question.target.id)
 
     return dict(zip(first, side_by_side(ask, list(first.values()), jobs, "resolve"), strict=True))
 
