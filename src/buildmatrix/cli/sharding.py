@@ -50,7 +50,6 @@ class Sharding:
         seconds: dict[str, float] = {}
         for path in self.timings:
             for id, taken in (_journal if path.is_dir() else _report)(path, targets).items():
-                # What the journal knew to be done took no time, and says nothing.
                 if taken > 0:
                     seconds[id] = max(taken, seconds.get(id, 0.0))
         count = self.shard.count
@@ -114,7 +113,8 @@ def _sharding(shard: str | None, timings: tuple[Path, ...]) -> Sharding | None:
 def _report(path: Path, _: Sequence[Target]) -> dict[str, float]:
     from buildmatrix.reports.run.saved import read
 
-    return {target.id: target.seconds for target in read(path).targets}
+    # What the journal had took little time, and says nothing.
+    return {target.id: target.seconds for target in read(path).targets if not target.cached}
 
 
 def _journal(path: Path, targets: Sequence[Target]) -> dict[str, float]:

@@ -349,8 +349,10 @@ class TargetResult:
     gates: Mapping[Gate, GateState]
     #: Bytes of the root file system, where it was scanned.
     size: int | None = None
+    #: What its gates took in this run: its lock, build, scan, smoke and preflight. In an audit,
+    #: what all targets took together.
     seconds: float = 0.0
-    #: True where the journal says that nothing had to be done.
+    #: True where the journal has its image: it was not built again.
     cached: bool = False
     #: Log file of the build, relative to the specification.
     log: str | None = None

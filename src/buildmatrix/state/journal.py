@@ -38,7 +38,7 @@ class BuildRecord(msgspec.Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...]
     #: sha256 of the stored inventory.
     inventory: str
-    #: Seconds that build and scan took.
+    #: Seconds that the gates of its target took; build and scan alone where one did not hold.
     seconds: float
     #: Base images that the builder took, reference → digest, where it reported them.
     bases: Mapping[str, str] = {}

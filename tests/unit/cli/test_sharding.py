@@ -24,9 +24,9 @@ TARGETS = [replace(target("cpu"), id=f"cpu-py311-{name}") for name in "abcd"]
 QUIET = CommandSettings(Path("buildmatrix.toml"), quiet=True, verbose=False, no_progress=True)
 
 
-def report(path: Path, seconds: Mapping[str, float]) -> Path:
+def report(path: Path, seconds: Mapping[str, float], *, cached: bool = False) -> Path:
     results = [
-        TargetResult(f"cpu-py311-{name}", "cpu", gates={}, seconds=taken)
+        TargetResult(f"cpu-py311-{name}", "cpu", gates={}, seconds=taken, cached=cached)
         for name, taken in seconds.items()
     ]
     result = CommandResult(assemble("buildmatrix.toml", "2026-11-23", targets=results), 0, RUN)
@@ -50,8 +50,11 @@ def test_the_seconds_of_reports_divide_and_the_longest_of_a_target_counts(tmp_pa
 
 
 def test_what_was_done_already_says_no_time(tmp_path: Path) -> None:
-    nothing = report(tmp_path / "cached.json", dict.fromkeys("abcd", 0.0))
+    nothing = report(tmp_path / "nothing.json", dict.fromkeys("abcd", 0.0))
     assert parts(nothing) == ["ab", "cd"]
+    # Its smoke commands ran again.
+    known = report(tmp_path / "known.json", {"a": 90, "b": 1, "c": 1, "d": 1}, cached=True)
+    assert parts(known) == ["ab", "cd"]
 
 
 def test_a_state_folder_is_the_journal_of_a_machine(tmp_path: Path) -> None:

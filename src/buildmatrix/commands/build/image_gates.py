@@ -52,6 +52,15 @@ class ImageGates:
     def _pass_all(self, slot: Slot) -> None:
         """Take one target from build to smoke, and give its image its tags."""
         work = slot.work
+        with work.timed():
+            self._pass_timed(slot)
+        if work.green and not work.errors:
+            self._through("build", work, self._keep_seconds)
+        ok = work.green and not work.errors
+        self.progress.done(work.target.id, work.outcome(), ok)
+
+    def _pass_timed(self, slot: Slot) -> None:
+        work = slot.work
         try:
             if self._through("build", work, lambda _: self._image(slot)):
                 # An export takes as long as smoke commands do, and needs nothing of them.
@@ -64,8 +73,12 @@ class ImageGates:
         work.demand(self.judge.policy.required_gates(work.target.backend), self._no_smoke(work))
         if work.green and not work.errors:
             self._through("build", work, self._release)
-        ok = work.green and not work.errors
-        self.progress.done(work.target.id, work.outcome(), ok)
+
+    def _keep_seconds(self, work: BuildWork) -> None:
+        """Have the journal know what the target took, for shards of later runs."""
+        if work.record is not None and not work.cached:
+            work.record = msgspec.structs.replace(work.record, seconds=round(work.seconds, 3))
+            journal.write(work.files, work.record)
 
     def _through(self, gate: Gate, work: BuildWork, step: Callable[[BuildWork], None]) -> bool:
         """Take `work` through one gate; False where it could not be tried. Raises `Interrupted`."""

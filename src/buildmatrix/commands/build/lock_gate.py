@@ -58,6 +58,7 @@ class LockGate:
         """The locks, of which those that are missing or stale were made anew."""
         from buildmatrix.locks.resolve import lock_targets
 
+        works_by_target = {work.target.id: work for work in works}
         return lock_targets(
             self.spec,
             [work.target for work in works],
@@ -65,6 +66,7 @@ class LockGate:
             offline=self.options.offline,
             progress=self.progress,
             jobs=self.options.jobs,
+            timed=lambda id: works_by_target[id].timed(),
         )
 
     def _advisories(self, works: Sequence[BuildWork]) -> None:

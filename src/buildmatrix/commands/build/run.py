@@ -7,7 +7,8 @@ this run: where these are the ones of before, what they said is known (see `stat
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -61,8 +62,9 @@ def build(
     options: Options,
     engine: Engine,
     progress: Progress,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Result:
-    """Take `targets` through all gates.
+    """Take `targets` through all gates; `clock` says how long each takes.
 
     Raises `ComponentError` before anything is built when the engine cannot be used,
     `UndecidedError` when a registry that is to be pushed to cannot be reached, and `SpecError` for
@@ -73,7 +75,11 @@ def build(
     state = State(spec.root / FOLDER)
     with state.held(progress):
         run = _BuildRun(
-            spec, options, engine, progress, [BuildWork(t, state.of(t.id)) for t in targets]
+            spec,
+            options,
+            engine,
+            progress,
+            [BuildWork(target, state.of(target.id), clock=clock) for target in targets],
         )
         try:
             return run.all()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -66,6 +68,18 @@ class BuildWork:
     staged: StagedImage | None = None
     #: Digest of what holds its signed verdict.
     attestation: str | None = None
+    #: Seconds that its gates took in this run.
+    seconds: float = 0.0
+    clock: Callable[[], float] = time.monotonic
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """A block that works on this target; none within another."""
+        began = self.clock()
+        try:
+            yield
+        finally:
+            self.seconds += self.clock() - began
 
     def fail(self, gate: Gate, error: BuildmatrixError) -> None:
         """Note why a gate did not hold."""
@@ -146,7 +160,7 @@ class BuildWork:
             size=self.scanned.stats.bytes_total if self.scanned else None,
             log=log.relative_to(root).as_posix() if log and log.is_file() else None,
             error="\n".join(self.errors) or None,
-            seconds=record.seconds if record and not self.cached else 0.0,
+            seconds=self.seconds,
             cached=self.cached,
             smoke_not_run=smoke_not_run,
             push=self.push,

@@ -106,6 +106,7 @@ def _rest(suite: Suite, report: Report, targets: set[str], place: _Place) -> Non
 
 def _gate(suite: Suite, target: TargetResult, gate: Step, findings: Sequence[Finding]) -> None:
     state = state_of(target, gate)
+    # Readers add up the cases of a suite: one of them has the time of its target.
     case = suite.case(target.id, f"gate {gate}", target.seconds if gate == "build" else 0.0)
     if state == "not-run":
         skip(case, "it did not run")
