@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from buildmatrix.cli import completing
 from buildmatrix.cli.console import say
@@ -188,6 +189,7 @@ def command(
             node_class,
             display,
             date.today(),
+            is_asked_for=_is_given("level"),
             repeat=repeat,
             baseline=baseline,
             reference=reference,
@@ -196,6 +198,12 @@ def command(
     if accept is not None:
         baselines.accept(result, accept)
     return exit_code(result, strict)
+
+
+def _is_given(option: str) -> bool:
+    """Return whether somebody chose the value of an option, on the command line or around it."""
+    source = click.get_current_context().get_parameter_source(option)
+    return source is not ParameterSource.DEFAULT
 
 
 @click.command("collect", short_help="Read what pods found into one report.")

@@ -54,8 +54,11 @@ def command(settings: CommandSettings, pattern: str, engine: str) -> int:
             outcome = run(target, has_device, reference, facts.digest, (), builder, display)
         for smoke in not_run_here(target, has_device):
             say(f"{target.id}: {smoke.name} ({smoke.level}) not run: it needs a device")
+        if outcome.state == "not-run" and not target.smoke:
+            say(f"{target.id}: it has no [[smoke]] command")
         if outcome.why_not is not None:
-            say(f"{target.id}: smoke commands were not run: {outcome.why_not}")
+            say(f"{target.id}: {outcome.why_not.message}")
         say(f"{target.id}: {outcome.state}" + (f"\n{outcome.error}" if outcome.error else ""))
-        codes.append(_CODES.get(outcome.state, UndecidedError.exit_code))
+        cause = outcome.why_not or UndecidedError("")
+        codes.append(_CODES.get(outcome.state, cause.exit_code))
     return most_severe(codes)

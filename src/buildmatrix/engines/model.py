@@ -247,8 +247,12 @@ class Engine(Protocol):
         one that was scanned. Nothing of it is raised.
         """
 
-    def cannot_run(self, reference: str) -> str | None:
-        """Why no command of that image can be run on this machine; None where it can be tried."""
+    def cannot_run(self, reference: str) -> BuildmatrixError | None:
+        """Why no command of that image can be run on this machine; None where it can be tried.
+
+        A `ComponentError` where something is to be installed, else an `UndecidedError`: another
+        machine has the answer.
+        """
 
     def runner(
         self, reference: str, devices: DeviceAccess = NO_DEVICES

@@ -358,7 +358,8 @@ class TargetResult:
     log: str | None = None
     #: One sentence where a gate failed for a reason that is no finding.
     error: str | None = None
-    #: Smoke commands that were asked for and that this machine cannot run: `warmup (batch)`.
+    #: Smoke commands that were asked for, and need a device that this machine does not have:
+    #: `warmup (batch)`. What did not run for another reason leaves the gate undecided.
     smoke_not_run: tuple[str, ...] = ()
     #: Parts of what was audited that nobody asked for, in one sentence; empty for none.
     left_out: str = ""

@@ -10,3 +10,12 @@ Rung = Literal[
 ]
 #: Rungs in the order in which they are climbed.
 RUNGS: tuple[Rung, ...] = get_args(Rung)
+
+
+def has_to_run(rung: Rung, level: Rung) -> bool:
+    """Return whether a climb that was asked to reach `level` lacks something without `rung`.
+
+    That is `level` itself, and `device`, by which the rungs above it are about the backend. Those
+    between may have nothing to run: no `[[smoke]]` command, or one device alone.
+    """
+    return rung == level or (rung == "device" and RUNGS.index(rung) < RUNGS.index(level))

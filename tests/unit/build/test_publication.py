@@ -140,9 +140,10 @@ def test_verdicts_are_there_before_any_tag(run: Run) -> None:
     "options", [{"push": True}, {"stage": True}, {"push": True, "signer": KEY}]
 )
 def test_one_red_target_leaves_everything_as_it_is(run: Run, options: dict[str, Any]) -> None:
-    run.works[1].gates["scan"] = "failed"
-    assert run.publish(**options) is None
-    assert (run.pushes, run.registry.asked) == (["not-run"] * 2, [])
+    for gate, state in ("scan", "failed"), ("smoke", "undecided"):
+        run.works[1].gates |= {"scan": "passed", gate: state}  # type: ignore[dict-item]
+        assert run.publish(**options) is None
+        assert (run.pushes, run.registry.asked) == (["not-run"] * 2, [])
 
 
 @pytest.mark.parametrize("signer", [None, KEY])

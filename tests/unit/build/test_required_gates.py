@@ -8,12 +8,13 @@ import pytest
 from rulecases import target
 
 from buildmatrix.commands.build.work import BuildWork
+from buildmatrix.errors import ComponentError, UndecidedError
 from buildmatrix.reports.run.model import assemble, exit_code
 from buildmatrix.rules.model import Gate, GateState
 from buildmatrix.spec.model import Policy
 from buildmatrix.state.folder import State
 
-WHY = "the target has no [[smoke]] command"
+WHY = UndecidedError("the target has no [[smoke]] command")
 
 
 def work(folder: Path, **states: GateState) -> BuildWork:
@@ -34,6 +35,23 @@ def test_a_required_gate_that_did_not_run_is_open_and_the_run_undecided(tmp_path
         "has no [[smoke]] command"
     ]
     assert exit_code(assemble("s", "d", targets=[held.result(tmp_path, ())])) == 3
+    assert held.codes == []
+
+
+def test_what_only_a_component_keeps_from_running_has_its_exit_code(tmp_path: Path) -> None:
+    held = work(tmp_path)
+    held.demand(("smoke",), ComponentError("no rung ran: install bubblewrap"))
+    assert (held.gates["smoke"], held.codes) == ("undecided", [5])
+
+
+def test_what_lacks_the_answer_of_a_part_has_not_passed(tmp_path: Path) -> None:
+    held = work(tmp_path)
+    for state, then in (
+        ("passed", "passed"), ("undecided", "undecided"), ("passed", "undecided"),
+        ("not-run", "undecided"), ("failed", "failed"), ("undecided", "failed"),
+    ):  # fmt: skip
+        held.merge_state("smoke", state)  # type: ignore[arg-type]
+        assert held.gates["smoke"] == then
 
 
 @pytest.mark.parametrize("gates", [(), ("lock", "build", "scan")])

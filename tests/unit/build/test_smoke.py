@@ -13,6 +13,7 @@ import pytest
 
 from buildmatrix.commands.build import smoke
 from buildmatrix.engines.model import Run, RunResult
+from buildmatrix.errors import BuildmatrixError, ComponentError, UndecidedError
 from buildmatrix.progress import Silent
 from buildmatrix.spec.model import Base, Position, Smoke, SmokeLevel, Target, User
 
@@ -25,9 +26,9 @@ class Answers:
     def __init__(self, *answers: RunResult) -> None:
         self.answers = list(answers)
         self.ran: list[tuple[str, ...]] = []
-        self.why_not: str | None = None
+        self.why_not: BuildmatrixError | None = None
 
-    def cannot_run(self, reference: str) -> str | None:
+    def cannot_run(self, reference: str) -> BuildmatrixError | None:
         return self.why_not
 
     @contextmanager
@@ -138,17 +139,33 @@ def test_another_image_is_tried_again() -> None:
     assert len(engine.ran) == 1
 
 
-def test_where_nothing_can_be_run_the_gate_says_why() -> None:
+@pytest.mark.parametrize("kind", [ComponentError, UndecidedError])
+def test_where_nothing_can_be_run_the_gate_is_open_for_the_cause(
+    kind: type[BuildmatrixError],
+) -> None:
+    held = run(Answers(OK), command("a")).passed
     engine = Answers()
-    engine.why_not = "no sandbox here"
-    outcome = run(engine, command("a"))
+    engine.why_not = kind("no sandbox here")
+    outcome = run(engine, command("a"), command("b"), command("c"), already_passed=held)
 
-    assert (outcome.state, outcome.why_not) == ("not-run", "no sandbox here")
+    assert (outcome.state, outcome.passed) == ("undecided", held)
+    assert type(outcome.why_not) is kind
+    assert (
+        outcome.why_not is not None
+        and outcome.why_not.message == "smoke commands b, c did not run: no sandbox here"
+    )
+
+
+def test_where_nothing_can_be_run_nobody_asks_for_what_needs_a_device() -> None:
+    engine = Answers()
+    engine.why_not = ComponentError("no sandbox here")
+
+    assert run(engine, command("a", "device")).state == "not-run"
 
 
 def test_what_passed_elsewhere_counts_where_nothing_can_be_run() -> None:
     passed = run(Answers(OK), command("a")).passed
     engine = Answers()
-    engine.why_not = "no sandbox here"
+    engine.why_not = ComponentError("no sandbox here")
 
     assert run(engine, command("a"), already_passed=passed).state == "passed"

@@ -42,6 +42,7 @@ from buildmatrix.engines.oci.engine import OciEngine
 from buildmatrix.errors import (
     BuildError,
     BuildmatrixError,
+    ComponentError,
     Interrupted,
     SpecError,
     UndecidedError,
@@ -254,12 +255,16 @@ def test_what_runs_nowhere_here_says_why(world: World, monkeypatch: pytest.Monke
     engine = engine_of(world)
     build(world, engine)
     monkeypatch.setattr("platform.machine", lambda: "riscv64")
-    assert engine.cannot_run(STAGED) == "the image is for linux/amd64, and this machine is riscv64"
+    why_not = engine.cannot_run(STAGED)
+    assert isinstance(why_not, UndecidedError)
+    assert why_not.message == "the image is for linux/amd64, and this machine is riscv64"
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     monkeypatch.setattr(
         "buildmatrix.engines.oci.sandbox.usable", lambda: (None, "install bubblewrap")
     )
-    assert engine_of(world).cannot_run(STAGED) == "install bubblewrap"
+    why_not = engine_of(world).cannot_run(STAGED)
+    assert isinstance(why_not, ComponentError)
+    assert why_not.message == "install bubblewrap"
 
 
 def test_a_builder_of_docker_is_refused(world: World) -> None:

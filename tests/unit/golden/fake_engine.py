@@ -9,6 +9,7 @@ Its settings are a JSON file in the working folder, so that a case file can writ
 
 What "waits" builds until it is cancelled, and what "fails" does so once all of those have begun.
 A builder that "dies" does so with that target and with all after it, or with all for "*".
+Where it "runs_nothing", that says what to install.
 Where a target "lacks" a library, what the probes of `preflight` import fails; all else passes.
 Every target has `roots/TARGET` as its root file system unless `roots` names another folder. The
 scanner that buildmatrix generated reads it, in a process of its own, as it would in a builder.
@@ -176,9 +177,9 @@ class FakeEngine:
                 pushed[job.id] = image.digest
         return Pushed(pushed)
 
-    def cannot_run(self, reference: str) -> str | None:
-        why_not: str | None = self._settings.get("runs_nothing")
-        return why_not
+    def cannot_run(self, reference: str) -> BuildmatrixError | None:
+        why_not = self._settings.get("runs_nothing")
+        return ComponentError(why_not) if why_not else None
 
     @contextmanager
     def runner(self, reference: str, devices: object = None) -> Iterator[Run]:

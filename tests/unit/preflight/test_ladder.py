@@ -21,6 +21,7 @@ from buildmatrix.engines.model import (
     Run,
     RunResult,
 )
+from buildmatrix.errors import BuildmatrixError, ComponentError, UndecidedError
 from buildmatrix.progress import Silent
 from buildmatrix.reports.preflight.model import Check, PreflightTarget
 from buildmatrix.reports.preflight.table import render
@@ -31,10 +32,10 @@ from buildmatrix.spec.bare import bare_spec, bare_target
 class StandInEngine:
     """Runs nothing; `reason` is why it cannot."""
 
-    def __init__(self, reason: str | None = None) -> None:
+    def __init__(self, reason: BuildmatrixError | None = None) -> None:
         self.reason = reason
 
-    def cannot_run(self, reference: str) -> str | None:
+    def cannot_run(self, reference: str) -> BuildmatrixError | None:
         return self.reason
 
     def facilities(self) -> Facilities:
@@ -42,6 +43,7 @@ class StandInEngine:
 
     @contextmanager
     def runner(self, reference: str, devices: DeviceAccess = NO_DEVICES) -> Iterator[Run]:
+        assert self.reason is None, "it is not to be started"
         yield lambda command, timeout: RunResult(0, "", timed_out=False)
 
 
@@ -49,7 +51,9 @@ def climbed(
     monkeypatch: pytest.MonkeyPatch,
     states: dict[Rung, str],
     level: Rung = "cold-start",
-    reason: str | None = None,
+    reason: BuildmatrixError | None = None,
+    *,
+    is_asked_for: bool = False,
 ) -> PreflightTarget:
     def runner(rung: Rung) -> Callable[[Any], tuple[Sequence[Check], str]]:
         checks = (Check("thing", cast(Any, states[rung])),) if rung in states else ()
@@ -60,7 +64,8 @@ def climbed(
     target = bare_target("acme:1", "cpu", "any")
     image = ImageFacts("sha256:1", {}, {}, 1, "")
     subject = Subject(target, bare_spec(target), cast(Any, StandInEngine(reason)), "acme:1", image)
-    result = preflight([subject], level, None, Silent(), date(2026, 11, 22))
+    today = date(2026, 11, 22)
+    result = preflight([subject], level, None, Silent(), today, is_asked_for=is_asked_for)
     text = render(result, width=100, color=False)
     assert "acme:1" in text
     return SimpleNamespace(  # type: ignore[return-value]
@@ -89,11 +94,34 @@ def test_what_did_not_run_never_counts_as_passed(monkeypatch: pytest.MonkeyPatch
     assert (climb.code, climb.strict) == (0, 3)
 
 
-def test_a_machine_that_runs_nothing_says_so_for_each_rung(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    climb: Any = climbed(monkeypatch, {"static": "passed"}, "import", "bwrap is missing")
-    assert (climb.states["import"], climb.whys["import"]) == ("not-run", "bwrap is missing")
+def test_what_was_asked_for_and_did_not_run_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    below: dict[Rung, str] = {"static": "passed", "import": "passed"}
+    climb: Any = climbed(monkeypatch, below, "device", is_asked_for=True)
+    assert (climb.states["device"], climb.code) == ("undecided", 3)
+    assert climb.whys["device"] == "no device is here"
+    # What stands above a device that is not here is not about the backend.
+    climb = climbed(monkeypatch, {**below, "memory": "passed"}, "memory", is_asked_for=True)
+    assert (climb.states["device"], climb.states["memory"]) == ("undecided", "not-run")
+    # What has nothing to run below it may be left out.
+    below |= {"device": "passed", "memory": "passed"}
+    climb = climbed(monkeypatch, below, "memory", is_asked_for=True)
+    assert (climb.states["batch"], climb.code) == ("not-run", 0)
+
+
+def test_a_machine_that_has_no_answer_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    foreign = UndecidedError("the image is for linux/arm64")
+    climb: Any = climbed(monkeypatch, {"static": "passed"}, "device", foreign)
+    assert (climb.states["import"], climb.whys["import"]) == ("undecided", foreign.message)
+    assert (climb.states["static"], climb.states["device"]) == ("passed", "not-run")
+    assert climb.code == 3
+
+
+def test_a_machine_that_lacks_a_component_runs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = ComponentError("install bubblewrap")
+    with pytest.raises(ComponentError, match="acme:1: nothing ran: install bubblewrap"):
+        climbed(monkeypatch, {"static": "passed"}, "import", missing)
+    climb: Any = climbed(monkeypatch, {"static": "passed"}, "static", missing)
+    assert (climb.states, climb.code) == ({"static": "passed"}, 0)
 
 
 def test_an_undecided_rung_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:

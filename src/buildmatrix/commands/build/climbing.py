@@ -19,6 +19,7 @@ from buildmatrix.commands.preflight.devices import nodes_here
 from buildmatrix.commands.preflight.run import preflight
 from buildmatrix.commands.preflight.subject import Subject
 from buildmatrix.engines.model import Engine
+from buildmatrix.errors import UndecidedError
 from buildmatrix.judge import Judge
 from buildmatrix.locks.platform import PLATFORMS
 from buildmatrix.progress import Progress
@@ -37,9 +38,9 @@ _SHOWN = 5
 class Ascent:
     """How far an image is to climb on this machine."""
 
-    #: None where it cannot climb at all, and `why` says why.
-    level: Rung | None
-    why: str = ""
+    level: Rung
+    #: Why it does not climb at all, where that is so.
+    why_not: UndecidedError | None = None
     #: Nodes of the backend's devices here, for which an answer holds.
     nodes: tuple[str, ...] = ()
 
@@ -67,7 +68,8 @@ def ascent(target: Target, wanted: Rung | Literal["auto"], judge: Judge) -> Asce
     here = platform.machine()
     if PLATFORMS.get(target.platform) != here:
         # An emulator would import for minutes, and shows nothing of the processor.
-        return Ascent(None, f"the image is for {target.platform}, and this machine is {here}")
+        why_not = UndecidedError(f"the image is for {target.platform}, and this machine is {here}")
+        return Ascent("import", why_not)
     # Of a backend whose nodes have no name, frameworks alone tell whether it is here.
     return Ascent("import" if nodes == () else "device", nodes=nodes or ())
 
@@ -81,14 +83,21 @@ def climb(
     engine: Engine,
     progress: Progress,
     today: date,
+    *,
+    is_asked_for: bool,
 ) -> Climbed:
-    """Climb up to `level`, without the rung `static`: that is the gate `scan`."""
+    """Climb up to `level`, without the rung `static`: that is the gate `scan`.
+
+    `is_asked_for`: what this machine cannot run of it is undecided, and not left to others.
+    """
     image = engine.image(reference)
     if image is None:
         why = f"{reference} is not on this machine, so it cannot be run"
         return Climbed("undecided", why, left(target, why))
     subject = Subject(target, spec, engine, reference, image, files)
-    (climbed,) = preflight([subject], level, None, progress, today, scanned=True).targets
+    (climbed,) = preflight(
+        [subject], level, None, progress, today, scanned=True, is_asked_for=is_asked_for
+    ).targets
     failed = next((rung for rung in climbed.rungs if rung.state in ("failed", "undecided")), None)
     rungs = placed(
         target,
@@ -122,7 +131,8 @@ def _said(rung: RungOutcome) -> str:
         lines.append(f"\n  | and {more} more; `buildmatrix preflight` shows them")
     said = "failed" if rung.state == "failed" else "is undecided"
     accept = ", `[[waive-check]]` accepts what may fail" if rung.state == "failed" else ""
+    why = f": {rung.why}" if rung.why and not open_checks else ""
     return (
-        f"the rung `{rung.rung}` {said} (`--preflight` chooses how far a build climbs{accept})"
+        f"the rung `{rung.rung}` {said} (`--preflight` chooses how far a build climbs{accept}){why}"
         + "".join(lines)
     )

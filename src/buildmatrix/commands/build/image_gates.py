@@ -17,11 +17,12 @@ from buildmatrix.commands.build.options import Options
 from buildmatrix.commands.build.work import BuildWork
 from buildmatrix.commands.preflight.accepted import in_force
 from buildmatrix.engines.model import BuildOutcome, Engine
-from buildmatrix.errors import BuildmatrixError, ComponentError, Interrupted
+from buildmatrix.errors import BuildmatrixError, ComponentError, Interrupted, UndecidedError
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.judge import Judge
 from buildmatrix.progress import Progress
 from buildmatrix.rules.model import BuilderAttempt, Gate
+from buildmatrix.rules.rungs import has_to_run
 from buildmatrix.spec.model import Spec
 from buildmatrix.state import journal
 from buildmatrix.state.journal import BuildRecord
@@ -199,8 +200,7 @@ class ImageGates:
         if record is None:
             return
         if not record.loaded or not record.tags:
-            if wanted is not None:
-                work.rungs = left(work.target, "its image stays on its builder")
+            self._skip_smoke(work)
             return
         kept = record
         if self.options.smoke:
@@ -210,6 +210,24 @@ class ImageGates:
         if kept != record:
             work.record = kept
             journal.write(work.files, kept)
+
+    def _skip_smoke(self, work: BuildWork) -> None:
+        """Run nothing of an image that is not here, and say so."""
+        target, why = work.target, UndecidedError("its image stays on its builder")
+        commands = smoke.runs_here(target, self.judge.has_device(target.backend))
+        if self.options.smoke and commands:
+            work.fail("smoke", smoke.did_not_run(commands, why))
+        if self.options.preflight is not None:
+            self._skip_ladder(work, why)
+
+    def _skip_ladder(self, work: BuildWork, why: BuildmatrixError) -> None:
+        """Climb no rung: open where one was named, unless the gate is open for the same cause."""
+        wanted = self.options.preflight
+        work.rungs = left(work.target, why.message)
+        if wanted == "auto":
+            work.why_no_climb = why
+        elif work.gates["smoke"] != "undecided":
+            work.fail("smoke", why.saying(f"`--preflight {wanted}` did not run: {why.message}"))
 
     def _commands(self, work: BuildWork, record: BuildRecord) -> tuple[str, ...]:
         """Run the smoke commands; digests of those that passed, now or earlier."""
@@ -224,8 +242,7 @@ class ImageGates:
         )
         work.gates["smoke"] = outcome.state
         if outcome.why_not is not None:
-            work.smoke_impossible = True
-            self.progress.note(f"{work.target.id}: smoke commands were not run: {outcome.why_not}")
+            work.fail("smoke", outcome.why_not)
         if outcome.error is not None:
             work.errors.append(outcome.error)
         return outcome.passed
@@ -234,14 +251,19 @@ class ImageGates:
         """Climb the ladder where the journal does not know how far; the record, with that."""
         target, reference, today = work.target, record.tags[0], self.options.today
         digest = way.digest(record.config or record.digest, in_force(target.check_waivers, today))
-        if way.level is not None and record.climbed == digest:
+        is_asked_for = self.options.preflight != "auto"
+        # `auto` may have got as far, and left to others what is asked for now.
+        lacks = is_asked_for and any(
+            rung.state == "not-run" and has_to_run(rung.rung, way.level) for rung in record.rungs
+        )
+        if way.why_not is None and record.climbed == digest and not lacks:
             work.rungs = placed(target, record.rungs)
             if any(rung.state == "passed" for rung in record.rungs):
-                work.gates["smoke"] = "passed"
+                work.merge_state("smoke", "passed")
             return record
-        why_not = way.why or self.engine.cannot_run(reference)
-        if way.level is None or why_not:
-            work.rungs = left(target, why_not or "")
+        why_not = way.why_not or self.engine.cannot_run(reference)
+        if why_not is not None:
+            self._skip_ladder(work, why_not)
             return record
         climbed = climb(
             target,
@@ -252,27 +274,30 @@ class ImageGates:
             self.engine,
             self.progress,
             today,
+            is_asked_for=is_asked_for,
         )
         work.rungs = climbed.rungs
-        if climbed.state != "not-run":
-            work.gates["smoke"] = climbed.state
+        work.merge_state("smoke", climbed.state)
         if climbed.error is not None:
             work.errors.append(climbed.error)
             return msgspec.structs.replace(record, climbed="", rungs=())
         return msgspec.structs.replace(record, climbed=digest, rungs=climbed.rungs)
 
-    def _no_smoke(self, work: BuildWork) -> str:
+    def _no_smoke(self, work: BuildWork) -> BuildmatrixError:
         """Why nothing ran in its image, where nothing did."""
         if not self.options.smoke and work.target.smoke:
-            return "--no-smoke left its commands out"
-        why_not = next((rung.why for rung in work.rungs or () if rung.why), "")
-        if work.smoke_impossible:
-            return "its image cannot be run on this machine"
-        if work.target.smoke:
-            return "its commands need a device that this machine does not have"
-        if why_not:
-            return f"the target has no [[smoke]] command, and no rung ran: {why_not}"
-        return "the target has no [[smoke]] command, and --preflight none left the ladder out"
+            return UndecidedError("--no-smoke left its commands out")
+        commands = (
+            "its [[smoke]] commands need a device that this machine does not have"
+            if work.target.smoke
+            else "the target has no [[smoke]] command"
+        )
+        if self.options.preflight is None:
+            return UndecidedError(f"{commands}, and --preflight none left the ladder out")
+        why = next((rung.why for rung in work.rungs or () if rung.why), "nothing to run")
+        return (work.why_no_climb or UndecidedError(why)).saying(
+            f"{commands}, and no rung ran: {why}"
+        )
 
     def _release(self, work: BuildWork) -> None:
         """Move the target's tags on this machine to its image: all gates have passed."""

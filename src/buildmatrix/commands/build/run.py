@@ -303,13 +303,9 @@ class _BuildRun:
     def target_result(self, work: BuildWork) -> TargetResult:
         """The gates of one target, and the smoke commands that another machine has to run."""
         not_run: tuple[str, ...] = ()
-        if self.options.smoke:
-            has_device = self.judge.has_device(work.target.backend)
-            commands = (
-                work.target.smoke
-                if work.smoke_impossible
-                else smoke.not_run_here(work.target, has_device)
-            )
+        # What fails before it has other reasons for not running.
+        if self.options.smoke and work.gates["build"] == "passed":
+            commands = smoke.not_run_here(work.target, self.judge.has_device(work.target.backend))
             not_run = tuple(f"{command.name} ({command.level})" for command in commands)
         return work.result(self.spec.root, not_run)
 

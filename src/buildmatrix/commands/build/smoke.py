@@ -2,16 +2,18 @@
 
 Level `import` runs anywhere. The levels `device` and `batch` need a machine of a node class that
 has the device, unless the backend has none (cpu): here they are not run, and what was not run
-never counts as passed.
+never counts as passed. A command that could run anywhere and did not leaves the gate undecided.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from buildmatrix.engines.model import Engine, Run
 from buildmatrix.engines.text import shorten
+from buildmatrix.errors import BuildmatrixError
+from buildmatrix.phrases import listing
 from buildmatrix.progress import Progress
 from buildmatrix.rules.model import GateState
 from buildmatrix.spec.model import Smoke, Target
@@ -30,8 +32,8 @@ class SmokeOutcome:
     passed: tuple[str, ...] = ()
     #: What failed, where something did.
     error: str | None = None
-    #: Why nothing could be run, where that is so.
-    why_not: str | None = None
+    #: Why commands did not run that need no device.
+    why_not: BuildmatrixError | None = None
 
 
 def runs_here(target: Target, has_device: bool) -> tuple[Smoke, ...]:
@@ -68,10 +70,19 @@ def run(
         return SmokeOutcome("passed", tuple(digests.values()))
     why_not = engine.cannot_run(reference)
     if why_not is not None:
-        return SmokeOutcome("not-run", why_not=why_not)
+        open_ = [smoke for smoke, digest in digests.items() if digest not in already_passed]
+        held = tuple(digest for digest in digests.values() if digest in already_passed)
+        return SmokeOutcome("undecided", held, why_not=did_not_run(open_, why_not))
     progress.step(target.id, "smoke: preparing the image")
     with engine.runner(reference) as run:
         return _run(target, digests, already_passed, run, progress)
+
+
+def did_not_run(commands: Sequence[Smoke], why: BuildmatrixError) -> BuildmatrixError:
+    """Name the commands that had to run and did not; the cause keeps its exit code."""
+    noun = "smoke command" if len(commands) == 1 else "smoke commands"
+    names = listing(smoke.name for smoke in commands)
+    return why.saying(f"{noun} {names} did not run: {why.message}")
 
 
 def _run(

@@ -29,6 +29,9 @@ from buildmatrix.spec.model import Target
 from buildmatrix.state.folder import TargetFiles
 from buildmatrix.state.journal import BuildRecord
 
+#: The later, the worse.
+_WORSE: tuple[GateState, ...] = ("not-run", "passed", "undecided", "failed")
+
 
 @dataclass(slots=True)
 class BuildWork:
@@ -58,8 +61,8 @@ class BuildWork:
     #: Why gates did not hold, where it is no finding, and exit codes that only this says.
     errors: list[str] = field(default_factory=list)
     codes: list[int] = field(default_factory=list)
-    #: Whether the engine can run no command of its image on this machine.
-    smoke_impossible: bool = False
+    #: Why `auto` climbed no rung with its image, where that is so.
+    why_no_climb: BuildmatrixError | None = None
     #: How far its image got on the ladder, where it was to climb it.
     rungs: tuple[ClimbedRung, ...] | None = None
     #: Where publishing was asked for: how it went, and the digest in the registry.
@@ -89,6 +92,10 @@ class BuildWork:
         if not isinstance(error, UndecidedError):
             self.codes.append(error.exit_code)
 
+    def merge_state(self, gate: Gate, state: GateState) -> None:
+        """Add the state of a further part of a gate: the worst of its parts counts."""
+        self.gates[gate] = max(self.gates[gate], state, key=_WORSE.index)
+
     def fail_to_publish(self, what: str, error: BuildmatrixError) -> None:
         """Note why publishing stopped at this target; `what` is what it is not."""
         self.push = "failed" if isinstance(error, BuildError) else "undecided"
@@ -99,18 +106,21 @@ class BuildWork:
         if self.job is not None:
             self.job = replace(self.job, builder=builder)
 
-    def demand(self, gates: Collection[str], why_no_smoke: str) -> None:
-        """Leave it open that a gate did not run that the policy requires, where nothing failed."""
+    def demand(self, gates: Collection[str], no_smoke: BuildmatrixError) -> None:
+        """Leave it open that a gate did not run that the policy requires, where nothing failed.
+
+        `no_smoke` is why nothing ran in its image; its exit code is that of the gate `smoke`.
+        """
         if self.red or self.errors:
             return
         for gate, state in self.gates.items():
             if gate in gates and state == "not-run":
-                self.gates[gate] = "undecided"
-                why = f": {why_no_smoke}" if gate == "smoke" else ""
-                self.errors.append(
+                said = (
                     f"the gate {gate} did not run, and `gates` under [policy] requires it for "
-                    f"{self.target.backend}{why}"
+                    f"{self.target.backend}"
                 )
+                why = no_smoke.saying(f"{said}: {no_smoke.message}")
+                self.fail(gate, why if gate == "smoke" else UndecidedError(said))
 
     @property
     def key(self) -> str:

@@ -13,9 +13,8 @@ from buildmatrix.commands.preflight.baseline import Expectations, compared, expe
 from buildmatrix.commands.preflight.logs import PodLog
 from buildmatrix.commands.preflight.plan import CLUSTER_RUNGS, Replay, Unanswered
 from buildmatrix.commands.preflight.protocol import checks, unfinished
-from buildmatrix.commands.preflight.run import RUNNERS, Climb
+from buildmatrix.commands.preflight.run import RUNNERS, Climb, run_nothing
 from buildmatrix.commands.preflight.subject import Subject
-from buildmatrix.engines.model import RunResult
 from buildmatrix.errors import UsageError
 from buildmatrix.judge import Judge
 from buildmatrix.progress import Silent
@@ -80,7 +79,9 @@ def _joined(
         (item for item in subject.node_classes if item.name == first.about.node_class), None
     )
     judge = Judge(subject.spec, "error", today, ())
-    climb = Climb(subject, judge, _never, node, Silent(), today, expected=expected, in_pod=True)
+    climb = Climb(
+        subject, judge, run_nothing, node, Silent(), today, expected=expected, in_pod=True
+    )
     outcomes = [outcome for log in logs for outcome in _climbed(climb, log)]
     outcomes.sort(key=lambda outcome: RUNGS.index(outcome.rung))
     return PreflightTarget(
@@ -181,7 +182,3 @@ def _before_the_end(lost: Unanswered, log: PodLog) -> tuple[Check, ...]:
     ]
     rest = unfinished(announced, seen, "the pod was lost before it got there")
     return (*seen, *rest, Check(f"pod {log.about.pod}", "undecided", log.lost()))
-
-
-def _never(command: Sequence[str], timeout_s: float) -> RunResult:
-    raise AssertionError(f"nothing runs here: {command} {timeout_s}")

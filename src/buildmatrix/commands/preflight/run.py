@@ -30,11 +30,12 @@ from buildmatrix.commands.preflight.devices import access
 from buildmatrix.commands.preflight.imports import disagreements, run_imports, waits_for_driver
 from buildmatrix.commands.preflight.memory import run_memory
 from buildmatrix.commands.preflight.subject import Subject
-from buildmatrix.engines.model import NO_DEVICES, Run
+from buildmatrix.engines.model import NO_DEVICES, Run, RunResult
 from buildmatrix.errors import (
     EXIT_FINDINGS,
     EXIT_OK,
     BuildmatrixError,
+    ComponentError,
     UndecidedError,
     most_severe,
 )
@@ -50,7 +51,7 @@ from buildmatrix.reports.preflight.model import (
     state_of,
 )
 from buildmatrix.reports.run.model import ReportTool
-from buildmatrix.rules.rungs import RUNGS, Rung
+from buildmatrix.rules.rungs import RUNGS, Rung, has_to_run
 from buildmatrix.spec.model import NodeClass
 
 _CODES: dict[RungState, int] = {
@@ -95,22 +96,29 @@ def preflight(
     today: date,
     *,
     scanned: bool = False,
+    is_asked_for: bool = False,
     repeat: int = 5,
     baseline: Path | None = None,
     reference: Path | None = None,
 ) -> Preflight:
     """Climb up to `level` with each image.
 
-    What this machine cannot run is `not-run`, with the node classes that have to. `scanned` leaves
-    the rung `static` to whoever has just scanned it. `baseline` and `reference` are files of
-    earlier preflights: what was measured, and what was computed. Raises `UsageError` where one of
-    them is about something else.
+    What this machine cannot run is `not-run`, with the node classes that have to. Where `level`
+    itself `is_asked_for`, it is undecided, and so is an image of which this machine runs nothing.
+    `scanned` leaves the rung `static` to whoever has just scanned it. `baseline` and `reference`
+    are files of earlier preflights: what was measured, and what was computed. Raises `UsageError`
+    where one of them is about something else, and `ComponentError` where something is to be
+    installed before an image can run.
     """
     wanted = RUNGS[int(scanned) : RUNGS.index(level) + 1]
     expected = expectations([(item, node_class) for item in subjects], baseline, reference)
+    for subject in subjects if level != "static" else ():
+        why_not = subject.engine.cannot_run(subject.reference)
+        if isinstance(why_not, ComponentError):
+            raise why_not.saying(f"{subject.target.id}: nothing ran: {why_not.message}")
     targets = []
     for subject, own in zip(subjects, expected, strict=True):
-        target = _climbed(subject, wanted, node_class, progress, today, repeat, own)
+        target = _climbed(subject, wanted, node_class, progress, today, repeat, own, is_asked_for)
         targets.append(target)
         if not scanned:
             # A build has more to do with it.
@@ -136,16 +144,20 @@ def _climbed(
     today: date,
     repeat: int,
     expected: Expectations,
+    is_asked_for: bool,
 ) -> PreflightTarget:
     id = subject.target.id
     node = next((node for node in subject.node_classes if node.name == node_class), None)
     elsewhere = tuple(node.name for node in subject.node_classes)
     outcomes: list[RungOutcome] = []
-    why_not = subject.engine.cannot_run(subject.reference)
+    level, runs = wanted[-1], any(rung != "static" for rung in wanted)
+    why_not = subject.engine.cannot_run(subject.reference) if runs else None
     judge = Judge(subject.spec, "error", today, ())
     progress.step(id, "preparing the image")
     with ExitStack() as stack:
-        run = stack.enter_context(subject.engine.runner(subject.reference))
+        run: Run = run_nothing
+        if runs and why_not is None:
+            run = stack.enter_context(subject.engine.runner(subject.reference))
         climb, without = Climb(subject, judge, run, node, progress, today, repeat, expected), ""
         for rung in wanted:
             stopped = next((o for o in outcomes if o.state in ("failed", "undecided")), None)
@@ -153,7 +165,8 @@ def _climbed(
                 why = f"the rung `{stopped.rung}` {stopped.state}"
                 outcomes.append(RungOutcome(rung, "not-run", why=why, run_on=elsewhere))
             elif rung != "static" and why_not is not None:
-                outcomes.append(RungOutcome(rung, "not-run", why=why_not, run_on=elsewhere))
+                why = why_not.message
+                outcomes.append(RungOutcome(rung, "undecided", why=why, run_on=elsewhere))
             else:
                 if rung == "device":
                     climb, without = _with_devices(climb, stack)
@@ -173,6 +186,8 @@ def _climbed(
                 if without and state != "passed" and rung not in _WITHOUT_DEVICES:
                     why = "; ".join(filter(None, (why, without)))
                 left = elsewhere if state == "not-run" else ()
+                if state == "not-run" and is_asked_for and has_to_run(rung, level):
+                    state = "undecided"
                 outcomes.append(RungOutcome(rung, state, checks, why, left, seconds=seconds))
     return PreflightTarget(
         id,
@@ -182,6 +197,11 @@ def _climbed(
         subject.image.digest,
         node.name if node else None,
     )
+
+
+def run_nothing(command: Sequence[str], timeout_s: float) -> RunResult:
+    """Stand in where no command is to run."""
+    raise AssertionError(f"nothing runs here: {command} {timeout_s}")
 
 
 def _end(rungs: Sequence[RungOutcome]) -> tuple[str, bool]:

@@ -197,7 +197,7 @@ class DockerEngine:
 
     # Running and reading
 
-    def cannot_run(self, reference: str) -> str | None:  # noqa: ARG002
+    def cannot_run(self, reference: str) -> BuildmatrixError | None:  # noqa: ARG002
         """None: whether the daemon can run an image, it says when it should."""
         return None
 

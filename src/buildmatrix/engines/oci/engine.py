@@ -261,18 +261,23 @@ class OciEngine:
     def _sandbox(self) -> tuple[Sandbox | None, str]:
         return sandbox.usable()
 
-    def cannot_run(self, reference: str) -> str | None:
+    def cannot_run(self, reference: str) -> BuildmatrixError | None:
         """Whatever keeps a sandbox from running that image; see `Engine.cannot_run`."""
         image = self._images.get(reference)
         configuration = self._images.configuration(image)
         here = _ARCHITECTURES.get(machine.machine(), machine.machine())
         if configuration.architecture != here:
-            return f"the image is for {configuration.platform}, and this machine is {here}"
+            return UndecidedError(
+                f"the image is for {configuration.platform}, and this machine is {here}"
+            )
         confined, text = self._sandbox
         if confined is None:
-            return text
+            return ComponentError(text)
         with self._images.tree(image) as tree:
-            return confined.refuses(identity(configuration.config.user, tree))
+            refused = confined.refuses(identity(configuration.config.user, tree))
+        return (
+            ComponentError(f"{confined.name}: {refused}; install crun or runc") if refused else None
+        )
 
     @contextmanager
     def runner(self, reference: str, devices: DeviceAccess = NO_DEVICES) -> Iterator[Run]:

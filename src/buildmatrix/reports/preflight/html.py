@@ -119,7 +119,7 @@ def _waiting(preflight: Preflight) -> Sequence[tuple[str, str]]:
     waiting: dict[str, dict[str, list[str]]] = {}
     for target in preflight.targets:
         for rung in target.rungs:
-            for node in rung.run_on if rung.state == "not-run" else ():
+            for node in rung.run_on:
                 waiting.setdefault(node, {}).setdefault(target.id, []).append(rung.rung)
     return [
         (node, "; ".join(f"{id}: {', '.join(rungs)}" for id, rungs in images.items()))

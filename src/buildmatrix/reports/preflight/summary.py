@@ -49,5 +49,5 @@ def name(target: PreflightTarget) -> str:
 
 def why(rung: RungOutcome) -> str:
     """Why a rung did not run or is not decided, and who has to run it."""
-    on = ", ".join(rung.run_on) if rung.state == "not-run" else ""
+    on = ", ".join(rung.run_on)
     return "; ".join(filter(None, (rung.why, on and f"to be run on {on}")))

@@ -55,7 +55,7 @@ def _rung(rung: RungOutcome, width: int, paint: Painter) -> Iterator[str]:
     yield f"  {rung.rung.ljust(10)}  {paint(word.ljust(6), style)}  {printable(details)}".rstrip()
     if rung.why:
         yield from wrapped(printable(rung.why), width, indent="    ")
-    if rung.run_on and rung.state == "not-run":
+    if rung.run_on:
         classes = ", ".join(rung.run_on)
         yield from wrapped(f"to be run on {printable(classes)}", width, indent="    ")
     slow = sorted(passed, key=lambda check: -(check.seconds or 0))[:_SHOWN]

@@ -1,0 +1,216 @@
+"""A gate that was asked for and did not run: one cause, one exit code, one sentence, never green.
+
+The project, its base and the engine oci are real; no command of the image ever runs here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from oci_world import SPEC, TARGET, make_world
+from registry import RegistryServer
+from rulecases import target
+
+from buildmatrix.cli import main
+from buildmatrix.commands.build.image_gates import ImageGates
+from buildmatrix.commands.build.options import Options
+from buildmatrix.commands.build.work import BuildWork
+from buildmatrix.engines.oci import sandbox
+from buildmatrix.judge import Judge
+from buildmatrix.locks import status
+from buildmatrix.locks.pylock_reader import read_lock
+from buildmatrix.progress import Silent
+from buildmatrix.spec.bare import bare_spec
+from buildmatrix.spec.model import Position, Smoke
+from buildmatrix.state.folder import State
+from buildmatrix.state.journal import BuildRecord
+
+KEY = Path(__file__).parents[1] / "attestation/vectors/openssl.pem"
+SMOKE = """
+[[smoke]]
+name = "opencv"
+level = "import"
+command = ["python", "-c", "import cv2"]
+
+[[waive]]
+rule = "BM902"
+path = "*"
+reason = "a stand-in of a few bytes"
+owner = "tests"
+expires = 2999-01-01
+"""
+BUILD = (
+    "build --engine oci --no-audit --no-vulnerabilities --locked --no-progress "
+    "--format json=report.json --format html=page.html --format junit=junit.xml"
+)
+PUBLISH = f"{BUILD} --push --attest --sign-key {KEY}"
+
+Outcome = tuple[int, str]
+STAYS = "its image stays on its builder"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
+    """A project whose image is built, and was never run or published."""
+    place = tmp_path_factory.mktemp("gates")
+    with RegistryServer() as server, pytest.MonkeyPatch.context() as patch:
+        world = make_world(place, SPEC.replace("registry.example.com", server.host) + SMOKE)
+        world.base.layout.publish(world.base.descriptor, [world.base.reference])
+        patch.chdir(world.root)
+        patch.setenv("BUILDMATRIX_CACHE", str(place / "cache"))
+        patch.setenv("BUILDMATRIX_MIRROR", f"oci:{world.base.layout.folder}")
+        patch.setenv("DOCKER_CONFIG", str(place / "docker"))
+        patch.setattr(status, "current", lambda spec, target: read_lock(spec.root / target.lock))
+        yield SimpleNamespace(root=world.root, server=server)
+
+
+@pytest.fixture
+def run(built: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> Callable[[str], Outcome]:
+    def run(command: str) -> Outcome:
+        with pytest.raises(SystemExit) as stop:
+            main(command.split())
+        printed = capsys.readouterr()
+        # Lines of a terminal are wrapped.
+        return int(stop.value.code or 0), " ".join((printed.out + printed.err).split())
+
+    return run
+
+
+def no_sandbox(patch: pytest.MonkeyPatch, empty: Path) -> None:
+    patch.setattr(os, "geteuid", lambda: 1000)
+    patch.setenv("PATH", str(empty))
+
+
+def broken_sandbox(patch: pytest.MonkeyPatch, empty: Path) -> None:
+    (empty / "bwrap").touch(0o755)
+    no_sandbox(patch, empty)
+    patch.setattr(sandbox, "failure", lambda sandbox: "no user namespaces here")
+
+
+def refusing_sandbox(patch: pytest.MonkeyPatch, empty: Path) -> None:
+    chroot = SimpleNamespace(name="chroot", refuses=lambda account: "it does not confine root")
+    patch.setattr(sandbox, "usable", lambda: (chroot, "chroot"))
+
+
+def other_processor(patch: pytest.MonkeyPatch, empty: Path) -> None:
+    patch.setattr("platform.machine", lambda: "riscv64")
+
+
+CAUSES = {
+    no_sandbox: (5, "install bubblewrap or crun: either runs the commands of an image"),
+    broken_sandbox: (
+        5, "nothing here can run a command of an image: bwrap (no user namespaces here)"
+    ),
+    refusing_sandbox: (5, "chroot: it does not confine root; install crun or runc"),
+    other_processor: (3, "the image is for linux/amd64, and this machine is riscv64"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_one_cause_has_one_code_and_one_sentence_in_every_command(
+    cause: Callable[[pytest.MonkeyPatch, Path], None],
+    built: SimpleNamespace,
+    run: Callable[[str], Outcome],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    cause(monkeypatch, tmp_path)
+    code, sentence = CAUSES[cause]
+    for command in (
+        PUBLISH,
+        f"{BUILD} --no-smoke --preflight import",
+        f"{BUILD} --no-smoke --preflight memory",
+        f"smoke {TARGET}",
+        f"preflight {TARGET}",
+        f"preflight {TARGET} --level import",
+    ):
+        ended, printed = run(command)
+        assert (ended, sentence in printed) == (code, True), (command, ended, printed)
+        assert "lack of a device" not in printed
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_what_did_not_run_is_not_published_and_no_report_says_that_it_passed(
+    cause: Callable[[pytest.MonkeyPatch, Path], None],
+    built: SimpleNamespace,
+    run: Callable[[str], Outcome],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    cause(monkeypatch, tmp_path)
+    code, sentence = CAUSES[cause]
+    assert run(f"{PUBLISH} --save image.tar")[0] == code
+    assert not any(item.manifests for item in built.server.repositories.values())
+    assert not (built.root / "image.tar").exists()
+    (result,) = json.loads((built.root / "report.json").read_text())["targets"]
+    assert (result["gates"]["scan"], result["gates"]["smoke"]) == ("passed", "undecided")
+    assert (result["push"], result.get("attestation")) == ("not-run", None)
+    assert result["image"].startswith("buildmatrix-staged:")
+    assert result["error"] == f"smoke command opencv did not run: {sentence}"
+    page = (built.root / "page.html").read_text()
+    assert "<strong>Undecided</strong>" in page and '<th scope="col">smoke</th>' in page
+    assert "Passed" not in page
+    assert f"smoke undecided: {result['error']}" in (built.root / "junit.xml").read_text()
+
+
+def test_what_auto_did_not_run_and_nobody_asked_for_is_a_line(
+    built: SimpleNamespace,
+    run: Callable[[str], Outcome],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    no_sandbox(monkeypatch, tmp_path)
+    path = built.root / "buildmatrix.toml"
+    text = path.read_text()
+    smoke, _, _ = SMOKE.partition("[[waive]]")
+    try:
+        path.write_text(text.replace(smoke, ""))
+        code, printed = run(BUILD)
+        assert (code, "import to cold-start not run (install bubblewrap" in printed) == (0, True)
+        # A policy asks for it.
+        path.write_text(text.replace(smoke, "") + '[policy]\ngates = { "*" = ["smoke"] }\n')
+        code, printed = run(BUILD)
+        assert (code, CAUSES[no_sandbox][1] in printed) == (5, True)
+    finally:
+        path.write_text(text)
+
+
+def test_an_image_that_stays_on_its_builder_leaves_what_was_asked_for_open(tmp_path: Path) -> None:
+    commands = tuple(Smoke(name, "import", ("true",), 1.0, Position("", 1)) for name in ("a", "b"))
+    for wanted, smoke, state, errors in (
+        ("auto", (), "not-run", []),
+        ("auto", commands, "undecided", [f"smoke commands a, b did not run: {STAYS}"]),
+        ("device", (), "undecided", [f"`--preflight device` did not run: {STAYS}"]),
+        ("device", commands, "undecided", [f"smoke commands a, b did not run: {STAYS}"]),
+    ):
+        work = BuildWork(replace(target("cpu"), smoke=smoke), State(tmp_path).of("cpu"))
+        work.record = BuildRecord(
+            key="", digest="", config=None, loaded=False, tags=(), inventory="", seconds=0
+        )
+        held = bare_spec(work.target)
+        gates: Any = ImageGates(
+            held,
+            Options(preflight=wanted),  # type: ignore[arg-type]
+            cast(Any, None),
+            Judge(held, "error", date(2026, 11, 26), ()),
+            Silent(),
+            cast(Any, None),
+        )
+        gates._smoke(work)
+        assert (work.gates["smoke"], work.errors, work.codes) == (state, errors, [])
+        assert {rung.why for rung in work.rungs or ()} == {STAYS}
+
+
+def test_the_rung_static_needs_nothing_that_runs(
+    run: Callable[[str], Outcome], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    no_sandbox(monkeypatch, tmp_path)
+    assert run(f"preflight {TARGET} --level static")[0] == 0
