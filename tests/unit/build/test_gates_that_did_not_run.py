@@ -28,6 +28,10 @@ from buildmatrix.judge import Judge
 from buildmatrix.locks import status
 from buildmatrix.locks.pylock_reader import read_lock
 from buildmatrix.progress import Silent
+from buildmatrix.reports.run import html, junit, markdown
+from buildmatrix.reports.run import table as run_table
+from buildmatrix.reports.run.model import Report, assemble
+from buildmatrix.rules.model import GATES, Gate, GateState, TargetResult
 from buildmatrix.spec.bare import bare_spec
 from buildmatrix.spec.model import Position, Smoke
 from buildmatrix.state.folder import State
@@ -207,6 +211,36 @@ def test_an_image_that_stays_on_its_builder_leaves_what_was_asked_for_open(tmp_p
         gates._smoke(work)
         assert (work.gates["smoke"], work.errors, work.codes) == (state, errors, [])
         assert {rung.why for rung in work.rungs or ()} == {STAYS}
+
+
+def test_commands_that_were_left_to_a_device_are_named_and_never_passed() -> None:
+    gates: dict[Gate, GateState] = dict.fromkeys(GATES, "passed")
+    left = ("warmup (device)",)
+    said = "ot run for lack of a device: smoke warmup (device) of "
+    some = TargetResult("some", "cuda", gates, smoke_not_run=left)
+    none = TargetResult("none", "cuda", {**gates, "smoke": "not-run"}, smoke_not_run=left)
+    passed, lacking = (assemble("s", "2026-11-26", targets=[item]) for item in (some, none))
+    assert "<strong>Passed</strong>" in html.render(passed)
+    assert "<strong>No gate failed, smoke did not run</strong>" in html.render(lacking)
+    both = html.render(assemble("s", "2026-11-26", targets=[some, none]))
+    assert "<strong>No gate failed, smoke did not run on 1 of 2 targets</strong>" in both
+    for report, id in (passed, "some"), (lacking, "none"):
+        assert '<th scope="col">smoke</th>' in html.render(report)
+        for text in html.render(report), markdown.render(report), table(report):
+            assert said + id in text
+        assert "not run for lack of a device: warmup (device)" in junit.render(report)
+
+
+def test_the_last_line_of_a_table_is_green_only_where_all_gates_held() -> None:
+    gates: dict[Gate, GateState] = dict.fromkeys(GATES, "passed")
+    for state, color in ("passed", "32"), ("undecided", "33"), ("failed", "31"):
+        result = TargetResult("a", "cpu", {**gates, "smoke": state})  # type: ignore[dict-item]
+        last = table(assemble("s", "2026-11-26", targets=[result]), color=True).splitlines()[-1]
+        assert f"\x1b[{color}" in last or f";{color}m" in last, last
+
+
+def table(report: Report, *, color: bool = False) -> str:
+    return run_table.render(report, width=100, color=color)
 
 
 def test_the_rung_static_needs_nothing_that_runs(

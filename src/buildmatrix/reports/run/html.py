@@ -27,7 +27,7 @@ from buildmatrix.reports.run.model import (
 )
 from buildmatrix.reports.run.node_map import node_map
 from buildmatrix.reports.run.revision_words import COLUMNS, Alike, alike, gone, row, summary
-from buildmatrix.reports.run.rungs import ladders
+from buildmatrix.reports.run.rungs import ladders, without_device
 from buildmatrix.reports.run.summary import unsettled
 from buildmatrix.reports.run.treemap import Treemap, percent, treemap
 from buildmatrix.rules.baseline import is_from_baseline
@@ -77,7 +77,12 @@ def render(report: Report) -> str:
     finding_groups = groups(report.findings, [target.id for target in report.targets])
     shown_bars = bars(report.targets)
     every_step = steps(report.targets)
-    ran = tuple(step for step in every_step if _has_run(report.targets, step))
+    ran = tuple(
+        step
+        for step in every_step
+        if _has_run(report.targets, step)
+        or (step == "smoke" and _count_without_smoke(report.targets))
+    )
     return document.render(
         "run/page/report.html.j2",
         styles=["run/page/report.css"],
@@ -87,6 +92,7 @@ def render(report: Report) -> str:
         outcome=_outcome(report),
         gates=ran,
         ladders=ladders(report),
+        without_device=without_device(report),
         gates_not_run=[step for step in every_step if step not in ran],
         state_of=state_of,
         states=_STATES,
@@ -152,6 +158,13 @@ def _has_run(targets: Iterable[TargetResult], step: Step) -> bool:
     return any(state_of(target, step) != "not-run" for target in targets)
 
 
+def _count_without_smoke(targets: Iterable[TargetResult]) -> int:
+    """Count the targets of whose smoke commands this machine could run none."""
+    return sum(
+        bool(target.smoke_not_run) and state_of(target, "smoke") == "not-run" for target in targets
+    )
+
+
 def _outcome(report: Report) -> _Outcome:
     left = unsettled(report)
     errors = sum(map(fails, left))
@@ -170,6 +183,9 @@ def _outcome(report: Report) -> _Outcome:
     if errors:
         # Gates hold what `--fail-on` let through.
         return _Outcome("undecided", f"No gate failed, {still}", advice)
+    if unrun := _count_without_smoke(report.targets):
+        which = f" on {unrun} of {every} targets" if every > 1 else ""
+        return _Outcome("undecided", f"No gate failed, smoke did not run{which}", advice)
     return _Outcome("passed", "Passed" if every < 2 else f"Passed: all {every} targets", advice)
 
 

@@ -108,8 +108,11 @@ def _gate(suite: Suite, target: TargetResult, gate: Step, findings: Sequence[Fin
     state = state_of(target, gate)
     # Readers add up the cases of a suite: one of them has the time of its target.
     case = suite.case(target.id, f"gate {gate}", target.seconds if gate == "build" else 0.0)
+    lacks = f"not run for lack of a device: {', '.join(target.smoke_not_run)}"
     if state == "not-run":
-        skip(case, "it did not run")
+        skip(case, lacks if gate == "smoke" and target.smoke_not_run else "it did not run")
+    elif state == "passed" and gate == "smoke" and target.smoke_not_run:
+        suite.say(f"gate {gate}", lacks)
     elif state != "passed":
         still = count(sum(finding.waived is None for finding in findings), "open finding")
         reason = target.error or f"{still} in {target.id}"

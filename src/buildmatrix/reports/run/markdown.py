@@ -14,7 +14,7 @@ from buildmatrix.reports.run.fix_words import saved
 from buildmatrix.reports.run.groups import FindingGroup, SharedText, by_text, groups, named
 from buildmatrix.reports.run.markdown_group import group_lines
 from buildmatrix.reports.run.model import FixesTried, Report, left_out, state_of, steps
-from buildmatrix.reports.run.rungs import ladders
+from buildmatrix.reports.run.rungs import ladders, without_device
 from buildmatrix.reports.run.summary import summary, unsettled
 from buildmatrix.reports.run.wasted import uncertain_words, wasted_texts
 from buildmatrix.rules.model import GateState, TargetResult, Trial
@@ -142,6 +142,9 @@ def _items(
         yield (f"- not read: {plain(item.path)}: {plain(item.why)}",)
     for text in left_out(report):
         yield (f"- {plain(text)}",)
+    for said in without_device(report):
+        where = plain(named(said.targets, ids))
+        yield (f"- not run for lack of a device: {plain(said.text)} of {where}",)
     for said in ladders(report):
         yield (f"- preflight of {plain(named(said.targets, ids))}: {rich(said.text)}",)
     for text in uncertain_words(report, plain):

@@ -1,4 +1,4 @@
-"""How reports write which rungs of `preflight` an image climbed where it was built."""
+"""How reports write what of an image ran where it was built, and what did not."""
 
 from __future__ import annotations
 
@@ -15,6 +15,15 @@ def ladders(report: Report) -> tuple[SharedText, ...]:
     """What ran of the ladder, what did not, and who has to run that; alike targets together."""
     return by_text(
         (target.id, "; ".join(_parts(target.rungs))) for target in report.targets if target.rungs
+    )
+
+
+def without_device(report: Report) -> tuple[SharedText, ...]:
+    """Smoke commands that were left to machines with the device; alike targets together."""
+    return by_text(
+        (target.id, f"smoke {', '.join(target.smoke_not_run)}")
+        for target in report.targets
+        if target.smoke_not_run
     )
 
 

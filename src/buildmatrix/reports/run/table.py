@@ -15,8 +15,15 @@ from buildmatrix.reports.run.groups import (
     verdicts,
     whereabouts,
 )
-from buildmatrix.reports.run.model import Report, left_out, state_of, steps
-from buildmatrix.reports.run.rungs import ladders
+from buildmatrix.reports.run.model import (
+    Report,
+    is_undecided,
+    left_out,
+    state_of,
+    steps,
+    targets_in,
+)
+from buildmatrix.reports.run.rungs import ladders, without_device
 from buildmatrix.reports.run.summary import summary, unsettled
 from buildmatrix.reports.run.table_states import STATES
 from buildmatrix.reports.run.wasted import wasted_texts
@@ -42,7 +49,7 @@ def render(report: Report, *, width: int, color: bool) -> str:
         *_findings(report, finding_groups, width, paint),
         *_bad_distributions(report, width, paint),
         *_unread(report, paint),
-        _smoke_not_run(report, width, paint),
+        _without_device(report, width, paint),
         _ladders(report, width, paint),
         wrapped(table_audit.not_certain(report), width),
         [line for text in left_out(report) for line in wrapped(text, width)],
@@ -243,17 +250,13 @@ def _unread(report: Report, paint: Painter) -> Iterator[list[str]]:
     ]
 
 
-def _smoke_not_run(report: Report, width: int, paint: Painter) -> list[str]:
+def _without_device(report: Report, width: int, paint: Painter) -> list[str]:
     """What a green smoke gate does not vouch for."""
-    targets: dict[tuple[str, ...], list[str]] = {}
-    for target in report.targets:
-        if target.smoke_not_run:
-            targets.setdefault(target.smoke_not_run, []).append(target.id)
     return [
         paint(line, "dim")
-        for names, ids in targets.items()
+        for said in without_device(report)
         for line in wrapped(
-            f"not run for lack of a device: smoke {', '.join(names)} of {', '.join(ids)}", width
+            f"not run for lack of a device: {said.text} of {', '.join(said.targets)}", width
         )
     ]
 
@@ -269,4 +272,7 @@ def _ladders(report: Report, width: int, paint: Painter) -> list[str]:
 
 def _summary(report: Report, finding_groups: Sequence[FindingGroup], paint: Painter) -> str:
     failed = any(finding.severity == "error" for finding in unsettled(report))
-    return paint(summary(report, finding_groups), "red" if failed else "green", "bold")
+    style: Style = "yellow" if is_undecided(report) else "green"
+    if failed or targets_in(report.targets, "failed"):
+        style = "red"
+    return paint(summary(report, finding_groups), style, "bold")
