@@ -20,10 +20,12 @@ from registry import RegistryServer
 from rulecases import target
 
 from buildmatrix.cli import main
+from buildmatrix.commands.build.climbing import ascent
 from buildmatrix.commands.build.image_gates import ImageGates
 from buildmatrix.commands.build.options import Options
 from buildmatrix.commands.build.work import BuildWork
 from buildmatrix.engines.oci import sandbox
+from buildmatrix.errors import UndecidedError
 from buildmatrix.judge import Judge
 from buildmatrix.locks import status
 from buildmatrix.locks.pylock_reader import read_lock
@@ -31,7 +33,7 @@ from buildmatrix.progress import Silent
 from buildmatrix.reports.run import html, junit, markdown
 from buildmatrix.reports.run import table as run_table
 from buildmatrix.reports.run.model import Report, assemble
-from buildmatrix.rules.model import GATES, Gate, GateState, TargetResult
+from buildmatrix.rules.model import GATES, ClimbedRung, Gate, GateState, TargetResult
 from buildmatrix.spec.bare import bare_spec
 from buildmatrix.spec.model import Position, Smoke
 from buildmatrix.state.folder import State
@@ -196,21 +198,47 @@ def test_an_image_that_stays_on_its_builder_leaves_what_was_asked_for_open(tmp_p
         ("device", commands, "undecided", [f"smoke commands a, b did not run: {STAYS}"]),
     ):
         work = BuildWork(replace(target("cpu"), smoke=smoke), State(tmp_path).of("cpu"))
-        work.record = BuildRecord(
-            key="", digest="", config=None, loaded=False, tags=(), inventory="", seconds=0
-        )
-        held = bare_spec(work.target)
-        gates: Any = ImageGates(
-            held,
-            Options(preflight=wanted),  # type: ignore[arg-type]
-            cast(Any, None),
-            Judge(held, "error", date(2026, 11, 26), ()),
-            Silent(),
-            cast(Any, None),
-        )
-        gates._smoke(work)
+        work.record = record()
+        gates_of(work, wanted)._smoke(work)
         assert (work.gates["smoke"], work.errors, work.codes) == (state, errors, [])
         assert {rung.why for rung in work.rungs or ()} == {STAYS}
+
+
+def test_what_auto_left_to_others_is_run_where_it_is_asked_for(tmp_path: Path) -> None:
+    """The journal knows how far `auto` got with the image: up to the same rung, and not over it."""
+    work = BuildWork(target("cuda", "12.8"), State(tmp_path).of("cuda"))
+    gates = gates_of(work, "auto")
+    way = ascent(work.target, "import", gates.judge)
+    known = record(
+        loaded=True,
+        tags=("i:1",),
+        climbed=way.digest(""),
+        rungs=(ClimbedRung("import", "not-run", "these need the driver of a node: tensorrt"),),
+    )
+    assert gates._climb(work, known, way) is known
+    assert (work.gates["smoke"], work.errors) == ("not-run", [])
+    gates_of(work, "import")._climb(work, known, way)
+    assert (work.gates["smoke"], work.errors) == (
+        "undecided", ["`--preflight import` did not run: the engine was asked"]
+    )  # fmt: skip
+
+
+def record(**more: Any) -> BuildRecord:
+    fields: dict[str, Any] = {"loaded": False, "tags": (), **more}
+    return BuildRecord(key="", digest="", config=None, inventory="", seconds=0, **fields)
+
+
+def gates_of(work: BuildWork, wanted: str) -> Any:
+    """The gates of an engine that runs nothing."""
+    spec, never = bare_spec(work.target), UndecidedError("the engine was asked")
+    return ImageGates(
+        spec,
+        Options(preflight=cast(Any, wanted)),
+        cast(Any, SimpleNamespace(cannot_run=lambda reference: never)),
+        Judge(spec, "error", date(2026, 11, 26), ()),
+        Silent(),
+        cast(Any, None),
+    )
 
 
 def test_commands_that_were_left_to_a_device_are_named_and_never_passed() -> None:
