@@ -51,10 +51,16 @@ def digest(path: Path) -> str:
 
 
 class FactCache:
-    """The facts that a cache keeps of trees, at most about `limit` bytes."""
+    """The facts that a cache keeps of trees, at most about `limit` bytes.
 
-    def __init__(self, cache: Cache, limit: int = LIMIT) -> None:
+    `now_ns` returns the time in nanoseconds since 1970, by the clock that stamps files.
+    """
+
+    def __init__(
+        self, cache: Cache, limit: int = LIMIT, now_ns: Callable[[], int] = time.time_ns
+    ) -> None:
         self.cache = cache
+        self._now_ns = now_ns
         version = f"{SCHEMA} {code(*PACKAGES, 'store')}"
         self._store = cache.store("facts", version, limit=limit, age=90 * DAY, by_use=True)
 
@@ -81,7 +87,7 @@ class FactCache:
 
         Raises OSError, as `collect` does.
         """
-        settled_ns = time.time_ns() - SETTLED_NS
+        settled_ns = self._now_ns() - SETTLED_NS
         walked = _Walked(tree)
 
         def read() -> Inventory:

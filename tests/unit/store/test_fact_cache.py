@@ -28,18 +28,31 @@ def notes() -> list[str]:
 
 @pytest.fixture
 def cache(tmp_path: Path, notes: list[str]) -> FactCache:
-    return FactCache(Cache(tmp_path / "cache", notes.append))
+    return FactCache(Cache(tmp_path / "cache", notes.append), now_ns=much_later)
+
+
+def much_later() -> int:
+    """The time at which no file counts as just changed."""
+    return time.time_ns() + 10 * facts.SETTLED_NS
+
+
+def wait_for_another_ctime(folder: Path) -> None:
+    """Return when the next change gets a later ctime: the clock of files ticks in milliseconds."""
+    probe = folder / "probe"
+    probe.touch()
+    first = probe.stat().st_ctime_ns
+    while probe.stat().st_ctime_ns == first:
+        os.utime(probe)
 
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A folder with a real library, a text and a file of device code, none of them just changed."""
+    """A folder with a real library, a text and a file of device code."""
     folder = tmp_path / "tree"
     folder.mkdir()
     shutil.copy(msgspec._core.__file__, folder / "lib.so")
     (folder / "a.txt").write_text("nothing of note")
     (folder / "k.ptx").write_text(".version 8.0")
-    time.sleep(2 * facts.SETTLED_NS / 1e9)
     return folder
 
 
@@ -85,9 +98,10 @@ def test_a_changed_file_is_read_again_and_only_that_one(cache: FactCache, tree: 
 
 
 def test_a_change_that_keeps_size_and_modification_time_is_seen(
-    cache: FactCache, tree: Path
+    cache: FactCache, tree: Path, tmp_path: Path
 ) -> None:
     before = scanned(cache, tree)
+    wait_for_another_ctime(tmp_path)
     times = (tree / "lib.so").stat()
     data = bytearray((tree / "lib.so").read_bytes())
     data[:4] = b"gone"
@@ -97,19 +111,19 @@ def test_a_change_that_keeps_size_and_modification_time_is_seen(
 
 
 def test_a_file_that_changed_just_now_is_not_trusted_to_stay(
-    cache: FactCache, tree: Path, monkeypatch: pytest.MonkeyPatch
+    tree: Path, tmp_path: Path
 ) -> None:
+    wait_for_another_ctime(tmp_path)
     new = tree / "new.so"
     new.write_bytes((tree / "lib.so").read_bytes())
-    soon_after = new.stat().st_ctime_ns + facts.SETTLED_NS // 2
-    monkeypatch.setattr(time, "time_ns", lambda: soon_after)
+    soon_after = new.stat().st_ctime_ns + facts.SETTLED_NS
+    cache = FactCache(Cache(tmp_path / "cache"), now_ns=lambda: soon_after)
     assert scanned(cache, tree).stats.cached == 0
     assert scanned(cache, tree).stats.cached == 3
 
 
 def test_what_could_not_be_read_is_tried_again(cache: FactCache, tree: Path) -> None:
     os.truncate(tree / "lib.so", 10)
-    time.sleep(2 * facts.SETTLED_NS / 1e9)
     assert scanned(cache, tree).unread
     again = scanned(cache, tree)
     assert again.unread and again.stats.cached == 2
@@ -117,7 +131,6 @@ def test_what_could_not_be_read_is_tried_again(cache: FactCache, tree: Path) -> 
 
 def test_a_name_that_is_no_text_is_remembered_too(cache: FactCache, tree: Path) -> None:
     shutil.copy(tree / "lib.so", os.fsencode(tree) + b"/\xff.so")
-    time.sleep(2 * facts.SETTLED_NS / 1e9)
     first = scanned(cache, tree)
     second = scanned(cache, tree)
     assert same_facts(first, second)

@@ -14,9 +14,8 @@ from buildmatrix.inventory import python_loading, python_outside
 from buildmatrix.inventory.collect import collect
 from buildmatrix.inventory.model import Inventory, Stats
 from buildmatrix.python_imports.program import Program
-from buildmatrix.store import facts
 from buildmatrix.store.cache import Cache
-from buildmatrix.store.facts import FactCache
+from buildmatrix.store.facts import SETTLED_NS, FactCache
 from buildmatrix.trees.base import Tree
 from buildmatrix.trees.directory import DirectoryTree
 
@@ -42,7 +41,6 @@ def site(tmp_path: Path) -> Path:
     (folder / "native/_core.so").write_bytes(ELF)
     for owner in OWNERS:
         record(folder, owner)
-    settle()
     return folder
 
 
@@ -53,11 +51,6 @@ def record(site: Path, owner: str) -> None:
     (metadata / "METADATA").write_text(f"Name: {owner}\nVersion: 1.0\n{requires}")
     files = sorted(path.relative_to(site) for path in (site / owner).rglob("*") if path.is_file())
     (metadata / "RECORD").write_text("".join(f"{path},,\n" for path in files))
-
-
-def settle() -> None:
-    """Files that changed this moment are trusted to stay as they are only a little later."""
-    time.sleep(2 * facts.SETTLED_NS / 1e9)
 
 
 @pytest.fixture
@@ -81,7 +74,9 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def scanned(tmp_path: Path, cache: str = "cache") -> Inventory:
     root = tmp_path / "tree"
     with DirectoryTree(root) as tree:
-        inventory = FactCache(Cache(tmp_path / cache)).folder(root, tree)
+        # Files that changed this moment are trusted to stay as they are only a little later.
+        later = FactCache(Cache(tmp_path / cache), now_ns=lambda: time.time_ns() + 10 * SETTLED_NS)
+        inventory = later.folder(root, tree)
     return replace(inventory, stats=Stats())
 
 
@@ -100,7 +95,6 @@ def test_only_what_changed_is_worked_out_again(
     ]
     parsed.clear()
     (site / "helper/__init__.py").write_text("def go():\n    return 1\n")
-    settle()
     scanned(tmp_path)
     assert parsed == ["imports helper"]
 
@@ -132,7 +126,6 @@ def test_an_answer_never_outlives_what_it_rests_on(
     before = scanned(tmp_path)
     assert before == fresh(tmp_path)
     edit(site)
-    settle()
     after = scanned(tmp_path)
     assert after == fresh(tmp_path)
     assert after != before
