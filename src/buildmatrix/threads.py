@@ -89,11 +89,12 @@ class Crew(Generic[Item, Answer]):
                         first = _raised_if_none(ready.get())
                         if not first.cancelled():
                             yield self._futures.pop(first), first.result()
-                    if not ready.empty():
-                        raise KeyboardInterrupt
                 except BaseException:
                     self.send_home()
                     raise
+            # Read once Ctrl-C leaves no more marks: one after the last answer is not lost.
+            if not ready.empty():
+                raise KeyboardInterrupt
         finally:
             # A second Ctrl-C may end this wait.
             pool.shutdown()

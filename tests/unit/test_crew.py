@@ -1,27 +1,38 @@
 """Threads side by side: their answers, their failures, and Ctrl-C."""
 
+import itertools
 import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import _base
+from types import FrameType
 
 import pytest
 
+from buildmatrix import threads
 from buildmatrix.threads import Crew, side_by_side
+
+#: Seconds after which a test hangs.
+PATIENCE = 300
 
 
 def test_answers_come_in_the_order_of_the_items() -> None:
-    def work(seconds: float) -> float:
-        time.sleep(seconds)
-        return seconds
+    done = [threading.Event() for _ in range(4)]
+    done[3].set()
 
-    assert side_by_side(work, (0.05, 0.0, 0.02), 3, "t") == (0.05, 0.0, 0.02)
+    def work(number: int) -> int:
+        assert done[number + 1].wait(PATIENCE)
+        done[number].set()
+        return number
+
+    assert side_by_side(work, range(3), 3, "t") == (0, 1, 2)
 
 
 def test_no_more_than_the_jobs_run_at_once() -> None:
     lock = threading.Lock()
+    three = threading.Barrier(3)
     running = most = 0
 
     def work(_: int) -> None:
@@ -29,13 +40,15 @@ def test_no_more_than_the_jobs_run_at_once() -> None:
         with lock:
             running += 1
             most = max(most, running)
-        time.sleep(0.01)
+        three.wait(PATIENCE)
         with lock:
             running -= 1
+        # Nobody begins again before all three have ended.
+        three.wait(PATIENCE)
 
     side_by_side(work, range(12), 3, "t")
 
-    assert most <= 3
+    assert most == 3
 
 
 def test_a_failure_is_raised_and_what_has_not_begun_is_not_done() -> None:
@@ -46,7 +59,7 @@ def test_a_failure_is_raised_and_what_has_not_begun_is_not_done() -> None:
         begun.append(number)
         if number == 0:
             raise ValueError("zero")
-        stopped.wait(30)
+        stopped.wait(PATIENCE)
 
     with pytest.raises(ValueError, match="zero"):
         list(Crew(work, 2, "t", stop=stopped.set).answers(range(9)))
@@ -59,7 +72,7 @@ def test_a_loop_that_is_left_early_stops_the_others() -> None:
 
     def work(number: int) -> int:
         if number:
-            stopped.wait(30)
+            stopped.wait(PATIENCE)
         return number
 
     for number, _ in Crew(work, 2, "t", stop=stopped.set).answers(range(9)):
@@ -77,10 +90,10 @@ def test_a_crew_that_is_sent_home_still_delivers_what_had_begun() -> None:
     def work(number: int) -> int:
         begun.append(number)
         if number == 0:
-            second.wait(30)
+            second.wait(PATIENCE)
         else:
             second.set()
-            stopped.wait(30)
+            stopped.wait(PATIENCE)
         return number
 
     crew = Crew(work, 2, "t", stop=stopped.set)
@@ -93,41 +106,92 @@ def test_a_crew_that_is_sent_home_still_delivers_what_had_begun() -> None:
     assert {0, 1} <= set(done) <= {0, 1, 2}
 
 
-#: Says "ready", then works until it is interrupted: its threads deliver answers all the time.
-PROGRAM = """
-import signal, threading, time
-signal.signal(signal.SIGINT, signal.default_int_handler)
-from buildmatrix.threads import Crew
-print("ready", flush=True)
-try:
-    for _ in Crew(lambda number: time.sleep(0.003), 4, "t").answers(range(4000)):
-        pass
-except KeyboardInterrupt:
-    print("interrupted", threading.active_count(), signal.getsignal(signal.SIGINT).__name__)
-"""
-
-
-def test_ctrl_c_ends_a_crew_whenever_it_comes() -> None:
-    for moment in range(12):
-        process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True
-        )
-        assert process.stdout is not None
-        with process.stdout as lines:
-            assert lines.readline() == "ready\n"
-            time.sleep(0.02 + moment * 0.0231)
-            process.send_signal(signal.SIGINT)
-            told = lines.read()
-        assert process.wait(30) == 0
-        assert told == "interrupted 1 default_int_handler\n"
-
-
 @pytest.fixture
 def in_the_foreground() -> Iterator[None]:
     """As a shell starts a program; jobs in its background ignore Ctrl-C."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+#: Says "ready" at an answer, and goes on until it is interrupted: the last items wait for that.
+PROGRAM = """
+import signal, sys, threading
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from buildmatrix.threads import Crew
+stopped = threading.Event()
+answers = 0
+crew = Crew(lambda number: number < 900 or stopped.wait(), 4, "t", stopped.set)
+try:
+    for _ in crew.answers(range(999)):
+        answers += 1
+        if answers == int(sys.argv[1]):
+            print("ready", flush=True)
+except KeyboardInterrupt:
+    print("interrupted", threading.active_count(), signal.getsignal(signal.SIGINT).__name__)
+"""
+
+
+@pytest.mark.parametrize("answers", [1, 40, 900])
+def test_ctrl_c_ends_a_crew_at_work(answers: int) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(answers)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    with process.stdout as lines:
+        assert lines.readline() == "ready\n"
+        process.send_signal(signal.SIGINT)
+        told = lines.read()
+    assert process.wait(PATIENCE) == 0
+    assert told == "interrupted 1 default_int_handler\n"
+
+
+def interrupt_at(moment: int, action: Callable[[], object]) -> bool:
+    """Run `action` with Ctrl-C at a step of this thread; False when it ended before that step.
+
+    A step is an instruction of `buildmatrix.threads`, or of a future, which has a lock.
+    """
+    steps = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> Callable[..., object] | None:
+        nonlocal steps
+        if frame.f_code.co_filename not in (threads.__file__, _base.__file__):
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            steps += 1
+            if steps == moment:
+                sys.settrace(None)
+                signal.raise_signal(signal.SIGINT)
+        return trace
+
+    sys.settrace(trace)
+    try:
+        action()
+    finally:
+        sys.settrace(None)
+    return steps >= moment
+
+
+def test_ctrl_c_ends_a_crew_whenever_it_comes(in_the_foreground: None) -> None:
+    def work() -> None:
+        for _ in Crew(lambda number: number, 2, "t").answers(range(2)):
+            pass
+
+    for moment in itertools.count(1):
+        interrupted = False
+        try:
+            if not interrupt_at(moment, work):
+                break
+        except KeyboardInterrupt:
+            interrupted = True
+        assert interrupted, moment
+        for thread in threading.enumerate():
+            if thread is not threading.current_thread():
+                thread.join(PATIENCE)
+        assert threading.active_count() == 1, moment
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler, moment
+    assert moment > 100
 
 
 def test_ctrl_c_after_the_last_answer_is_not_lost(in_the_foreground: None) -> None:
