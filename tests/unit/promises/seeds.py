@@ -13,15 +13,23 @@ METADATA = b"Metadata-Version: 2.1\nName: a\nVersion: 1\nRequires-Dist: torch>=2
 
 def wheels() -> list[bytes]:
     """ZIP archives: deflated, stored, with zip64 sizes, with bytes before and behind."""
+    members = {
+        "a-1.dist-info/METADATA": METADATA,
+        "a-1.data/data/lib/liba.so": b"\x7fELF" + bytes(300),
+        "a/__init__.py": b"import ctypes\nctypes.CDLL('libcuda.so.1')\n",
+    }
     found = []
     for method in (zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED):
         for large in (False, True):
             file = io.BytesIO()
             with zipfile.ZipFile(file, "w", method) as archive:
-                archive.writestr("a-1.dist-info/METADATA", METADATA)
-                archive.writestr("a-1.data/data/lib/liba.so", b"\x7fELF" + bytes(300))
-                with archive.open("a/__init__.py", "w", force_zip64=large) as member:
-                    member.write(b"import ctypes\nctypes.CDLL('libcuda.so.1')\n")
+                for name, data in members.items():
+                    # The date of `ZipInfo` is fixed, so the seeds are the same in each run.
+                    info = zipfile.ZipInfo(name)
+                    info.compress_type = method
+                    force = large and name.endswith(".py")
+                    with archive.open(info, "w", force_zip64=force) as member:
+                        member.write(data)
                 archive.comment = b"comment" if large else b""
             found.append(file.getvalue())
     return [*found, b"#!/bin/sh\n" + found[0], found[0][:-30]]
