@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import psutil
@@ -23,6 +24,23 @@ def no_process_is_left_behind() -> Iterator[None]:
     yield
     left = set(psutil.Process().children()) - before
     assert not left
+
+
+@pytest.fixture
+def no_hang() -> Iterator[None]:
+    """End a test that does not end by itself: one of work without bounds, which takes hours.
+
+    By processor time, as other processes must not matter, and far above what the test takes.
+    """
+
+    def fail(*_: object) -> None:
+        pytest.fail("this used a minute of processor time")
+
+    before = signal.signal(signal.SIGPROF, fail)
+    signal.setitimer(signal.ITIMER_PROF, 60)
+    yield
+    signal.setitimer(signal.ITIMER_PROF, 0)
+    signal.signal(signal.SIGPROF, before)
 
 
 @pytest.fixture

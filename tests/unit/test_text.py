@@ -6,7 +6,6 @@ import json
 import re
 import unicodedata
 from dataclasses import dataclass, field
-from time import process_time
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -159,16 +158,15 @@ def test_what_is_stored_keeps_its_query_to_be_read_again() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["a" * 200_000 + "@", "a:" * 80_000 + "@", '"a:' * 60_000 + "@", "//" * 90_000 + "@",
-     "http://a:" * 20_000 + "@", "?a=" * 60_000, "#" * 200_000 + "[", "a" * 200_000 + " ?",
-     "http://" * 30_000 + "@?", "?#" * 90_000 + "=", " " * 150_000 + ":"],
+    ["a" * 600_000 + "@", "a:" * 240_000 + "@", '"a:' * 100_000 + "@", "//" * 270_000 + "@",
+     "http://a:" * 60_000 + "@", "?a=" * 180_000, "#" * 600_000 + "[", "a" * 600_000 + " ?",
+     "http://" * 90_000 + "@?", "?#" * 270_000 + "=", " " * 450_000 + ":"],
 )  # fmt: skip
-def test_hostile_text_costs_little(text: str) -> None:
-    begin = process_time()
+def test_hostile_text_costs_no_more_than_its_length(text: str, no_hang: None) -> None:
+    # A second at most. With each letter looked at from each, it would take many minutes.
     shown(text)
     without_login(text)
     guarded(text)
-    assert process_time() - begin < 5
 
 
 # Data
