@@ -110,9 +110,7 @@ def test_a_change_that_keeps_size_and_modification_time_is_seen(
     assert before.binaries and not scanned(cache, tree).binaries
 
 
-def test_a_file_that_changed_just_now_is_not_trusted_to_stay(
-    tree: Path, tmp_path: Path
-) -> None:
+def test_a_file_that_changed_just_now_is_not_trusted_to_stay(tree: Path, tmp_path: Path) -> None:
     wait_for_another_ctime(tmp_path)
     new = tree / "new.so"
     new.write_bytes((tree / "lib.so").read_bytes())
