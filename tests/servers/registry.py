@@ -14,6 +14,7 @@ import base64
 import hashlib
 import json
 import re
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -92,6 +93,8 @@ class RegistryServer(LoopbackServer):
         self._mounts = mounts
         self._realm = realm
         self._serial = 0
+        #: Has one for each answer that hangs now; see `hasty.end_silence`.
+        self.hangs = threading.Semaphore(0)
         #: Tokens that are good no longer.
         self.expired: set[str] = set()
         self.repositories: dict[str, _Repository] = {}
@@ -129,6 +132,7 @@ class RegistryServer(LoopbackServer):
         """No answer, until the server is closed."""
 
         def misdeed(request: Request, serve: Serve) -> Response:
+            self.hangs.release()
             self.closing.wait()
             return Response(0, dropped=True)
 
@@ -144,6 +148,7 @@ class RegistryServer(LoopbackServer):
 
             def pieces() -> Iterator[bytes]:
                 yield body[:count]
+                self.hangs.release()
                 self.closing.wait()
 
             return replace(response, body=pieces()).having(content_length=str(len(body)))

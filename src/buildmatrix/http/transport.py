@@ -82,7 +82,7 @@ class Transport:
         tries nothing twice; `direct`: uses no proxy. Raises RequestError, here or from the body.
         """
         patience = self._patience
-        end = time.monotonic() + seconds
+        end = self._clock.now() + seconds
         timeouts = {
             "connect": min(patience.connect, seconds),
             "read": min(patience.silence if method in READING else patience.storing, seconds),
@@ -262,9 +262,10 @@ class _Clock(threading.local):
     """When the request that this thread reads has to be over."""
 
     end = math.inf
+    now = staticmethod(time.monotonic)
 
     def left(self, timeout: float | None) -> float:
-        left = self.end - time.monotonic()
+        left = self.end - self.now()
         if left <= 0:
             raise httpcore.ReadTimeout("the deadline of the request has passed")
         return left if timeout is None else min(left, timeout)

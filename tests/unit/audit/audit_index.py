@@ -11,11 +11,11 @@ from datetime import date
 from pathlib import Path
 
 from elf_images import Image, Part, fat_binary, fat_entry
+from hasty import HASTY
 from index import IndexServer
 
 from buildmatrix.commands.audit.run import audit
 from buildmatrix.commands.audit.subject import judge_for
-from buildmatrix.http.patience import Patience
 from buildmatrix.index.client import Client
 from buildmatrix.index.wheels import WheelReader
 from buildmatrix.locks.model import Lock, Package, Staleness, Wheel
@@ -25,9 +25,6 @@ from buildmatrix.sources.resolution.resolved import Resolved
 from buildmatrix.spec.bare import bare_target
 from buildmatrix.store.cache import Cache
 
-HASTY = Patience(
-    tries=2, pause=0.01, longest_pause=0.5, connect=2.0, silence=2.0, request=2.0, slowest=1 << 20
-)
 CUDART = b"CUDA driver version is insufficient for CUDA runtime version\0"
 
 

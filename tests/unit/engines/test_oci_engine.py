@@ -22,6 +22,7 @@ from types import FrameType, SimpleNamespace
 
 import msgspec
 import pytest
+from hasty import HASTY
 from loopback import answering
 from oci_world import SPEC, World, make_base, make_world
 from registry import RegistryServer
@@ -48,7 +49,6 @@ from buildmatrix.errors import (
     UndecidedError,
     UsageError,
 )
-from buildmatrix.http.patience import Patience
 from buildmatrix.oci.documents import LARGEST_DOCUMENT, MANIFEST, encode
 from buildmatrix.oci.layout import OciLayout
 from buildmatrix.progress import Silent
@@ -57,7 +57,6 @@ from buildmatrix.store.cache import Cache
 from buildmatrix.trees.archive_image import SavedImage
 
 BASE = "python:3.11-slim-bookworm"
-HASTY = Patience(tries=2, pause=0.01, longest_pause=0.1, connect=2.0, silence=2.0, request=5.0)
 STAGED = "buildmatrix-staged:test"
 #: Moments at which a build, and a push, is killed.
 KILLS = 25

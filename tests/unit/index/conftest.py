@@ -9,14 +9,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hasty import HASTY
 
-from buildmatrix.http.patience import Patience
 from buildmatrix.index.client import Client
-
-#: Everything that a test may wait for takes a tenth of a second, and not half a minute.
-HASTY = Patience(
-    tries=3, pause=0.01, longest_pause=0.5, connect=2.0, silence=2.0, request=2.0, slowest=1 << 20
-)
 
 
 @pytest.fixture(autouse=True)

@@ -6,18 +6,19 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
 
 import pytest
 from certificates import make_certificate
+from hasty import HASTY, hurry
 from index import IndexServer
 from loopback import answering, dripping, redirecting
 
 from buildmatrix.errors import UndecidedError
 from buildmatrix.http.failures import retry_after
-from buildmatrix.http.patience import Patience
 from buildmatrix.index.client import Client
 
 
@@ -143,16 +144,13 @@ def test_a_host_name_that_does_not_exist_is_named(client: Client) -> None:
         client.open("https://no-such-host.invalid/x.whl")
 
 
-HURRIED = Patience(tries=1, silence=5.0, request=0.3, slowest=1 << 20)
-
-
 def test_a_server_that_drips_is_given_up_in_time(
-    packages: Path, wheel: Path, new_client: Callable[..., Client]
+    packages: Path, wheel: Path, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = new_client(patience=HURRIED)
+    hurry(monkeypatch)
     with IndexServer(packages) as server:
         path = server.path_of(wheel.name)
-        server.misbehave(path, dripping(0.02))
+        server.misbehave(path, dripping(0.001))
         with pytest.raises(UndecidedError, match="does not answer in time"):
             client.open(server.file_url(wheel.name))
 
@@ -192,10 +190,10 @@ def _answer_with(*pieces: bytes, pause: float = 0.0) -> tuple[str, Callable[[], 
 
 
 def test_a_server_that_drips_its_headers_is_given_up_in_time(
-    new_client: Callable[..., Client],
+    client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = new_client(patience=HURRIED)
-    url, stop = _answer_with(b"HTTP/1.1 200 OK\r\n", *[b"x: y\r\n"] * 1000, pause=0.05)
+    hurry(monkeypatch)
+    url, stop = _answer_with(b"HTTP/1.1 200 OK\r\n", *[b"x: y\r\n"] * 5000, pause=0.001)
     try:
         with pytest.raises(UndecidedError, match="does not answer in time"):
             client.open(url)
@@ -430,8 +428,9 @@ def test_what_is_no_web_address_is_an_error(client: Client, url: str) -> None:
 
 
 def test_a_closed_client_waits_for_nobody(packages: Path, wheel: Path) -> None:
-    with IndexServer(packages) as server, Client() as client:
-        server.misbehave(server.path_of(wheel.name), answering(429, retry_after="20"))
+    patience = replace(HASTY, longest_pause=9999.0)
+    with IndexServer(packages) as server, Client(patience=patience) as client:
+        server.misbehave(server.path_of(wheel.name), answering(429, retry_after="9999"))
         failures: list[Exception] = []
 
         def ask() -> None:
@@ -445,6 +444,6 @@ def test_a_closed_client_waits_for_nobody(packages: Path, wheel: Path) -> None:
         while not server.requests:
             pass
         client.close()
-        thread.join(timeout=10)
+        thread.join(timeout=300)
         assert not thread.is_alive()
         assert len(failures) == 1

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from hasty import HASTY
+from hasty import HASTY, end_silence
 from loopback import Misdeed, Response, answering, cut_after, redirecting, with_headers
 from registry import INDEX, MANIFEST, RegistryServer, digest_of
 
@@ -131,15 +131,17 @@ def test_what_goes_on_does_not_count_as_failing(
 
 
 def test_a_stalled_blob_is_resumed(
-    new_registry: Callable[..., Registry],
+    registry: Registry,
     server: RegistryServer,
     app: Reference,
     blob: Descriptor,
     path: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    registry = new_registry(patience=replace(HASTY, silence=0.2))
+    ended = end_silence(monkeypatch, server)
     server.misbehave(path, server.stalling_after(100_000), times=1)
     assert read(registry, app, blob) == BLOB
+    assert len(ended) == 1 and ended[0] <= HASTY.silence
 
 
 def test_a_registry_that_hangs_is_given_up(
@@ -148,11 +150,14 @@ def test_a_registry_that_hangs_is_given_up(
     app: Reference,
     blob: Descriptor,
     path: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    registry = new_registry(patience=replace(HASTY, tries=2, silence=0.1))
+    registry = new_registry(patience=replace(HASTY, tries=2, silence=200.0))
+    ended = end_silence(monkeypatch, server)
     server.misbehave(path, server.hanging())
     assert "does not answer in time" in refused(registry, app, blob)
-    assert server.asked(*path.split()) == 2
+    assert server.asked(*path.split()) == len(ended) == 2
+    assert 100 < max(ended) <= 200
 
 
 LIES: list[tuple[Misdeed, str]] = [

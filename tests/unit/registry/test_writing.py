@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import pytest
-from hasty import HASTY
+from hasty import HASTY, end_silence
 from loopback import Misdeed, Request, Response, Serve, answering, with_headers
 from registry import (
     MANIFEST,
@@ -263,12 +263,17 @@ def test_a_connection_that_always_breaks_is_given_up(
 
 
 def test_a_registry_that_hangs_is_given_up(
-    new_registry: Callable[..., Registry], server: RegistryServer, app: Reference
+    new_registry: Callable[..., Registry],
+    server: RegistryServer,
+    app: Reference,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    registry = new_registry(patience=replace(HASTY, tries=2, storing=0.1))
+    registry = new_registry(patience=replace(HASTY, tries=2, storing=200.0))
+    ended = end_silence(monkeypatch, server)
     server.misbehave(f"POST {UPLOADS}", server.hanging())
     with pytest.raises(UndecidedError, match="does not answer in time"):
         registry.push_blob(app, WANTED, opened())
+    assert ended and 100 < max(ended) <= 200
 
 
 @pytest.mark.usefixtures("pieces")
