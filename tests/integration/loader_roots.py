@@ -71,7 +71,7 @@ def lacking(what: str) -> None:
 
 
 def run(*command: str | Path) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
     return done.stdout
 
@@ -93,7 +93,7 @@ class Toolchain:
     def default_folders(self) -> tuple[str, str]:
         """The first and the last default folder of this C library that hold libraries."""
         listing = subprocess.run(
-            [self.interpreter, "--help"], capture_output=True, text=True, timeout=60
+            [self.interpreter, "--help"], capture_output=True, text=True, timeout=300
         ).stdout
         folders = re.findall(r"^  (/\S+) \(system search path\)", listing, re.MULTILINE)
         return folders[0].lstrip("/"), folders[-1].lstrip("/")

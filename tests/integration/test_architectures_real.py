@@ -79,7 +79,7 @@ def _read(line: str, name: str) -> tuple[Elf, bytes]:
 
 
 def _listed(program: Path, *arguments: str) -> str:
-    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 

@@ -356,7 +356,7 @@ def test_a_promotion_that_is_killed_is_finished_by_the_next(
             os.kill(process.pid, signal.SIGKILL)
             break
     process.stderr.close()
-    process.wait(timeout=60)
+    process.wait(timeout=300)
     left = tags(place, wanted)
     assert left == dict(list(wanted.items())[: len(left)]), "a tag out of order, or a wrong one"
     assert line - 1 <= len(left)

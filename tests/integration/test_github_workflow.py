@@ -93,7 +93,7 @@ def jobs_of(run: StepsRun) -> list[dict[str, Any]]:
 
 
 def tags(name: str) -> set[str]:
-    connection = http.client.HTTPConnection("localhost", 5000, timeout=30)
+    connection = http.client.HTTPConnection("localhost", 5000, timeout=300)
     connection.request("GET", f"/v2/{name}/tags/list")
     answer = json.load(connection.getresponse())
     return set(answer["tags"] or ()) if "tags" in answer else set()

@@ -385,7 +385,7 @@ def test_a_push_that_is_killed_leaves_nothing_that_looks_whole(
             [sys.executable, "-c", PUSH], stdin=subprocess.PIPE, stderr=subprocess.PIPE
         )
         relay.cut_up(after, lambda: os.kill(process.pid, signal.SIGKILL))
-        process.communicate(given, timeout=60)
+        process.communicate(given, timeout=300)
         assert process.returncode == -signal.SIGKILL and relay.cuts == 1
         own = Reference.parse(f"{plain.host}/team/app:1.0")
         with pytest.raises(UndecidedError, match=r"404"):

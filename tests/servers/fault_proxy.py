@@ -22,7 +22,7 @@ from loopback import LoopbackServer, Misdeed, Request, Response
 Plan = Callable[[Request, int], Misdeed | None]
 #: Of one connection (RFC 9110, 7.6.1), and what the proxy says itself.
 _OWN = frozenset({"connection", "keep-alive", "transfer-encoding", "server", "date"})
-_SECONDS = 30
+_SECONDS = 300
 
 
 class FaultProxy(LoopbackServer):

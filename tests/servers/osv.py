@@ -156,7 +156,7 @@ def osv_server() -> Iterator[OsvServer]:
             service.asked.append((name, version))
             trouble = service.trouble.get(name) or service.trouble.get("*")
             if trouble == "hang":
-                service.stopped.wait(60)
+                service.stopped.wait(300)
                 return
             found = service.vulnerabilities(name, version)
             body = json.dumps({"vulns": found} if found else {}).encode()

@@ -43,7 +43,7 @@ def end(owner: subprocess.Popen[str]) -> None:
     for stream in (owner.stdin, owner.stdout):
         if stream is not None:
             stream.close()
-    owner.wait(30)
+    owner.wait(300)
 
 
 def test_a_folder_is_ours_alone_and_goes_at_the_end(place) -> None:

@@ -149,14 +149,14 @@ def test_machines_that_start_at_one_moment_all_find_their_verdict(
 
         def work(target: str) -> None:
             with Registry(patience=HASTY) as registry:
-                start.wait(30)
+                start.wait(300)
                 attach(registry, image, Claim(target, TYPE, b"{}"), KEY, NOW)
 
         threads = [Thread(target=work, args=(name,)) for name in names]
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(300)
         with Registry(patience=HASTY) as registry:
             held = layers_under(registry, tag_of(image))
             assert sorted(layer.annotations["dev.buildmatrix.target"] for layer in held) == names

@@ -37,7 +37,7 @@ def test_a_daemon_that_says_nothing_does_not_keep_a_user_who_stops() -> None:
 
     def chunks() -> Iterator[bytes]:
         yield b"a"
-        silent.wait(60)
+        silent.wait(300)
 
     stopped = False
     ahead = read_ahead(chunks(), lambda: stopped)
@@ -68,7 +68,7 @@ def test_a_reader_that_leaves_ends_the_reading() -> None:
     started = [one for one in threading.enumerate() if one.name == "ahead" and one not in before]
     (thread,) = started or [None]
     if thread is not None:
-        thread.join(10)
+        thread.join(300)
     assert len(taken) <= HELD + 3
     source.close()
     assert ended.is_set()

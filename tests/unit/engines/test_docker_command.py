@@ -4,6 +4,7 @@ test's own, because engines that are missing or too old cannot be had for real."
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -318,12 +319,20 @@ def test_a_builder_that_hung_is_asked_before_it_gets_another_target(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(baking, "_SECOND_CHANCE", 0.2)
+    answers, begun = DockerCommand.answers, tmp_path / "begun"
+
+    def answers_later(self: DockerCommand, builder: str | None, seconds: float) -> bool:
+        while not begun.is_file():  # The builder hangs once it began.
+            time.sleep(0.01)
+        return answers(self, builder, seconds)
+
+    monkeypatch.setattr(DockerCommand, "answers", answers_later)
     engine = engine_with(
         tmp_path,
         f"""
         case "$*" in
-            *inspect*) test ! -e '{tmp_path}/begun' || exec sleep 60; echo 'Driver: remote';;
-            *bake*) echo "$*" >>'{tmp_path}/begun'; exec sleep 60;;
+            *inspect*) test ! -e '{begun}' || exec sleep 600; echo 'Driver: remote';;
+            *bake*) echo "$*" >>'{begun}'; exec sleep 600;;
         esac
         """,
     )
@@ -334,4 +343,4 @@ def test_a_builder_that_hung_is_asked_before_it_gets_another_target(
         )  # fmt: skip
         with pytest.raises(ComponentError, match=r"builder hangs: no word from it for 0\.2 s"):
             engine.build(job, Surroundings(builder_patience=0.2), Silent())
-    assert len((tmp_path / "begun").read_text().splitlines()) == 1
+    assert len(begun.read_text().splitlines()) == 1

@@ -487,7 +487,7 @@ def test_two_builds_in_one_cache_at_once_make_the_same_image(world: World) -> No
 
     def run(state: str) -> str:
         engine = engine_of(world, state)
-        barrier.wait(10)
+        barrier.wait(300)
         return build(world, engine).digest
 
     with ThreadPoolExecutor(2) as pool:

@@ -18,7 +18,7 @@ from buildmatrix.engines.process import Processes, Watch
 from buildmatrix.errors import Interrupted
 
 
-def until(condition: Callable[[], bool], seconds: float = 10) -> bool:
+def until(condition: Callable[[], bool], seconds: float = 300) -> bool:
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -75,7 +75,7 @@ def test_cancel_ends_the_program_and_its_children(
     assert until(lambda: child.is_file() and child.read_text().endswith("\n"))
 
     processes.cancel()
-    thread.join(10)
+    thread.join(300)
 
     assert not thread.is_alive()
     assert len(raised) == 1
@@ -162,20 +162,29 @@ def test_a_silent_program_whose_other_end_answers_goes_on(tmp_path: Path) -> Non
     watch = Watch(0.1, answers)
     script = "while ! test -e asked; do sleep 0.02; done; sleep 0.3; exit 7"
     assert watched(tmp_path, script, watch) == 7
-    assert asked.acquire(timeout=10)
+    assert asked.acquire(timeout=300)
     assert not watch.gave_up
 
 
 def test_a_program_that_speaks_while_its_other_end_is_asked_goes_on(tmp_path: Path) -> None:
     watch: Watch
+    asked, again = tmp_path / "asked", tmp_path / "again"
 
     def answers() -> bool:
+        if asked.exists():
+            again.touch()
+            return True
         before = watch._heard
-        (tmp_path / "asked").touch()
+        asked.touch()
         assert until(lambda: watch._heard > before)
         return False
 
-    watch = Watch(0.5, answers)
-    script = "while ! test -e asked; do sleep 0.02; done; echo word >&2; exit 7"
+    watch = Watch(0.1, answers)
+    script = """
+        while ! test -e asked; do sleep 0.02; done
+        echo word >&2
+        while ! test -e again; do sleep 0.02; done
+        exit 7
+    """
     assert watched(tmp_path, script, watch) == 7
     assert not watch.gave_up

@@ -55,7 +55,7 @@ SETTINGS = "engine.json"
 #: Remembers images between commands: reference → root folder.
 _IMAGES = ".fake-images.json"
 #: Seconds until a test that should have been interrupted fails.
-_PATIENCE = 30
+_PATIENCE = 300
 
 
 class FakeEngine:

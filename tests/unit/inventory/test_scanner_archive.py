@@ -39,7 +39,7 @@ def scanner(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def scan(scanner: Path, *arguments: str | Path, python: str = sys.executable) -> tuple[int, str]:
     done = subprocess.run(
-        [python, "-I", "-S", scanner, *arguments], capture_output=True, text=True, timeout=60
+        [python, "-I", "-S", scanner, *arguments], capture_output=True, text=True, timeout=300
     )
     return done.returncode, done.stderr
 

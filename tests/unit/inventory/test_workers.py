@@ -19,7 +19,7 @@ def two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     # A process with threads is not forked, and servers of other tests may still be ending theirs.
     for thread in threading.enumerate():
         if thread is not threading.main_thread():
-            thread.join(timeout=5)
+            thread.join(timeout=300)
 
 
 def no_children_are_left() -> bool:
@@ -34,7 +34,7 @@ def test_results_come_in_the_order_of_the_items_and_from_two_processes(tmp_path:
     def work(index: int) -> tuple[int, int]:
         # Neither process empties the queue before the other one has begun.
         (tmp_path / str(os.getpid())).touch()
-        until = time.monotonic() + 30
+        until = time.monotonic() + 300
         while len(list(tmp_path.iterdir())) < 2 and time.monotonic() < until:
             time.sleep(0.01)
         return index, os.getpid()

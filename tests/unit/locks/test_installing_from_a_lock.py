@@ -20,7 +20,7 @@ def install(root: Path, text: str) -> subprocess.CompletedProcess[str]:
     """Install as the Dockerfile does: the lock under the name `pylock.toml`, into an empty venv."""
     uv = str(find_uv().path)
     (root / "pylock.toml").write_text(text)
-    subprocess.run([uv, "venv", "--quiet", "venv"], cwd=root, check=True, timeout=60)
+    subprocess.run([uv, "venv", "--quiet", "venv"], cwd=root, check=True, timeout=300)
     flags = ["--preview-features", "pylock", "--allow-empty-requirements", "--require-hashes"]
     return subprocess.run(
         [uv, "pip", "sync", *flags, "pylock.toml"],
@@ -28,7 +28,7 @@ def install(root: Path, text: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "VIRTUAL_ENV": str(root / "venv")},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
 
 

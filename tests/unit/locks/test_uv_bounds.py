@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import subprocess
+import threading
 from collections.abc import Iterator
 from itertools import repeat
 from pathlib import Path
@@ -45,8 +46,24 @@ def test_an_index_that_drips_without_end_is_given_up(
     tmp_path: Path, server: IndexServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = Response(200, repeat(b" " * 512)).having(content_type="text/html")
-    server.misbehave("/simple/endless/", lambda *_: page)
-    monkeypatch.setattr(uv, "SECONDS", 2.0)
+    asked = threading.Event()
+
+    def endless(*_: object) -> Response:
+        asked.set()
+        return page
+
+    communicate = subprocess.Popen.communicate
+
+    def once_asked(
+        self: subprocess.Popen[str], input: str | None = None, timeout: float | None = None
+    ) -> tuple[str, str]:
+        """Let the time begin when uv reads the page: on a busy machine it starts slowly."""
+        assert "compile" not in self.args or asked.wait(300)
+        return communicate(self, input, timeout)
+
+    monkeypatch.setattr(subprocess.Popen, "communicate", once_asked)
+    server.misbehave("/simple/endless/", endless)
+    monkeypatch.setattr(uv, "SECONDS", 0.5)
     assert "uv gave no answer" in failure(tmp_path).message
     assert server.count("/simple/endless/") == 1
 

@@ -14,13 +14,13 @@ from buildmatrix.progress import Silent
 from buildmatrix.state.folder import State
 
 HOLDER = """
-import sys, time
+import sys
 from pathlib import Path
 from buildmatrix.state.folder import State
 from buildmatrix.progress import Silent
 with State(Path(sys.argv[1])).held(Silent()):
     print("held", flush=True)
-    time.sleep(60)
+    sys.stdin.read()
 """
 
 
@@ -29,9 +29,11 @@ class Notes(Silent):
 
     def __init__(self) -> None:
         self.notes: list[str] = []
+        self.noted = threading.Event()
 
     def note(self, text: str) -> None:
         self.notes.append(text)
+        self.noted.set()
 
 
 def test_git_ignores_a_folder_that_is_new_and_no_other(tmp_path: Path) -> None:
@@ -51,9 +53,12 @@ def test_a_second_run_says_whom_it_waits_for_and_goes_on_when_that_one_is_killed
     tmp_path: Path,
 ) -> None:
     holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", HOLDER, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
-    assert holder.stdout is not None
+    assert holder.stdin is not None and holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
     progress, got_in = Notes(), threading.Event()
 
@@ -63,12 +68,14 @@ def test_a_second_run_says_whom_it_waits_for_and_goes_on_when_that_one_is_killed
 
     thread = threading.Thread(target=wait)
     thread.start()
-    assert not got_in.wait(0.3)
+    assert progress.noted.wait(300)
+    assert not got_in.is_set()
     holder.kill()
     holder.wait()
 
-    assert got_in.wait(10)
+    assert got_in.wait(300)
     thread.join()
+    holder.stdin.close()
     holder.stdout.close()
     assert len(progress.notes) == 1
     assert f"process {holder.pid}" in progress.notes[0]

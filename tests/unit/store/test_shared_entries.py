@@ -25,9 +25,13 @@ from buildmatrix.store.shared import (
 DATA = b"what was learned" * 100
 
 
-def store_of(folder: Path | None, place: Place, notes: list[str] | None = None) -> Store:
+def store_of(
+    folder: Path | None, place: Place, notes: list[str] | None = None, patience: float = 300.0
+) -> Store:
     noted = [] if notes is None else notes
-    entries = SharedEntries(place, "s3://bucket/place", noted.append, patience=0.3, rest=60.0)
+    entries = SharedEntries(
+        place, "s3://bucket/place", noted.append, patience=patience, rest=9999.0
+    )
     cache = Cache(folder, noted.append, entries)
     return cache.store("layers", "1", limit=1 << 20, age=DAY, by_use=True)
 
@@ -38,13 +42,14 @@ class FaultyPlace(Place):
     def __init__(self) -> None:
         self.entries: dict[tuple[str, str], bytes] = {}
         self.error: Exception | None = None
-        self.hangs = threading.Event()
+        self.hangs = False
+        self.goes_on = threading.Event()
         self.asked = 0
 
     def _fail(self) -> None:
         self.asked += 1
-        if self.hangs.is_set():
-            threading.Event().wait(5)
+        if self.hangs:
+            self.goes_on.wait(300)
         if self.error is not None:
             raise self.error
 
@@ -179,11 +184,12 @@ def test_a_place_that_fails_is_said_once_and_then_left_alone(tmp_path: Path) -> 
 
 def test_a_place_that_does_not_answer_holds_nobody(tmp_path: Path) -> None:
     place, notes = FaultyPlace(), list[str]()
-    store = store_of(None, place, notes)
-    place.hangs.set()
+    store = store_of(None, place, notes, patience=0.01)
+    place.hangs = True
     assert store.get("key") is None
     assert store.get("key") is None and not store.has("key")
     assert place.asked == 1
+    place.goes_on.set()
     assert len(notes) == 1 and "does not answer within" in notes[0]
 
 
