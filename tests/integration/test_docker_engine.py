@@ -161,7 +161,7 @@ def test_a_secret_reaches_the_step_and_not_the_image(project: Project, tmp_path:
     DockerEngine().build(job, replace(HERE, secrets={"ca": secret}), Silent())
     engine = DockerEngine()
 
-    run = engine.run(job.tags[0], ["sh", "-c", "cat /length; ls /run/secrets"], 30)
+    run = engine.run(job.tags[0], ["sh", "-c", "cat /length; ls /run/secrets"], 300)
     # Docker puts the lines of two streams in no order.
     assert "4" in run.output.splitlines()
     assert "hush" not in run.output
@@ -202,11 +202,11 @@ def test_a_container_has_no_network_no_writes_and_a_time_limit(project: Project)
     engine.build(job, HERE, Silent())
     image = job.tags[0]
 
-    assert engine.run(image, ["ls", "/sys/class/net"], 30).output.split() == ["lo"]
-    assert engine.run(image, ["touch", "/x"], 30).exit_code != 0
-    assert engine.run(image, ["sh", "-c", "touch /tmp/x ~/y"], 30).exit_code == 0
-    assert engine.run(image, ["no-such-command"], 30).exit_code == 127
-    assert engine.run(image, ["printf", "%s|", "a  b", "$HOME"], 30).output == "a  b|$HOME|"
+    assert engine.run(image, ["ls", "/sys/class/net"], 300).output.split() == ["lo"]
+    assert engine.run(image, ["touch", "/x"], 300).exit_code != 0
+    assert engine.run(image, ["sh", "-c", "touch /tmp/x ~/y"], 300).exit_code == 0
+    assert engine.run(image, ["no-such-command"], 300).exit_code == 127
+    assert engine.run(image, ["printf", "%s|", "a  b", "$HOME"], 300).output == "a  b|$HOME|"
     late = engine.run(image, ["sleep", "60"], 1)
     assert late.timed_out
     left = subprocess.run(

@@ -8,12 +8,14 @@ from collections.abc import Iterator
 
 import psutil
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from buildmatrix import urls
 
 # A test depends neither on luck nor on what else the machine does; tests/fuzz looks for new inputs.
-settings.register_profile("unit", deadline=None, derandomize=True)
+settings.register_profile(
+    "unit", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("unit")
 
 

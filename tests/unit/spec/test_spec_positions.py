@@ -175,7 +175,7 @@ def refused_with_places_inside(path, text):
         assert spec.targets
 
 
-FIXED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+FIXED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 @FIXED
