@@ -36,7 +36,7 @@ with socket.socket(socket.AF_UNIX) as server:
 _WATCH = """\
 trap 'printf "%s\\n" "${PIPESTATUS[@]}" >>"$DOCUMENT_ENDS"' DEBUG EXIT
 """
-_LONGEST_S = 60
+_LONGEST_S = 300
 
 
 @dataclass
