@@ -58,7 +58,7 @@ class Steps(Silent):
 
     output = step
 
-    def wait_for(self, text: str, seconds: float = 60) -> None:
+    def wait_for(self, text: str, seconds: float = 300) -> None:
         with self.changed:
             assert self.changed.wait_for(lambda: any(text in s for s in self.seen), seconds)
 

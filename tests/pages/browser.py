@@ -26,6 +26,9 @@ _OPTIONS = (
     "--force-color-profile=srgb --hide-scrollbars"
 )
 
+#: Milliseconds after which a browser hangs, however busy the machine.
+_HANGS_MS = 300_000
+
 
 def find_browser() -> str | None:
     return next((path for name in _NAMES if (path := shutil.which(name))), None)
@@ -87,6 +90,7 @@ def started(path: str) -> Iterator[playwright.Browser]:
         browser = driver.chromium.launch(
             executable_path=path,
             args=_OPTIONS.split(),
+            timeout=_HANGS_MS,
             env={**os.environ, "FONTCONFIG_FILE": str(_FONTS)},
         )
         try:
@@ -117,6 +121,7 @@ def opened(
         timezone_id="UTC",
     )
     try:
+        context.set_default_timeout(_HANGS_MS)
         page = Page(context.new_page())
         page.view.goto(path.as_uri() + fragment)
         yield page
