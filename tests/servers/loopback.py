@@ -63,6 +63,11 @@ def answering(status: int, body: bytes = b"", **headers: str) -> Misdeed:
     return lambda request, serve: Response(status, body).having(**headers)
 
 
+def filled(size: int) -> Misdeed:
+    """200 and as many spaces, made when they are asked for."""
+    return lambda request, serve: Response(200, b" " * size)
+
+
 def redirecting(location: str, status: int = 302) -> Misdeed:
     """To `location`."""
     return answering(status, location=location)

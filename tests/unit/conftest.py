@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Generator, Iterator
 
 import psutil
 import pytest
@@ -17,6 +18,38 @@ settings.register_profile(
     "unit", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("unit")
+
+
+#: Packages that cost much time and memory to import: the tests that need them do so.
+HEAVY = {
+    "dask_kubernetes", "duckdb", "lief", "moto", "pandas", "playwright", "pyarrow", "s3fs",
+    "securesystemslib", "sigstore",
+}  # fmt: skip
+#: Length that a parameter of a test may have: it stays in memory to the end of the run.
+LARGEST_PARAMETER = 1 << 20
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Every process collects every file: one whose collection is expensive fails itself."""
+    had = HEAVY & sys.modules.keys()
+    report = yield
+    faults = [f"imports {name} at module level" for name in HEAVY & sys.modules.keys() - had]
+    for item in report.result or ():
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}
+        faults += [
+            f"holds a large parameter of {item.originalname}: {name}"
+            for name, value in parameters.items()
+            if isinstance(value, str | bytes) and len(value) > LARGEST_PARAMETER
+        ]
+    if faults:
+        report.outcome, report.longrepr = (
+            "failed",
+            f"{collector.nodeid} {', '.join(sorted(faults))}",
+        )
+    return report
 
 
 @pytest.fixture(autouse=True, scope="module")

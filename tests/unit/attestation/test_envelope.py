@@ -8,9 +8,6 @@ from pathlib import Path
 import msgspec
 import pytest
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
-from securesystemslib.dsse import Envelope as OtherEnvelope
-from securesystemslib.exceptions import VerificationError
-from securesystemslib.signer import SSlibKey
 
 from buildmatrix.attestation import bundle, statement
 from buildmatrix.attestation.envelope import IN_TOTO, Envelope, EnvelopeSignature
@@ -23,6 +20,10 @@ PAYLOAD = statement.statement("registry.example.com/demo", DIGEST, "urn:example:
 
 @pytest.mark.parametrize("name", ["cosign", "ed25519"])
 def test_securesystemslib_agrees_with_a_signed_envelope(name: str) -> None:
+    from securesystemslib.dsse import Envelope as OtherEnvelope
+    from securesystemslib.exceptions import VerificationError
+    from securesystemslib.signer import SSlibKey
+
     envelope = Envelope.signed(PAYLOAD, read_private(VECTORS / f"{name}.key", "secret"))
     plain = json.loads(msgspec.json.encode(envelope))
     plain["signatures"] = [{"keyid": "a", "sig": plain["signatures"][0]["sig"]}]

@@ -23,8 +23,9 @@ def comment(size: int) -> bytes:
     return b"#" + random.Random(size).randbytes(size // 2).hex().encode() + b"\n"
 
 
-#: A package with more Python than is read as a whole.
-LARGE = {f"demo/extra/m{number}.py": comment(1_000_000 + number) for number in range(4)}
+def large() -> dict[str, bytes]:
+    """A package with more Python than is read as a whole."""
+    return {f"demo/extra/m{number}.py": comment(1_000_000 + number) for number in range(4)}
 
 
 def test_a_pure_wheel_whose_import_loads_a_foreign_library_is_broken(locked: Locked) -> None:
@@ -40,7 +41,7 @@ def test_of_much_python_what_an_import_runs_is_read(locked: Locked) -> None:
         "demo/__init__.py": b"from . import inner\n",
         "demo/inner/__init__.py": b"def setup():\n    from .deep import x\nsetup()\n",
         "demo/inner/deep.py": LOAD,
-        **LARGE,
+        **large(),
     }
     locked.add("demo 1.0", files=files)
     assert judged(locked).verdict == "broken"
@@ -48,7 +49,7 @@ def test_of_much_python_what_an_import_runs_is_read(locked: Locked) -> None:
 
 def test_of_much_python_what_no_import_runs_is_left_closed_and_said(locked: Locked) -> None:
     checked = b"from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .extra import m1\n"
-    files = {"demo/__init__.py": checked + b"def f():\n    from .extra import m0\n", **LARGE}
+    files = {"demo/__init__.py": checked + b"def f():\n    from .extra import m0\n", **large()}
     locked.add("demo 1.0", files=files)
     one = judged(locked)
     assert (one.verdict, one.certain, one.depth) == ("ok", True, "heads")
@@ -61,7 +62,7 @@ def test_modules_whose_names_are_put_together_may_all_be_run(
 ) -> None:
     monkeypatch.setattr("buildmatrix.index.budget.FLOOR", 300_000)
     init = b"import importlib\nfor n in range(4):\n    importlib.import_module(f'.extra.m{n}')\n"
-    locked.add("demo 1.0", files={"demo/__init__.py": init, **LARGE})
+    locked.add("demo 1.0", files={"demo/__init__.py": init, **large()})
     assert not judged(locked).certain
 
 
@@ -70,7 +71,7 @@ def test_python_that_the_budget_does_not_reach_leaves_a_pure_wheel_open(
 ) -> None:
     monkeypatch.setattr("buildmatrix.index.budget.FLOOR", 300_000)
     init = b"from .extra import m0, m1, m2, m3, load\n"
-    files = {"demo/__init__.py": init, "demo/extra/load.py": LOAD, **LARGE}
+    files = {"demo/__init__.py": init, "demo/extra/load.py": LOAD, **large()}
     locked.add("demo 1.0", files=files)
     loose = judged(locked)
     assert (loose.certain, loose.may_be) == (False, "broken")

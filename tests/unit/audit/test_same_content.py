@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -61,19 +61,21 @@ def text(size: int) -> bytes:
     return (b"no binary, whatever it is called\n" * (size // 33 + 1))[:size]
 
 
-CONTENTS: Mapping[str, Mapping[str, bytes]] = {
-    "harmless names": {f"demo/{name}": library() for name in ("x.json", ".hidden", "model.onnx")},
-    "readme": {"demo/README": library()},
-    "small, of a harmless name": {"demo/x.json": linking(), "demo/y.json": text(90_000)},
-    "among many texts": {
+CONTENTS: Mapping[str, Callable[[], Mapping[str, bytes]]] = {
+    "harmless names": lambda: {
+        f"demo/{name}": library() for name in ("x.json", ".hidden", "model.onnx")
+    },
+    "readme": lambda: {"demo/README": library()},
+    "small, of a harmless name": lambda: {"demo/x.json": linking(), "demo/y.json": text(90_000)},
+    "among many texts": lambda: {
         **{f"demo/{n}.json": text(3_000 + n) for n in range(200)},
         "demo/model.onnx": library(400_000),
     },
-    "static archive": {"demo/libdemo.a": archive(library(300_000), library(7_000_000))},
-    "small static archive": {"demo/libdemo.a": archive(library(60_000))},
-    "thin archive": {"demo/libdemo.a": b"!<thin>\n" + b"a.o/".ljust(48) + b"9         `\n"},
-    "not loaded": {"demo/_C.so": not_loaded()},
-    "texts": {"demo/x.json": text(900_000), "demo/README": text(90_000)},
+    "static archive": lambda: {"demo/libdemo.a": archive(library(300_000), library(7_000_000))},
+    "small static archive": lambda: {"demo/libdemo.a": archive(library(60_000))},
+    "thin archive": lambda: {"demo/libdemo.a": b"!<thin>\n" + b"a.o/".ljust(48) + b"9         `\n"},
+    "not loaded": lambda: {"demo/_C.so": not_loaded()},
+    "texts": lambda: {"demo/x.json": text(900_000), "demo/README": text(90_000)},
 }
 
 
@@ -114,7 +116,7 @@ def audited(report: Report, backend: str) -> Seen:
 def test_the_same_files_are_judged_alike_wherever_they_lie(
     content: str, locked: Locked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    files = {"demo/__init__.py": b"", **CONTENTS[content]}
+    files = {"demo/__init__.py": b"", **CONTENTS[content]()}
     path = locked.add("demo 1.0", files=files)
     site = tmp_path / "root" / "usr/lib/python3.11/site-packages"
     with zipfile.ZipFile(path) as wheel:
@@ -147,7 +149,7 @@ def test_a_list_of_files_says_that_large_ones_with_harmless_names_were_not_opene
 ) -> None:
     monkeypatch.setattr("buildmatrix.index.budget.FLOOR", 0)
     monkeypatch.setattr("buildmatrix.index.budget.PART_OF_ALL", 1 << 40)
-    locked.add("demo 1.0", files={"demo/__init__.py": b"", **CONTENTS["readme"]})
+    locked.add("demo 1.0", files={"demo/__init__.py": b"", **CONTENTS["readme"]()})
     (verdict,) = locked.audit("cpu").distributions
     assert (verdict.depth, verdict.certain, verdict.may_be) == ("listing", False, "broken")
     assert "1 of 1 binary file not opened" in (verdict.open or "")

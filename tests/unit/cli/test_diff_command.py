@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import jsonschema
-import lief
 import msgspec._core
 import pytest
 
@@ -75,6 +74,8 @@ def document(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict:
 
 def wheel(folder: Path, version: str, *needed: str, name: str = "demo") -> Path:
     """A wheel with a real binary that links `needed`."""
+    import lief
+
     folder.mkdir(parents=True, exist_ok=True)
     binary = lief.ELF.parse(str(MODULE))
     assert binary is not None

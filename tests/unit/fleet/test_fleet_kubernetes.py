@@ -11,10 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import jsonschema
-import kubernetes_validate
 import pytest
 import yaml
-from dask_kubernetes import operator
 from document_blocks import ROOT, blocks_of
 
 import buildmatrix
@@ -29,6 +27,8 @@ IMAGE, PROGRAM = (
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the program asks the operator for."""
+    from dask_kubernetes import operator
+
     asked: list[dict[str, Any]] = []
 
     class Running:
@@ -63,7 +63,7 @@ def without_nothing(value: Any) -> Any:
 
 
 def test_the_operator_would_take_the_cluster(cluster: dict[str, Any]) -> None:
-    chart = files(operator) / "deployment/helm/dask-kubernetes-operator"
+    chart = files("dask_kubernetes.operator") / "deployment/helm/dask-kubernetes-operator"
     definition = yaml.safe_load((chart / "crds/daskcluster.yaml").read_text())
     (version,) = definition["spec"]["versions"]
     assert cluster["apiVersion"] == f"{definition['spec']['group']}/{version['name']}"
@@ -72,6 +72,8 @@ def test_the_operator_would_take_the_cluster(cluster: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("part", ["scheduler", "worker"])
 def test_kubernetes_would_take_the_pods(cluster: dict[str, Any], part: str) -> None:
+    import kubernetes_validate
+
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import struct
 import zipfile
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -69,11 +71,14 @@ def test_a_section_without_its_name_is_likely_by_length_type_and_flags() -> None
         assert not told_by_table(library).likely
 
 
-CODE = b"".join(fat_binary(fat_entry(2, 90, text(60_000, seed))) for seed in range(40))
+@cache
+def device_code() -> bytes:
+    return b"".join(fat_binary(fat_entry(2, 90, text(60_000, seed))) for seed in range(40))
 
 
 def test_a_middle_shows_device_code_only_where_all_of_its_header_is_known() -> None:
-    packed = deflated(text(1 << 20) + CODE)
+    code = device_code()
+    packed = deflated(text(1 << 20) + code)
     middle = inflate_middle(packed[-(512 << 10) : -1000])
     assert middle is not None
     assert shows(middle.copies, ".nv_fatbin")
@@ -81,8 +86,8 @@ def test_a_middle_shows_device_code_only_where_all_of_its_header_is_known() -> N
     plain = inflate_middle(deflated(text(4 << 20))[200_000:600_000])
     assert plain is not None
     assert not shows(plain.copies, ".nv_fatbin")
-    place = CODE.index(struct.pack("<I", 0xBA55ED50), 1)
-    part = CODE[: place + 200]
+    place = code.index(struct.pack("<I", 0xBA55ED50), 1)
+    part = code[: place + 200]
     header = bytearray(part)
     header[0] ^= 1
     header[place] ^= 1
@@ -113,16 +118,22 @@ def looked_into(tmp_path: Path, library: bytes, most: int) -> Binary:
 
 
 @pytest.mark.parametrize(
-    ("content", "is_device_code"),
+    ("build", "is_device_code"),
     [
-        pytest.param(CODE * 2, True, id="fat binaries"),
-        pytest.param(text(len(CODE) * 2, 5), False, id="anything else"),
-        pytest.param(CODE[:60_000] + text(len(CODE) * 2, 5), False, id="one fat binary"),
+        pytest.param(lambda code: code * 2, True, id="fat binaries"),
+        pytest.param(lambda code: text(len(code) * 2, 5), False, id="anything else"),
+        pytest.param(
+            lambda code: code[:60_000] + text(len(code) * 2, 5), False, id="one fat binary"
+        ),
     ],
 )
 def test_a_likely_section_counts_where_device_code_shows_in_the_middle(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, is_device_code: bool
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    build: Callable[[bytes], bytes],
+    is_device_code: bool,
 ) -> None:
+    content = build(device_code())
     monkeypatch.setattr(ends, "MUCH_DEVICE_CODE", 2 << 20)
     monkeypatch.setattr(ends, "MIDDLE", 128 << 10)
     parts = (Part(".text", text(1 << 20), flags=6), Part(".nv_fatbin", content))

@@ -128,17 +128,17 @@ def test_a_pyproject_gives_name_version_and_python(tmp_path, requires, version, 
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "part"),
+    ("name", "data", "times", "part"),
     [
-        ("pyproject.toml", b"[tool.x]\n", r"no table `\[project\]`"),
-        ("pyproject.toml", b"[project\n", "not TOML"),
-        ("requirements.txt", b"\xff\xfe", "not UTF-8"),
-        ("requirements.txt", b"#" * ((16 << 20) + 1), "larger than 16 MiB"),
-        ("a $(b).txt", b"torch\n", "cannot be named"),
+        ("pyproject.toml", b"[tool.x]\n", 1, r"no table `\[project\]`"),
+        ("pyproject.toml", b"[project\n", 1, "not TOML"),
+        ("requirements.txt", b"\xff\xfe", 1, "not UTF-8"),
+        ("requirements.txt", b"#", (16 << 20) + 1, "larger than 16 MiB"),
+        ("a $(b).txt", b"torch\n", 1, "cannot be named"),
     ],
 )
-def test_inputs_that_cannot_be_used_are_refused(tmp_path, name, data, part):
-    (tmp_path / name).write_bytes(data)
+def test_inputs_that_cannot_be_used_are_refused(tmp_path, name, data, times, part):
+    (tmp_path / name).write_bytes(data * times)
     with pytest.raises(UsageError, match=part):
         first_spec([tmp_path / name], tmp_path)
 

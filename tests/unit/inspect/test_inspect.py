@@ -8,7 +8,6 @@ import stat
 import zipfile
 from pathlib import Path
 
-import lief
 import msgspec._core
 import pytest
 from click.testing import CliRunner
@@ -35,6 +34,8 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def linked(tmp_path: Path) -> Path:
     """The real module, made to need a vendor's runtime."""
+    import lief
+
     binary = lief.ELF.parse(str(MODULE))
     assert binary is not None
     binary.add_library("libcudart.so.12")

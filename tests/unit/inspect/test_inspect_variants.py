@@ -111,11 +111,13 @@ def test_a_wheel_that_is_a_variant(folder: Path, capsys: pytest.CaptureFixture[s
     assert [use["use"] for use in variant["uses"]] == ["not-taken", "taken"]
 
 
-@pytest.mark.parametrize("data", [b"", b"{}", b"[1", b" " * (LARGEST_OF_INDEX + 1)])
+@pytest.mark.parametrize(
+    ("data", "times"), [(b"", 1), (b"{}", 1), (b"[1", 1), (b" ", LARGEST_OF_INDEX + 1)]
+)
 def test_a_file_that_lies_is_said_and_undecided(
-    folder: Path, data: bytes, capsys: pytest.CaptureFixture[str]
+    folder: Path, data: bytes, times: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (folder / "demo-2-variants.json").write_bytes(data)
+    (folder / "demo-2-variants.json").write_bytes(data * times)
     result = inspected(capsys, "demo-2-variants.json", code=3)
     (unread,) = result["unread"]
     assert "\n" not in unread["why"]

@@ -248,25 +248,25 @@ def test_distributions_of_several_roots_and_of_debian_are_found(image: Image) ->
 
 
 @pytest.mark.parametrize(
-    ("path", "data", "why"),
+    ("path", "data", "padding", "why"),
     [
-        ("METADATA", None, "no METADATA"),
-        ("METADATA", b"\xff\xfe\x00garbage", "no Name or no Version"),
-        ("METADATA", b"Name: x\nVersion: 1\n\n" + b"x" * (5 << 20), "larger than"),
-        ("RECORD", b'"' + b"x" * 200_000, "no readable CSV"),
-        ("direct_url.json", b"[" * 60_000, "PEP 610"),
-        ("direct_url.json", b'{"url": 3}', "PEP 610"),
-        ("direct_url.json", b'{"url": "https://[x"}', "PEP 610"),
+        ("METADATA", None, 0, "no METADATA"),
+        ("METADATA", b"\xff\xfe\x00garbage", 0, "no Name or no Version"),
+        ("METADATA", b"Name: x\nVersion: 1\n\n", 5 << 20, "larger than"),
+        ("RECORD", b'"', 200_000, "no readable CSV"),
+        ("direct_url.json", b"[" * 60_000, 0, "PEP 610"),
+        ("direct_url.json", b'{"url": 3}', 0, "PEP 610"),
+        ("direct_url.json", b'{"url": "https://[x"}', 0, "PEP 610"),
     ],
 )
 def test_broken_metadata_is_reported_and_the_distribution_stays(
-    image: Image, path: str, data: bytes | None, why: str
+    image: Image, path: str, data: bytes | None, padding: int, why: str
 ) -> None:
     folder = image.distribution("x", "1", {})
     if data is None:
         (image.root / folder / path).unlink()
     else:
-        image.file(f"{folder}/{path}", data)
+        image.file(f"{folder}/{path}", data + b"x" * padding)
     inventory = image.inventory()
     (found,) = inventory.distributions
     assert (found.name, found.version) == ("x", "1")

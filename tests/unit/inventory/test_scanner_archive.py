@@ -98,26 +98,27 @@ def interpreters() -> dict[tuple[int, int], str]:
     return {**found, sys.version_info[:2]: sys.executable}
 
 
-@pytest.mark.parametrize(("version", "python"), sorted(interpreters().items()), ids=str)
 def test_every_python_of_this_machine_runs_it_or_is_told_which_one_it_takes(
-    scanner: Path, tmp_path: Path, version: tuple[int, int], python: str
+    scanner: Path, tmp_path: Path
 ) -> None:
     site = tmp_path / "root/site-packages"
     for name, text in INSTALLED.items():
         (site / name).parent.mkdir(parents=True, exist_ok=True)
         (site / name).write_text(text)
-    code, messages = scan(scanner, tmp_path / "root", tmp_path / "out.json", python=python)
-    if version >= (3, 10):
-        assert code == 0, messages
-        facts = json.loads((tmp_path / "out.json").read_text())
-        assert "unread" not in facts
-        assert [one["names"] for one in facts["python_loads"]] == [["libfirst.so.1"]]
-        assert [(one["module"], one["how"]) for one in facts["python_imports"]] == [
-            ("numpy", "called")
-        ]
-    else:
-        assert code == 5
-        assert f"needs Python 3.10 or later; this is {version[0]}.{version[1]}" in messages
+    for version, python in interpreters().items():
+        output = tmp_path / f"{python.replace('/', '-')}.json"
+        code, messages = scan(scanner, tmp_path / "root", output, python=python)
+        if version >= (3, 10):
+            assert code == 0, (python, messages)
+            facts = json.loads(output.read_text())
+            assert "unread" not in facts, python
+            assert [one["names"] for one in facts["python_loads"]] == [["libfirst.so.1"]], python
+            assert [(one["module"], one["how"]) for one in facts["python_imports"]] == [
+                ("numpy", "called")
+            ], python
+        else:
+            assert code == 5, (python, messages)
+            assert f"needs Python 3.10 or later; this is {version[0]}.{version[1]}" in messages
 
 
 def test_unread_entries_are_no_failure_of_the_scanner(scanner: Path, tmp_path: Path) -> None:

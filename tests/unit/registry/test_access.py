@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from certificates import make_certificate
-from loopback import LoopbackServer, Misdeed, Request, Response, answering, redirecting
+from loopback import LoopbackServer, Misdeed, Request, Response, answering, filled, redirecting
 from registry import RegistryServer, basic, digest_of, error
 
 from buildmatrix.errors import UndecidedError
@@ -206,7 +206,7 @@ def test_many_threads_ask_for_one_token(
         (answering(200, b'{"token": 5}'), "gives no token"),
         (answering(200, b'{"token": "a\\r\\nX-Evil: 1"}'), "gives no token"),
         (answering(200, b"{}"), "gives no token"),
-        (answering(200, b"x" * (2 << 20)), "is larger than 1 MiB"),
+        (filled(2 << 20), "is larger than 1 MiB"),
         (answering(200, b'{"token": "good for nothing"}'), "gives no token"),
         (answering(200, b'{"token": "wrong"}'), "the registry does not take the credentials"),
     ],

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 
 import pytest
-from loopback import Misdeed, Request, Response, Serve, answering, with_headers
+from loopback import Misdeed, Request, Response, Serve, answering, filled, with_headers
 from registry import RegistryServer
 
 from buildmatrix.errors import UndecidedError
@@ -71,7 +71,7 @@ def test_all_tags_deleted(server: RegistryServer, registry: Registry, app: Refer
         (answering(200, b'{"repositories": [1]}'), "answers with something else"),
         (answering(200, b'{"repositories": "abc"}'), "answers with something else"),
         (answering(404), r"does not have its repositories \(404\)"),
-        (answering(200, b" " * (17 << 20)), "is larger than 16 MiB"),
+        (filled(17 << 20), "is larger than 16 MiB"),
     ],
 )
 def test_what_is_no_list(

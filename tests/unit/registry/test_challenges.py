@@ -51,6 +51,9 @@ def test_any_header_ends(header: str) -> None:
     assert len(list(challenges(header))) <= len(header)
 
 
-@pytest.mark.parametrize("header", ['a="' + '\\"' * 500_000, "a " * 500_000, 'a b="\\' * 300_000])
-def test_a_hostile_header_takes_no_time(header: str) -> None:
-    assert len(list(challenges(header))) < 20_000
+@pytest.mark.parametrize(
+    ("start", "part", "times"),
+    [('a="', '\\"', 500_000), ("", "a ", 500_000), ("", 'a b="\\', 300_000)],
+)
+def test_a_hostile_header_takes_no_time(start: str, part: str, times: int) -> None:
+    assert len(list(challenges(start + part * times))) < 20_000

@@ -144,18 +144,18 @@ def test_a_file_without_entries_is_fine(docker: Path, document: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("document", "why"),
+    ("text", "times", "why"),
     [
-        ('{"auths": {"secret', "it is no JSON"),
-        ("[]", "it is no JSON object"),
-        ("[" * 100_000, "it is no JSON"),
-        (" " * (credentials._LARGEST_FILE + 1), "it has more than 4 MiB"),
+        ('{"auths": {"secret', 1, "it is no JSON"),
+        ("[]", 1, "it is no JSON object"),
+        ("[", 100_000, "it is no JSON"),
+        (" ", credentials._LARGEST_FILE + 1, "it has more than 4 MiB"),
     ],
 )
 def test_a_broken_file_is_told_and_the_next_is_read(
-    home: Path, docker: Path, document: str, why: str
+    home: Path, docker: Path, text: str, times: int, why: str
 ) -> None:
-    write(docker, document)
+    write(docker, text * times)
     assert known() == Access(None, (f"{docker} cannot be read ({why})",))
     podman = home / ".config" / "containers" / "auth.json"
     write(podman, {"auths": {"registry.example:5000": auth("ann", "x")}})

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 from hasty import HASTY, end_silence
-from loopback import Misdeed, Response, answering, cut_after, redirecting, with_headers
+from loopback import Misdeed, Response, answering, cut_after, filled, redirecting, with_headers
 from registry import INDEX, MANIFEST, RegistryServer, digest_of
 
 from buildmatrix.errors import UndecidedError
@@ -482,7 +482,7 @@ def test_held_manifests_are_bounded(
         (answering(200, OTHER, content_type=MANIFEST), "is not what its digest says"),
         (with_headers(docker_content_digest=digest_of(OTHER)), "is damaged: the registry says"),
         (with_headers(content_type=INDEX), "calls itself"),
-        (answering(200, b"x" * (documents.LARGEST_DOCUMENT + 1)), "is larger than 8 MiB"),
+        (filled(documents.LARGEST_DOCUMENT + 1), "is larger than 8 MiB"),
         (cut_after(10), "breaks off"),
         (answering(404), "does not have the manifest"),
     ],

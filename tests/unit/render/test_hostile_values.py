@@ -6,6 +6,7 @@ import dataclasses
 import json
 import re
 import shlex
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,9 @@ def render(changes: dict[str, Any]) -> str:
     return dockerfile(ENVIRONMENT, spec_of(Path("/nonexistent"), one), one, lock_of(one))
 
 
-KEYWORDS = [keyword for keyword, _ in instructions(render({}))]
+@cache
+def expected_keywords() -> list[str]:
+    return [keyword for keyword, _ in instructions(render({}))]
 
 
 def arguments_of(text: str, keyword: str) -> list[str]:
@@ -68,7 +71,7 @@ def rendered_or_refused(changes: dict[str, Any]) -> str | None:
     except SpecError as error:
         assert "\n" not in error.message
         return None
-    assert [keyword for keyword, _ in instructions(text)] == KEYWORDS
+    assert [keyword for keyword, _ in instructions(text)] == expected_keywords()
     return text
 
 

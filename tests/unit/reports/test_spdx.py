@@ -9,10 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import jsonschema_rs
 from bills import WORST, bill, hostile, hostile_bill, vulnerable
 from hypothesis import example, given, settings
-from spdx_python_model import v3_0_1 as model
 from test_report_formats import report
 
 from buildmatrix.reports.formats import RUN, Destination, by_name
@@ -24,6 +22,8 @@ WHEN = datetime(2026, 11, 22, 23, 5, 6, tzinfo=UTC)
 @cache
 def validator() -> Any:
     """Of the compiled kind: Python's takes a second for each document."""
+    import jsonschema_rs
+
     path = Path(__file__).parents[2] / "schemas" / "spdx-3.0.1.json"
     return jsonschema_rs.Draft202012Validator(json.loads(path.read_text()))
 
@@ -44,7 +44,9 @@ def elements(graph: list[dict[str, Any]], kind: str) -> dict[str, dict[str, Any]
     return {one.get("name", one["spdxId"]): one for one in graph if one["type"] == kind}
 
 
-def read(one: Report) -> model.SHACLObjectSet:
+def read(one: Report) -> Any:
+    from spdx_python_model import v3_0_1 as model
+
     objects = model.SHACLObjectSet()
     model.JSONLDDeserializer().read(io.BytesIO(rendered(one).encode()), objects)
     return objects
@@ -94,6 +96,8 @@ def test_advisories_affect_their_distribution_and_say_what_to_do() -> None:
 
 
 def test_the_model_of_spdx_reads_the_same() -> None:
+    from spdx_python_model import v3_0_1 as model
+
     objects = read(bill(vulnerable()))
     packages = {one.name: one for one in objects.foreach_type(model.software_Package)}
     assert packages["demo"].software_packageVersion == "1.0"

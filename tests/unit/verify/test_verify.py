@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
+from functools import cache
 from pathlib import Path
 
 import jsonschema
@@ -19,7 +20,7 @@ from buildmatrix.attestation import bundle, statement, verdict
 from buildmatrix.attestation.attach import Claim, attach
 from buildmatrix.attestation.envelope import Envelope
 from buildmatrix.attestation.fetch import AttachedEnvelope
-from buildmatrix.attestation.keys import read_private
+from buildmatrix.attestation.keys import PrivateKey, read_private
 from buildmatrix.attestation.tagged import tag_of
 from buildmatrix.attestation.verdict import (
     FindingCounts,
@@ -47,10 +48,15 @@ from buildmatrix.rules.model import Acceptance
 
 VECTORS = Path(__file__).parents[1] / "attestation/vectors"
 KEY = read_private(VECTORS / "openssl.pem", None)
-OTHER = read_private(VECTORS / "ed25519.key", "secret")
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 TODAY = date(2026, 11, 22)
 DEMANDS = Demands("rocm", (KEY.public,), TODAY)
+
+
+@cache
+def other_key() -> PrivateKey:
+    """Its passphrase costs half a second."""
+    return read_private(VECTORS / "ed25519.key", "secret")
 
 
 def accepted(expires: str | None) -> TargetVerdict:
@@ -138,15 +144,15 @@ def test_attestations_of_other_kinds_are_none(registry: MemoryRegistry) -> None:
 
 
 def test_an_attestation_of_another_key(registry: MemoryRegistry) -> None:
-    attached(registry, key=OTHER)
+    attached(registry, key=other_key())
     reason, message = refused(registry)
     assert reason == "other-key"
-    assert message.endswith(f"is signed by another key ({OTHER.public.hint[:19]})")
+    assert message.endswith(f"is signed by another key ({other_key().public.hint[:19]})")
 
 
 def test_one_of_several_keys_is_enough(registry: MemoryRegistry) -> None:
     attached(registry)
-    demands = replace(DEMANDS, keys=(OTHER.public, KEY.public))
+    demands = replace(DEMANDS, keys=(other_key().public, KEY.public))
     assert asked(registry, demands).verified
 
 
@@ -339,7 +345,7 @@ def test_verdicts_for_two_backends_do_not_disturb_each_other(registry: MemoryReg
 
 def test_what_somebody_else_attached_besides_is_a_note(registry: MemoryRegistry) -> None:
     image = attached(registry)
-    attached(registry, key=OTHER, image=image)
+    attached(registry, key=other_key(), image=image)
     found = asked(registry)
     assert found.verified
     (note,) = found.notes
@@ -368,7 +374,7 @@ def test_a_signed_verdict_of_another_form_is_unreadable(
 def test_what_a_key_did_not_sign_is_never_parsed(
     registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    attached(registry, key=OTHER)
+    attached(registry, key=other_key())
     monkeypatch.setattr("buildmatrix.attestation.statement.parse", None)
     monkeypatch.setattr("buildmatrix.attestation.verdict.parse", None)
     assert {item.reason for item in asked(registry).refusals} == {"other-key"}
