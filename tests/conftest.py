@@ -7,6 +7,7 @@ same thing outside of them stay together. A test that needs the machine for itse
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import signal
 from collections.abc import Generator
@@ -18,6 +19,13 @@ from xdist.scheduler import LoadScopeScheduling
 # A shell that runs the tests in the background has SIGINT ignored: nobody would see Ctrl-C then.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Tests start threads by the hundred and free data by the hundred megabytes. glibc would give each
+# thread a heap, and keep what was freed: two heaps serve all, and a block of 1 MiB goes back.
+_M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8
+if set_option := getattr(ctypes.CDLL(None), "mallopt", None):
+    set_option(_M_ARENA_MAX, 2)
+    set_option(_M_MMAP_THRESHOLD, 1 << 20)
 
 #: File → what it changes outside of it, where another file changes that too.
 TOGETHER = {
