@@ -9,6 +9,8 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
+import textual.app
+import textual.pilot
 from explorecases import exploration, image, large
 from textual.pilot import Pilot
 from textual.widgets import Input
@@ -24,6 +26,18 @@ SMALL, LARGE = (80, 24), (200, 60)
 Play = Callable[[Pilot[None], ExploreApp], Awaitable[None]]
 
 
+#: How often all messages of a screen are worked through: a key is handled by the application, the
+#: list and the page, and each of them has the next one draw.
+ROUNDS = 4
+
+
+@pytest.fixture(autouse=True)
+def nothing_waits_for_an_idle_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Textual sleeps until the process seems idle, which other processes decide."""
+    for module in (textual.app, textual.pilot):
+        monkeypatch.setattr(module, "wait_for_idle", lambda *_: asyncio.sleep(0))
+
+
 @pytest.fixture(scope="module")
 def shown() -> Exploration:
     return exploration()
@@ -34,8 +48,9 @@ def play(exploration: Exploration, steps: Play, size: tuple[int, int] = SMALL) -
 
     async def run() -> None:
         app = ExploreApp(exploration)
+        app.animation_level = "none"
         async with app.run_test(size=size) as pilot:
-            await pilot.pause()
+            await settle(pilot)
             await steps(pilot, app)
 
     asyncio.run(run())
@@ -56,16 +71,25 @@ def screen(app: ExploreApp) -> str:
 
 
 async def press(pilot: Pilot[None], *keys: str) -> None:
-    await pilot.press(*keys)
-    await pilot.pause()
-    await made(pilot)
+    for key in keys:
+        await pilot.press(key)
+        await settle(pilot)
+        await made(pilot)
+
+
+async def settle(pilot: Pilot[None]) -> None:
+    """Handle all messages, and those that they lead to."""
+    for _ in range(ROUNDS):
+        await pilot.pause()
+        await pilot.app.animator.wait_until_complete()
 
 
 async def made(pilot: Pilot[None]) -> None:
     """Wait for what is made in threads; what nobody wants any more is cancelled."""
-    with suppress(WorkerCancelled):
-        await pilot.app.workers.wait_for_complete()
-    await pilot.pause()
+    for worker in tuple(pilot.app.workers):
+        with suppress(WorkerCancelled):
+            await worker.wait()
+    await settle(pilot)
 
 
 @pytest.mark.parametrize("size", [SMALL, (60, 15), (100, 30), LARGE])
@@ -218,11 +242,11 @@ def test_a_window_that_changes_puts_details_beside(shown: Exploration) -> None:
     async def steps(pilot: Pilot[None], app: ExploreApp) -> None:
         assert "─ 1 COPY / / ─" in screen(app)
         await pilot.resize_terminal(*LARGE)
-        await pilot.pause()
+        await settle(pilot)
         assert "─ 1 COPY / / ─" not in screen(app)
         assert "│" in lines(app)[5] and "digest" in screen(app)
         await pilot.resize_terminal(40, 8)
-        await pilot.pause()
+        await settle(pilot)
         assert "30.0 MB" in screen(app)
 
     play(shown, steps)
@@ -291,14 +315,14 @@ def test_keys_are_heard_while_an_answer_is_looked_for(
     async def steps(pilot: Pilot[None], app: ExploreApp) -> None:
         await press(pilot, "2", "j", "j")
         await pilot.press("w")
-        await pilot.pause()
+        await settle(pilot)
         assert isinstance(app.screen, Page) and WAITING in screen(app)
         await pilot.press("escape", "3")
-        await pilot.pause()
+        await settle(pilot)
         assert app.view == "libraries" and WAITING not in screen(app)
         # Nobody wants that answer any more; the next one is there when it is.
         await pilot.press("2", "j", "j", "w")
-        await pilot.pause()
+        await settle(pilot)
         assert WAITING in screen(app)
         is_wanted.set()
         await made(pilot)
