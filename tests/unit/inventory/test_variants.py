@@ -72,7 +72,7 @@ def test_what_reads_layers_and_parts_of_wheels_keeps_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "times"), [(b"[]", 1), (b" ", 100_000_000), (b'{"variants": 1}', 1)]
+    ("data", "times"), [(b"[]", 1), (b" ", 10_000_000), (b'{"variants": 1}', 1)]
 )
 def test_a_file_that_lies_or_is_large_is_one_sentence(
     tmp_path: Path, data: bytes, times: int
