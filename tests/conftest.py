@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
+import gc
 import signal
 from collections.abc import Generator
 from pathlib import Path
@@ -67,6 +68,15 @@ def alone(item: pytest.Item) -> bool:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What runs alone comes last: then nobody waits long for the end of another test."""
     items.sort(key=lambda item: (alone(item), item.nodeid.partition("::")[0] not in LONG))
+
+
+def pytest_collection_finish() -> None:
+    """Keep collected tests, which live to the end, out of each later search for garbage.
+
+    Without them it is cheap, and takes place often enough to find what tests leave in cycles.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
