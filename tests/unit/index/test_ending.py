@@ -53,7 +53,9 @@ def text(size: int, seed: int = 1) -> bytes:
     """Bytes that deflate shrinks as it does code: with codes of their own in each block."""
     chance = random.Random(seed)
     words = [chance.randbytes(chance.randint(2, 9)) for _ in range(3000)]
-    return b"".join(chance.choices(words, k=size // 4))[:size]
+    # `join` takes 80 bytes for each word while it runs.
+    parts = (b"".join(chance.choices(words, k=10_000)) for _ in range(size // 40_000 + 1))
+    return b"".join(parts)[:size]
 
 
 # The end of a stream
