@@ -175,7 +175,7 @@ def osv_server() -> Iterator[OsvServer]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     service.port = server.server_port
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
         yield service

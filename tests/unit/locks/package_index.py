@@ -130,7 +130,7 @@ def serve() -> Iterator[PackageIndex]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     index.port = server.server_address[1]
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
         yield index
