@@ -88,9 +88,10 @@ class Locked:
         }
         record = "".join(f"{path},,\n" for path in [*members, f"{info}/RECORD"])
         path = self.folder / f"{stem}-{tag}.whl"
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
             for member, data in {**members, f"{info}/RECORD": record.encode()}.items():
-                archive.writestr(member, data)
+                # Much data are noise, which deflate only copies: level 0 does it at once.
+                archive.writestr(member, data, compresslevel=0 if len(data) > 1 << 20 else 1)
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
         wheel = Wheel(path.name, self.server.file_url(path.name), digest, path.stat().st_size)
         self.packages.append(

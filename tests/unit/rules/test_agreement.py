@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from corpus_agreement import contradictions, judgement
@@ -17,6 +18,7 @@ from buildmatrix.inventory.model import Binary, ClosedFile, PythonImport, Python
 from buildmatrix.rules.engine import Judgement
 from buildmatrix.rules.model import Finding, Verdict
 
+Look = TypeVar("Look")
 BACKENDS = ("cpu", "cuda", "rocm", "oneapi", "openvino", "npu", "vulkan")
 
 
@@ -79,55 +81,62 @@ def _files(owner: str) -> Iterator[tuple[Binary, ...]]:
     yield (file("d/_C.abi3.so", elf(), owner),)
 
 
+def triples(backend: str, looks: Sequence[Look]) -> Iterator[tuple[str, tuple[Binary, ...], Look]]:
+    """Yield names, files and looks so that each three of backend, name, files and look meet.
+
+    Each four of them are as many times more as there are looks.
+    """
+    for number, owner in enumerate(NAMES, BACKENDS.index(backend)):
+        for look, files in enumerate(_files(owner), number):
+            yield owner, files, looks[look % len(looks)]
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_files_of_every_kind_are_judged_as_they_are_reported(backend: str) -> None:
-    for owner, root in product(NAMES, (True, False)):
-        for files in _files(owner):
-            said = judgement(backend, image(*files, root=root))
-            assert list(contradictions(said, backend)) == [], files
+    for owner, files, root in triples(backend, (True, False)):
+        said = judgement(backend, image(*files, root=root))
+        assert list(contradictions(said, backend)) == [], (owner, files)
 
 
-def _in_part(files: Sequence[Binary]) -> Iterator[tuple[Binary, ...]]:
+def _in_part(files: Sequence[Binary], linked: bool, data: int) -> tuple[Binary, ...]:
     """The files as a look sees them that ends before their ends."""
-    for linked in (True, False):
-        for data in (1_000, 200_000_000):
-            yield tuple(
-                replace(
-                    one,
-                    elf=replace(
-                        one.elf,
-                        needed=one.elf.needed if linked else (),
-                        linked_names=() if linked else one.elf.needed,
-                        dynamic_read=linked,
-                        read=100_000,
-                        unread_data=data,
-                    ),
-                )
-                for one in files
-            )
+    return tuple(
+        replace(
+            one,
+            elf=replace(
+                one.elf,
+                needed=one.elf.needed if linked else (),
+                linked_names=() if linked else one.elf.needed,
+                dynamic_read=linked,
+                read=100_000,
+                unread_data=data,
+            ),
+        )
+        for one in files
+    )
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_files_that_were_read_in_part_are_judged_as_they_are_reported(backend: str) -> None:
-    for owner in NAMES:
-        for files in _files(owner):
-            for part in _in_part(files):
-                said = judgement(backend, image(*part, root=False))
-                assert list(contradictions(said, backend)) == [], part
+    for owner, files, look in triples(backend, tuple(product((True, False), (1_000, 200_000_000)))):
+        part = _in_part(files, *look)
+        said = judgement(backend, image(*part, root=False))
+        assert list(contradictions(said, backend)) == [], (owner, part)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_files_that_were_not_opened_are_judged_as_they_are_reported(backend: str) -> None:
-    for name in NAMES:
-        owner = "==".join(name.split())
-        for closed in (
-            ClosedFile("d/lib.so", 90_000_000, owner),
-            ClosedFile("d/data", 90_000_000, owner, by="size"),
-            ClosedFile("d/__init__.py", 9_000, owner),
-        ):
-            for files in _files(name):
-                tree = replace(image(*files, root=False), closed=(closed,))
-                assert list(contradictions(judgement(backend, tree), backend)) == [], files
+    for name, files, (path, size, by) in triples(
+        backend,
+        (
+            ("d/lib.so", 90_000_000, "name"),
+            ("d/data", 90_000_000, "size"),
+            ("d/__init__.py", 9_000, "name"),
+        ),
+    ):
+        closed = ClosedFile(path, size, "==".join(name.split()), by=by)
+        tree = replace(image(*files, root=False), closed=(closed,))
+        assert list(contradictions(judgement(backend, tree), backend)) == [], files
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
