@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -40,26 +41,30 @@ def required(command: click.Command) -> list[str]:
     return [*given, "x"] if isinstance(command, click.Group) else given
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_global_options_stand_after_every_command(name: str) -> None:
-    command = ALL[name]
+def test_global_options_stand_after_every_command(subtests: pytest.Subtests) -> None:
     plain = CommandSettings(Path("buildmatrix.toml"), False, False, False)
-    for given, wanted in (
+    for (name, command), (given, wanted) in product(ALL.items(), (
         (["-f", "other.toml", "-q"], CommandSettings(Path("other.toml"), True, False, False)),
         (["--file=other.toml", "-v", "--no-progress"],
          CommandSettings(Path("other.toml"), False, True, True)),
-    ):  # fmt: skip
-        with command.make_context(name, [*given, *required(command)], obj=plain) as context:
+    )):  # fmt: skip
+        with (
+            subtests.test(f"{name} {given[0]}"),
+            command.make_context(name, [*given, *required(command)], obj=plain) as context,
+        ):
             assert context.obj == wanted
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_global_options_stand_before_every_command(name: str) -> None:
+def test_global_options_stand_before_every_command() -> None:
     declared = {flag for flags, _ in GLOBAL_OPTIONS for flag in flags}
     assert declared <= {flag for parameter in group.params for flag in parameter.opts}
     # What stands before is not given a second meaning by a command.
-    for flag in declared:
-        assert sum(flag in parameter.opts for parameter in ALL[name].params) == 1
+    counts = {
+        (name, flag): sum(flag in parameter.opts for parameter in command.params)
+        for name, command in ALL.items()
+        for flag in declared
+    }
+    assert {place: count for place, count in counts.items() if count != 1} == {}
 
 
 def test_loudness_on_both_sides_is_checked_together() -> None:
@@ -68,9 +73,11 @@ def test_loudness_on_both_sides_is_checked_together() -> None:
         ALL["rules"].make_context("rules", ["-q"], obj=loud)
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_no_option_is_hidden_and_each_says_what_it_does(name: str) -> None:
-    for parameter in ALL[name].params:
-        if isinstance(parameter, click.Option):
-            assert not parameter.hidden, parameter.opts
-            assert parameter.help, parameter.opts
+def test_no_option_is_hidden_and_each_says_what_it_does() -> None:
+    silent = [
+        (name, parameter.opts)
+        for name, command in ALL.items()
+        for parameter in command.params
+        if isinstance(parameter, click.Option) and (parameter.hidden or not parameter.help)
+    ]
+    assert silent == []

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from buildmatrix import cli
-from buildmatrix.catalogue.building import backend_build
+from buildmatrix.catalogue.building import BackendBuild, backend_build
 from buildmatrix.catalogue.listing import lines
 from buildmatrix.catalogue.load import load
 from buildmatrix.commands.init.first_spec import first_spec
@@ -51,56 +51,82 @@ def environment(made: Recipe, base: dict[str, str]) -> dict[str, str]:
     return values
 
 
-@pytest.mark.parametrize("backend", BUILDABLE)
-def test_its_first_specification_gives_a_dockerfile_that_both_engines_can_build(
-    backend: str, tmp_path: Path
+@dataclass(frozen=True)
+class Made:
+    """What comes of a backend's first specification."""
+
+    build: BackendBuild
+    spec: Spec
+    written: str
+    dockerfile: str
+    recipe: Recipe
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Made]:
+    """Each backend's, made once."""
+    found = {}
+    for backend in BUILDABLE:
+        root = tmp_path_factory.mktemp(backend)
+        spec = spec_of(root, backend)
+        written = (root / "buildmatrix.toml").read_text().replace("\n#   ", " ")
+        found[backend] = Made(BUILDS[backend], spec, written, *generated(spec))
+    return found
+
+
+def test_a_first_specification_gives_a_dockerfile_that_both_engines_can_build(
+    made: dict[str, Made], subtests: pytest.Subtests
 ) -> None:
-    spec = spec_of(tmp_path, backend)
-    assert {target.backend for target in spec.targets} == {backend}
-    text, made = generated(spec)
-    assert made.problems == ()
+    for backend, one in made.items():
+        with subtests.test(backend):
+            assert {target.backend for target in one.spec.targets} == {backend}
+            assert one.recipe.problems == ()
+            text, steps = one.dockerfile, one.recipe.steps
+            assert f"FROM ${{MIRROR}}{one.spec.targets[0].base.final} AS final" in text
+            values = environment(one.recipe, {"PATH": "/usr/bin"})
+            for part in one.build.final:
+                assert part.variables.items() <= values.items()
+            for part in one.build.build:
+                assert all(f'{name}="{value}"' in text for name, value in part.variables.items())
+            (packages,) = [step.names for step in steps if isinstance(step, SystemPackages)]
+            assert {*one.build.packages} <= {*packages}
+            (account,) = [step for step in steps if isinstance(step, Account)]
+            assert {*one.build.groups} <= {*account.user.groups}
 
-    build, target = BUILDS[backend], spec.targets[0]
-    assert f"FROM ${{MIRROR}}{target.base.final} AS final" in text
-    values = environment(made, {"PATH": "/usr/bin"})
-    for part in build.final:
-        assert part.variables.items() <= values.items()
-    for part in build.build:
-        assert all(f'{name}="{value}"' in text for name, value in part.variables.items())
-    (packages,) = [step.names for step in made.steps if isinstance(step, SystemPackages)]
-    assert {*build.packages} <= {*packages}
-    (account,) = [step for step in made.steps if isinstance(step, Account)]
-    assert {*build.groups} <= {*account.user.groups}
 
-
-@pytest.mark.parametrize("backend", BUILDABLE)
 def test_a_dockerfile_of_no_template_of_its_own_says_how_to_run_it(
-    backend: str, tmp_path: Path
+    made: dict[str, Made], subtests: pytest.Subtests
 ) -> None:
-    text, _ = generated(spec_of(tmp_path, backend))
-    has_own = (builtin_templates() / f"{backend}.Dockerfile.j2").is_file()
-    for run in BUILDS[backend].runs:
-        assert (f"# docker run {' '.join(run.options)}" in text) == (not has_own)
+    for backend, one in made.items():
+        with subtests.test(backend):
+            has_own = (builtin_templates() / f"{backend}.Dockerfile.j2").is_file()
+            for run in one.build.runs:
+                shown = f"# docker run {' '.join(run.options)}" in one.dockerfile
+                assert shown == (not has_own)
 
 
-@pytest.mark.parametrize("backend", BUILDABLE)
-def test_its_first_specification_says_where_base_and_wheels_come_from(
-    backend: str, tmp_path: Path
+def test_a_first_specification_says_where_base_and_wheels_come_from(
+    made: dict[str, Made], subtests: pytest.Subtests
 ) -> None:
-    spec_of(tmp_path, backend)
-    written = (tmp_path / "buildmatrix.toml").read_text().replace("\n#   ", " ")
-    build = BUILDS[backend]
-    for origin in build.wheels:
-        start = "Wheels on PyPI" if origin.origin == "pypi" else "Wheels that are not on PyPI"
-        assert f"# - {start}: {', '.join(origin.names)}." in written
-    assert ("no public one of the vendor is known" in written) == (build.base is None)
-    for source in build.base_sources:
-        assert source in written
+    for backend, one in made.items():
+        with subtests.test(backend):
+            for origin in one.build.wheels:
+                public = origin.origin == "pypi"
+                start = "Wheels on PyPI" if public else "Wheels that are not on PyPI"
+                assert f"# - {start}: {', '.join(origin.names)}." in one.written
+            unknown = "no public one of the vendor is known" in one.written
+            assert unknown == (one.build.base is None)
+            for source in one.build.base_sources:
+                assert source in one.written
 
 
-@pytest.mark.parametrize("backend", sorted(CATALOGUE.backends))
-def test_what_is_known_of_a_backend_can_be_listed(backend: str) -> None:
-    assert "\nruns" in "".join(lines(CATALOGUE, backend)) or not BUILDS[backend].runs
+def test_what_is_known_of_every_backend_can_be_listed() -> None:
+    silent = [
+        name
+        for name, build in BUILDS.items()
+        if build.runs and "\nruns" not in "".join(lines(CATALOGUE, name))
+    ]
+    assert silent == []
 
 
 def test_all_backends_together_are_one_specification(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ _VARYING = r"(?:, where (?P<varying>.+) vary)?"
 MECHANISMS = {
     # What a command prints in a folder of `documents`: test_printed_blocks.py.
     "printed in": rf"printed in (?P<folder>[\w-]+)(?: by: (?P<command>.+?))?{_VARYING}",
-    # Command lines that run there, one after the other: test_played_blocks.py.
+    # Command lines that run there, one after the other: test_printed_blocks.py.
     "played in": r"played in (?P<folder>[\w-]+)(?:, exit codes? (?P<codes>[\d, ]+))?",
     # A file that is there while they run.
     "file of": r"file of (?P<folder>[\w-]+): (?P<path>\S+)",

@@ -22,6 +22,7 @@ import runpy
 import shutil
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from pathlib import Path
@@ -138,10 +139,15 @@ class Stage:
         return played.out, played.err, played.codes
 
 
-@pytest.fixture
-def stage(request: pytest.FixtureRequest, world: World, monkeypatch: pytest.MonkeyPatch) -> Stage:
+@contextmanager
+def stage(name: str, world: World) -> Iterator[Stage]:
     """A folder of `documents`, after what it does before, which is done once."""
-    place = world.place / request.param
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        yield _prepare(name, world, monkeypatch)
+
+
+def _prepare(name: str, world: World, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    place = world.place / name
     made, kept = Stage(place / "here", place / "shell"), place / "kept"
     world.enter(monkeypatch)
     if kept.exists():
@@ -151,13 +157,13 @@ def stage(request: pytest.FixtureRequest, world: World, monkeypatch: pytest.Monk
         golden_inside.replace_the_outside(made.folder, monkeypatch)
         monkeypatch.chdir(made.folder)
         return made
-    source = FOLDERS / request.param
+    source = FOLDERS / name
     made.folder.mkdir(parents=True)
     if (source / "golden").exists():
         shutil.copytree(world.golden, made.folder, symlinks=True, dirs_exist_ok=True)
     shutil.copytree(source, made.folder, dirs_exist_ok=True)
     for block, match in FILES:
-        if match["folder"] == request.param:
+        if match["folder"] == name:
             (made.folder / match["path"]).parent.mkdir(parents=True, exist_ok=True)
             (made.folder / match["path"]).write_text(block.text)
     monkeypatch.chdir(made.folder)
@@ -214,36 +220,24 @@ def shown_by_python(block: DocumentBlock, stage: Stage) -> int:
     return 0
 
 
-def named(shown: Printed | DocumentBlock) -> str:
-    return shown.place if isinstance(shown, DocumentBlock) else f"{shown.place}-{shown.command}"
+def test_every_block_shows_what_is_printed(world: World, subtests: pytest.Subtests) -> None:
+    for shown in PRINTED:
+        with subtests.test(f"{shown.place}: {shown.command}"), stage(shown.folder, world) as here:
+            out, err, _ = here.play(shown.command)
+            assert is_shown(shown, out), f"{shown.command} prints:\n{out}\n{err}"
 
 
-@pytest.mark.parametrize(
-    ("stage", "shown"),
-    [pytest.param(shown.folder, shown, id=named(shown)) for shown in PRINTED],
-    indirect=["stage"],
-)
-def test_a_block_shows_what_is_printed(stage: Stage, shown: Printed) -> None:
-    out, err, _ = stage.play(shown.command)
-    assert is_shown(shown, out), f"{shown.command} prints:\n{out}\n{err}"
-
-
-@pytest.mark.parametrize(
-    ("stage", "block"),
-    [pytest.param(block.marked("played in")["folder"], block, id=named(block)) for block in PLAYED],
-    indirect=["stage"],
-)
-def test_the_commands_of_a_block_run(stage: Stage, block: DocumentBlock) -> None:
-    match = block.marked("played in")
-    assert match is not None
-    if block.language == "python":
-        out, err, codes = "", "", [shown_by_python(block, stage)]
-    else:
-        out, err, codes = stage.play(commands(block.text))
-    expected = [int(code) for code in (match["codes"] or "").split(", ") if code] or [0] * len(
-        codes
-    )
-    assert codes and codes == expected, f"{codes}\n{out}\n{err}"
+def test_the_commands_of_every_block_run(world: World, subtests: pytest.Subtests) -> None:
+    for block in PLAYED:
+        match = block.marked("played in")
+        assert match is not None
+        with subtests.test(block.place), stage(match["folder"], world) as here:
+            if block.language == "python":
+                out, err, codes = "", "", [shown_by_python(block, here)]
+            else:
+                out, err, codes = here.play(commands(block.text))
+            wanted = [int(code) for code in (match["codes"] or "").split(", ") if code]
+            assert codes and codes == (wanted or [0] * len(codes)), f"{codes}\n{out}\n{err}"
 
 
 def test_there_are_many_and_each_folder_has_some() -> None:
@@ -254,20 +248,17 @@ def test_there_are_many_and_each_folder_has_some() -> None:
     } == folders
 
 
-@pytest.mark.parametrize("stage", ["cpu-report"], indirect=True)
-@pytest.mark.parametrize(
-    ("kind", "text"),
-    [
-        ("", "error BM801 known-vulnerability jinja2 3.1.1"),
-        ("json", '{"rule": "BM101", "severity": "warning"}'),
-        ("json", '{"ruel": "BM101"}'),
-        ("json", '{"chain": ["requirements.in:4"]}'),
-    ],
-)
-def test_what_is_stale_would_be_seen(stage: Stage, kind: str, text: str) -> None:
-    command = f"buildmatrix report report.json --format {kind or 'table'}"
-    shown = Printed(DocumentBlock("", 0, kind, "", text), "cpu-report", command, text)
-    assert not is_shown(shown, stage.play(command)[0])
+def test_what_is_stale_would_be_seen(world: World) -> None:
+    with stage("cpu-report", world) as here:
+        for kind, text in (
+            ("", "error BM801 known-vulnerability jinja2 3.1.1"),
+            ("json", '{"rule": "BM101", "severity": "warning"}'),
+            ("json", '{"ruel": "BM101"}'),
+            ("json", '{"chain": ["requirements.in:4"]}'),
+        ):
+            command = f"buildmatrix report report.json --format {kind or 'table'}"
+            shown = Printed(DocumentBlock("", 0, kind, "", text), "cpu-report", command, text)
+            assert not is_shown(shown, here.play(command)[0]), text
 
 
 def test_a_figure_that_varies_keeps_its_shape() -> None:

@@ -89,10 +89,11 @@ def read(text: str, folder: Path) -> None:
     load_spec(path, backends=lambda files: load(files).backends)
 
 
-@pytest.mark.parametrize("block", PARTS, ids=lambda block: block.place)
-def test_a_part_of_a_specification_is_one(block: DocumentBlock, tmp_path: Path) -> None:
-    for part in alternatives(block):
-        read(whole(part), tmp_path)
+def test_every_part_of_a_specification_is_one(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for block in PARTS:
+        with subtests.test(block.place):
+            for part in alternatives(block):
+                read(whole(part), tmp_path)
 
 
 def test_each_rule_that_can_be_waived_is_waived_by_its_own_page() -> None:
@@ -126,13 +127,13 @@ DATA = [
 DATA_HEAD = DATA_FILE.partition("[[libraries]]")[0].replace("manual", "handbook")
 
 
-@pytest.mark.parametrize("block", DATA, ids=lambda block: block.place)
-def test_a_data_file_is_one(block: DocumentBlock, tmp_path: Path) -> None:
-    path = tmp_path / "own.toml"
-    path.write_text(block.text if "schema =" in block.text else DATA_HEAD + block.text)
-    (backend,) = load([path]).backends.keys() - load().backends.keys()
-    assert backend in ("wave", "acme")
-    other = tmp_path / "other.toml"
-    other.write_text(path.read_text().replace('basis = "', 'basis = "un'))
-    with pytest.raises(SpecError, match="basis"):
-        load([other])
+def test_every_data_file_is_one(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    path, other = tmp_path / "own.toml", tmp_path / "other.toml"
+    for block in DATA:
+        with subtests.test(block.place):
+            path.write_text(block.text if "schema =" in block.text else DATA_HEAD + block.text)
+            (backend,) = load([path]).backends.keys() - load().backends.keys()
+            assert backend in ("wave", "acme")
+            other.write_text(path.read_text().replace('basis = "', 'basis = "un'))
+            with pytest.raises(SpecError, match="basis"):
+                load([other])
