@@ -11,11 +11,14 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 from browser import find_browser, started
 from playwright.sync_api import Browser
+
+if TYPE_CHECKING:
+    from loader_roots import Toolchain
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -113,6 +116,14 @@ def buildmatrix() -> Buildmatrix:
         return Run(done.returncode, done.stdout, done.stderr)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def toolchain(tmp_path_factory: pytest.TempPathFactory) -> Toolchain:
+    """The linker of the host, and what the objects of both oracles of loaders are made of."""
+    from loader_roots import make_toolchain
+
+    return make_toolchain(tmp_path_factory.mktemp("toolchain"))
 
 
 @pytest.fixture(scope="session")

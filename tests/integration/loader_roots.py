@@ -99,12 +99,11 @@ class Toolchain:
         return folders[0].lstrip("/"), folders[-1].lstrip("/")
 
 
-@pytest.fixture(scope="session")
-def toolchain(tmp_path_factory: pytest.TempPathFactory) -> Toolchain:
+def make_toolchain(folder: Path) -> Toolchain:
+    """The pieces of all objects, assembled and linked once for both oracles."""
     for tool in ("gcc", "ld", "ldconfig"):
         if shutil.which(tool) is None:
             lacking(f"{tool} is missing: apt-get install gcc binutils libc-bin")
-    folder = tmp_path_factory.mktemp("toolchain")
     source = folder / "one.s"
     source.write_text('.globl _start\n_start: .byte 0\n.section .note.GNU-stack,"",%progbits\n')
     run("gcc", "-c", source, "-o", folder / "one.o")
@@ -200,7 +199,7 @@ class Root:
         `codes` are the exit codes of a listing that went well.
         """
         told = (str(self.path), interpreter, arguments, dict(environment), list(codes))
-        lines = run(*self.tools.as_root, sys.executable, "-c", TRACE, *map(json.dumps, told))
+        lines = run(*self.tools.as_root, sys.executable, "-IS", "-c", TRACE, *map(json.dumps, told))
         answers: dict[str, set[str | None]] = {}
         for line in lines.splitlines():
             name, path = line.split()

@@ -25,7 +25,6 @@ from loader_roots import (
     rule_of,
     variables,
 )
-from loader_roots import toolchain as toolchain  # a fixture
 
 from buildmatrix.loader.resolution import Resolution
 from buildmatrix.loader.resolver import Resolver
