@@ -188,6 +188,8 @@ def _with_progress(callback: Callable[..., Any]) -> Callable[..., Any]:
         from buildmatrix.cli.progress import command_progress
 
         context = click.get_current_context()
+        if context.obj is None:  # Called without the group that has the settings.
+            return callback(*arguments, **others)
         name = context.command_path.removeprefix(f"{context.find_root().command_path} ")
         with command_progress(context.obj, name):
             return callback(*arguments, **others)

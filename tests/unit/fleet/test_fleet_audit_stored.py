@@ -122,7 +122,7 @@ def test_another_question_is_judged_anew(
 
 def test_an_index_that_is_away_is_no_answer(locked: Locked, server: IndexServer):
     del locked.packages[0]
-    server.misbehave(server.path_of(PLAIN), answering(503), times=2)
+    server.misbehave(server.path_of(PLAIN), answering(503), times=HASTY.tries)
     first = judged(task(locked.text()))
     assert [item.state for item in first.results] == ["undecided"]
     assert (first.away, first.again) == (server.origin.removeprefix("http://"), True)
