@@ -37,7 +37,10 @@ TOGETHER = {
 #: Files that take minutes. They come first: one that comes last keeps a single process busy.
 LONG = (
     *TOGETHER,
-    *(f"tests/integration/test_{name}.py" for name in ("docker_engine", "public_projects")),
+    *(
+        f"tests/integration/test_{name}.py"
+        for name in ("docker_engine", "pages", "page_screenshots", "public_projects")
+    ),
 )
 
 
