@@ -27,7 +27,7 @@ def _up(arguments: argparse.Namespace, layout: Layout) -> None:
         images = registry.ensure(layout)
         judges.ensure(layout)
         if not arguments.no_bases:
-            bases.Builder(layout, images).ensure(arguments.only)
+            bases.Builder(layout, images).ensure(arguments.only, arguments.also)
     say('ready: eval "$(python3 -m scripts.stack env)"')
 
 
@@ -79,6 +79,9 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--no-bases", action="store_true", help="engine and registry only")
     up.add_argument(
         "--only", action="append", default=[], metavar="NAME", help="only this base (repeatable)"
+    )
+    up.add_argument(
+        "--also", action="append", default=[], metavar="NAME", help="an optional base, too"
     )
     up.set_defaults(command=_up)
     down = commands.add_parser("down", help="stop what `up` started, keep the caches")

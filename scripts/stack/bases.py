@@ -105,23 +105,27 @@ class Builder:
         self._table = read_table()
         self._fetching = threading.Lock()
 
-    def missing(self, only: Collection[str] = ()) -> list[Base]:
-        """The bases, or the named ones and their parents, that have to be built."""
-        unknown = set(only) - set(self._table)
+    def missing(self, only: Collection[str] = (), also: Collection[str] = ()) -> list[Base]:
+        """Return the bases to build: those of `only`, else all but optional ones, and `also`.
+
+        Parents of these are among them.
+        """
+        unknown = {*only, *also} - set(self._table)
         if unknown:
             raise StackError(
                 f"No base is called {', '.join(sorted(unknown))}; "
                 f"bases.toml has {', '.join(self._table)}."
             )
         wanted = set(only) or {base.name for base in self._table.values() if not base.optional}
+        wanted |= set(also)
         for base in reversed(self._table.values()):
             if base.name in wanted and base.parent:
                 wanted.add(base.parent)
         return [b for b in self._table.values() if b.name in wanted and not self.current(b)]
 
-    def ensure(self, only: Collection[str] = ()) -> None:
+    def ensure(self, only: Collection[str] = (), also: Collection[str] = ()) -> None:
         """Build what is missing; one base that fails does not keep the others back."""
-        missing = self.missing(only)
+        missing = self.missing(only, also)
         if not missing:
             say("bases: all are in the registry, reused")
             return
