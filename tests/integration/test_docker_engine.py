@@ -454,6 +454,7 @@ class Lines:
     def step(self, target, text): print("step", target, text, flush=True)
     def part(self, target, done, total, unit): pass
     def output(self, target, line): print("output", target, line, flush=True)
+    def end(self, target): pass
     def done(self, target, outcome, ok): print("done", target, outcome, flush=True)
     def note(self, text): print("note", text, flush=True)
 
