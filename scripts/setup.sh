@@ -1,11 +1,11 @@
 # Sourced by scripts/demo and scripts/test: makes a virtual environment with buildmatrix in it and,
 # as root on Debian, installs missing system packages. `source setup.sh demo` installs what building
-# needs, and no more: the package with its runtime dependencies.
+# needs, and no more: the package with its runtime dependencies. `source setup.sh test` installs all.
 set -euo pipefail
 # Set in many images: then each of a thousand commands of the tests compiles all that it imports.
 unset PYTHONDONTWRITEBYTECODE
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-kind=${1:-test}
+kind=$1
 
 # during TEXT COMMAND...: print what begins, and every 5 s that it goes on.
 during() {

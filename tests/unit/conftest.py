@@ -60,7 +60,8 @@ def no_process_is_left_behind() -> Iterator[None]:
     yield
     gc.collect()  # The data of its servers lie in cycles; less than 0.1 s, see tests/conftest.py.
     left = set(psutil.Process().children()) - before
-    assert not left
+    # One that is ending may need a while on a busy machine.
+    assert not psutil.wait_procs(left, timeout=60)[1]
 
 
 @pytest.fixture
