@@ -24,7 +24,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         name = f"demo{number}"
         metadata = site / f"{name}-1.0.dist-info"
         held = {f"{name}/__init__.py": b""}
-        held |= {path.replace("demo/", f"{name}/", 1): data for path, data in files.items()}
+        held |= {path.replace("demo/", f"{name}/", 1): data for path, data in files().items()}
         for path, data in held.items():
             (site / path).parent.mkdir(parents=True, exist_ok=True)
             (site / path).write_bytes(data)

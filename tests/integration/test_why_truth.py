@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from conftest import Buildmatrix
 from loader_roots import PROGRAM, Object, Root, Toolchain
-from loader_roots import toolchain as toolchain  # a fixture
 
 from buildmatrix.commands.why.join import join
 from buildmatrix.inventory.collect import collect
