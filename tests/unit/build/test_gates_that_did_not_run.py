@@ -113,7 +113,9 @@ def other_processor(patch: pytest.MonkeyPatch, empty: Path) -> None:
 CAUSES = {
     no_sandbox: (5, "install bubblewrap or crun: either runs the commands of an image"),
     broken_sandbox: (
-        5, "nothing here can run a command of an image: bwrap (no user namespaces here)"
+        5,
+        "nothing here can run a command of an image: bwrap (no user namespaces here); allow user "
+        "namespaces, or install bubblewrap or crun",
     ),
     refusing_sandbox: (5, "chroot: it does not confine root; install crun or runc"),
     other_processor: (3, "the image is for linux/amd64, and this machine is riscv64"),

@@ -71,9 +71,12 @@ def usable() -> tuple[Sandbox | None, str]:
         if why is None:
             return sandbox, sandbox.name
         failures.append(f"{sandbox.name} ({why})")
-    if failures:
-        return None, f"nothing here can run a command of an image: {'; '.join(failures)}"
-    return None, "install bubblewrap or crun: either runs the commands of an image"
+    if not failures:
+        return None, "install bubblewrap or crun: either runs the commands of an image"
+    remedy = "allow user namespaces, or install bubblewrap or crun"
+    if os.geteuid() == 0:
+        remedy = "allow root to mount, or install crun or runc"
+    return None, f"nothing here can run a command of an image: {'; '.join(failures)}; {remedy}"
 
 
 def failure(sandbox: Sandbox, patience: float = PATIENCE) -> str | None:
