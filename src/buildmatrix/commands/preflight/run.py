@@ -112,13 +112,17 @@ def preflight(
     """
     wanted = RUNGS[int(scanned) : RUNGS.index(level) + 1]
     expected = expectations([(item, node_class) for item in subjects], baseline, reference)
-    for subject in subjects if level != "static" else ():
-        why_not = subject.engine.cannot_run(subject.reference)
-        if isinstance(why_not, ComponentError):
-            raise why_not.saying(f"{subject.target.id}: nothing ran: {why_not.message}")
+    obstacles = []
+    for subject in subjects:
+        obstacle = subject.engine.cannot_run(subject.reference) if level != "static" else None
+        if isinstance(obstacle, ComponentError):
+            raise obstacle.saying(f"{subject.target.id}: nothing ran: {obstacle.message}")
+        obstacles.append(obstacle)
     targets = []
-    for subject, own in zip(subjects, expected, strict=True):
-        target = _climbed(subject, wanted, node_class, progress, today, repeat, own, is_asked_for)
+    for subject, own, obstacle in zip(subjects, expected, obstacles, strict=True):
+        target = _climbed(
+            subject, wanted, node_class, progress, today, repeat, own, obstacle, is_asked_for
+        )
         targets.append(target)
         if not scanned:
             # A build has more to do with it.
@@ -144,19 +148,19 @@ def _climbed(
     today: date,
     repeat: int,
     expected: Expectations,
+    why_not: BuildmatrixError | None,
     is_asked_for: bool,
 ) -> PreflightTarget:
     id = subject.target.id
     node = next((node for node in subject.node_classes if node.name == node_class), None)
     elsewhere = tuple(node.name for node in subject.node_classes)
     outcomes: list[RungOutcome] = []
-    level, runs = wanted[-1], any(rung != "static" for rung in wanted)
-    why_not = subject.engine.cannot_run(subject.reference) if runs else None
+    level = wanted[-1]
     judge = Judge(subject.spec, "error", today, ())
     progress.step(id, "preparing the image")
     with ExitStack() as stack:
         run: Run = run_nothing
-        if runs and why_not is None:
+        if level != "static" and why_not is None:
             run = stack.enter_context(subject.engine.runner(subject.reference))
         climb, without = Climb(subject, judge, run, node, progress, today, repeat, expected), ""
         for rung in wanted:
