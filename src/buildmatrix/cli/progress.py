@@ -324,7 +324,7 @@ class LiveTable:
         self._rows: dict[str, _TargetRow] = {}
         self._notes: list[str] = []
         self._parts = _Parts()
-        # The terminal is drawn by whoever holds the other lock.
+        # Guards the rows; `console.LOCK` guards the terminal.
         self._lock = threading.Lock()
 
     def step(self, target: str, text: str) -> None:
@@ -348,7 +348,7 @@ class LiveTable:
                 row.ended = now
 
     def end(self, target: str) -> None:
-        """Stop the clock of a target that nobody judges."""
+        """Stop the clock of a target without an outcome."""
         with self._lock:
             if target in self._rows:
                 self._row(target).ended = self._clock()
@@ -514,7 +514,7 @@ class Ticker:
         self.pause()
 
     def resume(self) -> None:
-        """Start the thread, where there is room for one."""
+        """Start the thread, unless the system has no room for one."""
         self._ending = threading.Event()
         thread = threading.Thread(
             target=self._run, args=(self._ending,), name="progress", daemon=True
@@ -524,7 +524,7 @@ class Ticker:
             self._thread = thread
 
     def pause(self) -> None:
-        """End the thread: what it prints is printed, unless nobody takes it."""
+        """End the thread, and wait up to `_GRACE` seconds for what it prints."""
         thread, self._thread = self._thread, None
         if thread is not None:
             self._ending.set()

@@ -147,8 +147,8 @@ class Runtime(Sandbox):
 class ChangedRoot(Sandbox):
     """A changed root folder in namespaces that `unshare` makes: with nothing installed.
 
-    For an ordinary user that takes a namespace of users, and a second one in which the account is
-    that user. Run by root, an account that is root itself could leave it, so that is not run.
+    An ordinary user needs a user namespace, and a second one that maps the account to that user. If
+    root runs it, an account that is root could leave the folder, so such an image is refused.
     """
 
     name = "chroot"

@@ -141,7 +141,7 @@ class VisibleFiles:
         return self._confined.root.joinpath(*at)
 
     def _may_execute(self, here: Path) -> bool:
-        """Whether the account may execute a file, or enter a folder."""
+        """Return whether the account may execute a file, or enter a folder."""
         if self._account is None:
             return os.access(here, os.X_OK)
         status = here.stat()
