@@ -42,9 +42,8 @@ if [[ $kind == test ]]; then
     need chromium chromium
     [[ -e /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf ]] || missing+=(fonts-dejavu-core)
   fi
-  # Has the language server of editors (@taplo/lsp), which completes specifications, and a runner of
-  # GitLab's jobs (gitlab-ci-local), which copies with rsync.
-  if [[ -n ${CI:-} ]]; then need npm npm; need rsync rsync; fi
+  # A runner of GitLab's jobs (gitlab-ci-local) copies with it.
+  if [[ -n ${CI:-} ]]; then need rsync rsync; fi
   # Judge what is written into registries and layouts.
   if [[ -n ${CI:-} ]]; then need skopeo skopeo; need umoci umoci; need podman podman; fi
   # Run commands of images beside podman, which depends on either and is satisfied with one.
