@@ -32,7 +32,7 @@ from .stack import apt
 from .stack.errors import StackError
 from .stack.layout import Layout
 from .stack.process import exclusive, output
-from .stack.progress import say
+from .stack.progress import counted, say
 
 SUITE, PYTHON = "bookworm", "python3.11"
 NAMES = ("python:3.11-slim-bookworm", "python:3.11-slim")
@@ -76,7 +76,6 @@ def main() -> int:
             say(f"bases: unpacking {len(packages)} packages")
             _unpack(packages, root)
             _settle(root)
-            say("bases: writing the layer")
             _write(root, OciLayout(folder))
     return 0
 
@@ -89,7 +88,8 @@ def _unpack(packages: list[Path], root: Path) -> None:
     info = root / "var/lib/dpkg/info"
     info.mkdir(parents=True)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        records = list(pool.map(lambda deb: _unpack_one(deb, root, info), packages))
+        ended = pool.map(lambda deb: _unpack_one(deb, root, info), packages)
+        records = list(counted("bases: unpacking", ended, len(packages)))
     (root / "var/lib/dpkg/status").write_text("\n".join(records))
 
 
@@ -131,11 +131,13 @@ def _write(root: Path, layout: OciLayout) -> None:
         for folder, folders, files in os.walk(root)
         for name in (*folders, *files)
     ]
+    step = "bases: writing the layer"
+    say(f"{step}: {len(paths)} files")
     with (
         ThreadPoolExecutor(os.cpu_count()) as pool,
         layer_writer(layout, "gzip", pool) as writer,
     ):
-        for path in sorted(paths, key=order):
+        for path in counted(step, sorted(paths, key=order), len(paths)):
             status = (root / path).lstat()
             mode = stat.S_IMODE(status.st_mode)
             if stat.S_ISLNK(status.st_mode):
@@ -147,7 +149,7 @@ def _write(root: Path, layout: OciLayout) -> None:
                 writer.add(LayerEntry(path, "file", mode, len(data)), [data])
     layer = writer.layer
     machine = {"x86_64": "amd64", "aarch64": "arm64"}[os.uname().machine]
-    step = HistoryStep(created_by=f"ADD {SUITE} /", comment="scripts.local_base")
+    made = HistoryStep(created_by=f"ADD {SUITE} /", comment="scripts.local_base")
     configuration = ImageConfiguration(
         architecture=machine,
         os="linux",
@@ -156,7 +158,7 @@ def _write(root: Path, layout: OciLayout) -> None:
             env=("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",),
             cmd=("python3",),
         ),
-        history=(step,),
+        history=(made,),
     )
     manifest = Manifest(
         schema_version=2,

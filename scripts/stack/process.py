@@ -19,10 +19,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from .errors import StackError
-from .progress import say
+from .progress import EVERY, say
 
 _TAIL_LINES = 15
-_CALM = 5.0  # seconds without a progress line
 
 
 def tail(log: Path, lines: int = _TAIL_LINES) -> str:
@@ -45,7 +44,7 @@ def run(
 ) -> None:
     """Run a command with its output in a log; on failure raise `why` with the log's end.
 
-    Prints the log's last line every `_CALM` seconds.
+    Prints the log's last line every `EVERY` seconds.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + timeout
@@ -64,7 +63,7 @@ def run(
         try:
             while True:
                 try:
-                    code = child.wait(_CALM)
+                    code = child.wait(EVERY)
                     break
                 except subprocess.TimeoutExpired as error:
                     if time.monotonic() > deadline:
