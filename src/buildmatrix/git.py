@@ -29,6 +29,24 @@ def ask(
     )
 
 
+def tracked_file(folder: Path, seconds: float = 30.0) -> str | None:
+    """Return the first file in `folder` that the index of a repository has.
+
+    None where there is none, no repository or no git, and where git does not answer.
+    """
+    place = folder.resolve()
+    if not place.is_dir() or not any((up / ".git").exists() for up in (place, *place.parents)):
+        return None
+    try:
+        answer = ask(
+            place, "-c", "core.fsmonitor=false", "ls-files", "-z", "--", ".", seconds=seconds
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    name, end, _ = answer.stdout.partition(b"\0")
+    return os.fsdecode(name) if end else None
+
+
 def environment(git_dir: Path | None = None) -> dict[str, str]:
     """The environment of this process, in which git asks nobody, writes nothing and speaks English.
 

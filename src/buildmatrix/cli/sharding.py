@@ -121,5 +121,4 @@ def _journal(path: Path, targets: Sequence[Target]) -> dict[str, float]:
     from buildmatrix.state import journal
     from buildmatrix.state.folder import State
 
-    records = {target.id: journal.stored(State(path).of(target.id)) for target in targets}
-    return {id: record.seconds for id, record in records.items() if record is not None}
+    return {target.id: journal.seconds(State(path).of(target.id)) for target in targets}

@@ -35,13 +35,13 @@ def command(settings: CommandSettings, pattern: str, engine: str) -> int:
     from buildmatrix.catalogue.load import load as load_catalogue
     from buildmatrix.commands.build.smoke import not_run_here, run
     from buildmatrix.commands.preflight.subject import last_image
-    from buildmatrix.state.folder import FOLDER, State
+    from buildmatrix.state.folder import State
 
     spec, targets = load_targets(settings, (pattern,), None)
     backends = load_catalogue(spec.catalogue_files).backends
     engines = cache(workspace(settings).keeper)
     codes = []
-    state = State(spec.root / FOLDER)
+    state = State.beside(spec.root)
     for target in targets:
         try:
             builder, reference, facts = last_image(target, state.of(target.id), engines, engine)

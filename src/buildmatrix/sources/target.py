@@ -26,7 +26,7 @@ from buildmatrix.sources.model import (
 )
 from buildmatrix.spec.model import Spec, Target
 from buildmatrix.state.folder import FOLDER, State, TargetFiles
-from buildmatrix.state.journal import stored
+from buildmatrix.state.journal import is_foreign, stored, stored_inventory
 
 #: Identifiers of targets (`spec.matrix`): never a path.
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -66,6 +66,11 @@ class BuiltTarget(Source):
     def _files(self) -> TargetFiles:
         return State(self.specification.parent / FOLDER).of(self.name)
 
+    @property
+    def _checked_files(self) -> TargetFiles:
+        """The same. Raises `UsageError` where Git tracks them."""
+        return State.beside(self.specification.parent).of(self.name)
+
     def target(self) -> tuple[Target, Spec]:
         """See `Source.target`."""
         id, spec = self.name, self.spec()
@@ -82,21 +87,22 @@ class BuiltTarget(Source):
 
     def facts(self, options: ReadingOptions) -> Facts:
         """See `Source.facts`: what the last build found, and the layers of its image."""
-        from buildmatrix import store
         from buildmatrix.state.target_layers import LAYERS, with_layers
 
-        (target, spec), files = self.target(), self._files
+        (target, spec), files = self.target(), self._checked_files
         build = f"`buildmatrix build --select {target.id}`"
-        if not files.inventory.is_file():
-            raise UndecidedError(
-                f"target {target.id} was not built here, so nothing is known of its image; run "
-                f"{build}, or ask its lock: `buildmatrix why lock:{target.lock} LIBRARY`"
-            )
-        dockerfile = dockerfile_of(spec, target)
+        why: str | None = None
         try:
-            inventory, why = store.read(files.inventory), None
+            inventory = stored_inventory(files)
         except UndecidedError as error:
             raise UndecidedError(f"{error.message}: {build}", log=error.log) from error
+        if inventory is None:
+            whose = " (its state is not this user's on this machine)" if is_foreign(files) else ""
+            raise UndecidedError(
+                f"target {target.id} was not built here{whose}, so nothing is known of its image; "
+                f"run {build}, or ask its lock: `buildmatrix why lock:{target.lock} LIBRARY`"
+            )
+        dockerfile = dockerfile_of(spec, target)
         if options.layers:
             inventory, why = with_layers(
                 files, inventory, self._engine(options), options.note, dockerfile[1]
@@ -120,7 +126,7 @@ class BuiltTarget(Source):
         """See `Source.open`."""
         from buildmatrix.state.target_layers import image_tree
 
-        return image_tree(self._files, self._engine(options))
+        return image_tree(self._checked_files, self._engine(options))
 
     def _engine(self, options: ReadingOptions) -> Callable[[], Engine]:
         """The engine that has built it."""

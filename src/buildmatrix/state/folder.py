@@ -2,7 +2,8 @@
 
 `<folder>/lock` is held by the run that works, `<folder>/images` holds what the engine `oci` built,
 `<folder>/<target>/` holds a target's record, log,
-inventory and what the engine needs in between.
+inventory and what the engine needs in between. What decides something is sealed: see
+`buildmatrix.state.seal`.
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from buildmatrix import git
 from buildmatrix.engines.disk import writing
+from buildmatrix.errors import UsageError
 from buildmatrix.files import keep_out_of_git
 from buildmatrix.inventory.model import SCHEMA
 from buildmatrix.progress import Progress
 from buildmatrix.spec.model import STATE
+from buildmatrix.state.seal import seal
 from buildmatrix.store.cache import DAY, Cache, Store, code
 
 #: The state folder, relative to the specification.
@@ -59,11 +63,14 @@ class TargetFiles:
         The code that read it is no part of its version: the image may be gone by now, as with the
         inventory.
         """
-        return Cache(self.folder, note).store("layers", SCHEMA, limit=_LIMIT, age=365 * DAY)
+        return self._cache(note).store("layers", SCHEMA, limit=_LIMIT, age=365 * DAY)
 
     def made(self, note: Callable[[str], None]) -> Store:
         """What was made of the inventory, by the very code that runs now."""
-        return Cache(self.folder, note).store("made", code(), limit=_LIMIT, age=30 * DAY)
+        return self._cache(note).store("made", code(), limit=_LIMIT, age=30 * DAY)
+
+    def _cache(self, note: Callable[[str], None]) -> Cache:
+        return Cache(self.folder, note, key=seal(b"cache", os.fsencode(self.folder.name)))
 
 
 def images_folder(specification: Path) -> Path:
@@ -76,6 +83,17 @@ class State:
     """The state folder of one specification."""
 
     folder: Path
+
+    @classmethod
+    def beside(cls, root: Path) -> State:
+        """Return the state of the specification in `root`. Raises `UsageError` if Git tracks it."""
+        folder = root / FOLDER
+        if (tracked := git.tracked_file(folder)) is not None:
+            raise UsageError(
+                f"{folder} is tracked by Git ({tracked}), and what it says is true on one machine "
+                f"alone; run `git rm -r --cached {FOLDER}`, and build again"
+            )
+        return cls(folder)
 
     def of(self, target: str) -> TargetFiles:
         """The files of the target with this identifier."""

@@ -8,6 +8,9 @@ An entry starts with the SHA-256 of its name and the rest, and with the time at 
 written. One that was cut short, damaged or put under another name is as if it were not there, and
 is removed; so is whatever is no file. No link is followed: a cache may have been restored.
 
+An entry may carry a seal in place of its SHA-256, where its folder may be a stranger's (see
+`buildmatrix.state.seal`). The user's own cache has none: who can write there can do anything.
+
 No locks. An entry is written beside its place and renamed into it. Of two runs that write the same
 entry the last one wins, and both are right. A cache that cannot be read or written never fails a
 run: that is said once.
@@ -21,6 +24,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import hmac
 import os
 import stat
 import struct
@@ -35,6 +39,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 import buildmatrix
+from buildmatrix import git
 from buildmatrix.errors import UsageError
 from buildmatrix.inventory.writing import atomically
 from buildmatrix.store.shared import SharedEntries
@@ -64,7 +69,8 @@ class Decoder(Protocol[T_co]):
 def default_folder(environment: Mapping[str, str]) -> Path:
     """Where a user's cache is: below BUILDMATRIX_CACHE, else XDG_CACHE_HOME, else `~/.cache`.
 
-    Raises UsageError when there is no home folder either.
+    Raises UsageError when there is no home folder either, and for a folder that Git tracks: what it
+    holds was written by whoever committed it.
     """
     place = environment.get("BUILDMATRIX_CACHE")
     if not place:
@@ -78,7 +84,18 @@ def default_folder(environment: Mapping[str, str]) -> Path:
                     "this user has no home folder for the cache; set BUILDMATRIX_CACHE to a "
                     "folder, or give --no-cache"
                 ) from error
-    return Path(place) / "buildmatrix"
+    folder = Path(place) / "buildmatrix"
+    if (tracked := _tracked_file(folder)) is not None:
+        raise UsageError(
+            f"the cache {folder} is tracked by Git ({tracked}), so others may have written it; "
+            "remove it from the repository, or set BUILDMATRIX_CACHE to another folder"
+        )
+    return folder
+
+
+@cache
+def _tracked_file(folder: Path) -> str | None:
+    return git.tracked_file(folder)
 
 
 @cache
@@ -107,7 +124,7 @@ def code(*packages: str) -> str:
 class Cache:
     """A folder with stores of several kinds; None for a folder keeps nothing in one.
 
-    `note` is called once, when it cannot be used. `shared` is behind it.
+    `note` is called once, when it cannot be used. `shared` is behind it. `key` seals its entries.
     """
 
     def __init__(
@@ -115,8 +132,10 @@ class Cache:
         folder: Path | None,
         note: Callable[[str], None] = lambda _: None,
         shared: SharedEntries | None = None,
+        key: bytes = b"",
     ) -> None:
         self.folder = folder
+        self.key = key
         self.shared = shared
         self._note: Callable[[str], None] | None = note
         self._lock = threading.Lock()
@@ -219,14 +238,14 @@ class Store:
         path = self.path(key)
         entry = None if path is None else self._in_folder(path)
         if entry is not None:
-            if not _is_whole(entry, name):
+            if not self._is_whole(entry, name):
                 self.remove(key)
             elif _is_within(entry, within):
                 return entry[_START:]
         if self._shared is None:
             return None
         entry = memoryview(self._shared.read(self._kind, name, self._largest) or b"")
-        if not (_is_whole(entry, name) and _is_within(entry, within)):
+        if not (self._is_whole(entry, name) and _is_within(entry, within)):
             return None
         # From one disk to another, of one machine, nothing is won.
         if path is not None and not self._shared.is_near:
@@ -250,7 +269,7 @@ class Store:
             return
         written = _TIME.pack(time.time())
         # One after the other: facts of a layer have 20 MB, and would be copied.
-        parts = (_checksum(name, written, data), written, data)
+        parts = (self._checksum(name, written, data), written, data)
         if self._shared is not None:
             is_kept = self._shared.write(self._kind, name, parts)
             if is_kept and self._shared.is_near:
@@ -315,6 +334,20 @@ class Store:
         finally:
             os.close(descriptor)
 
+    def _is_whole(self, entry: memoryview, name: str) -> bool:
+        """Whether these are the bytes of the entry `name`, all of them and as they were written."""
+        return len(entry) >= _START and hmac.compare_digest(
+            entry[:_DIGEST], self._checksum(name, entry[_DIGEST:])
+        )
+
+    def _checksum(self, name: str, *parts: bytes | memoryview) -> bytes:
+        key = self._cache.key
+        hasher = hmac.new(key, digestmod="sha256") if key else hashlib.sha256()
+        hasher.update(name.encode())
+        for part in parts:
+            hasher.update(part)
+        return hasher.digest()
+
     def _prune(self, folder: Path) -> None:
         """Remove what is no entry, what is too old or was left by killed runs, and the excess.
 
@@ -359,19 +392,7 @@ def _files(folder: Path) -> list[os.DirEntry[str]]:
     return files
 
 
-def _is_whole(entry: memoryview, name: str) -> bool:
-    """Whether these are the bytes of the entry `name`, all of them and as they were written."""
-    return len(entry) >= _START and entry[:_DIGEST] == _checksum(name, entry[_DIGEST:])
-
-
 def _is_within(entry: memoryview, within: float | None) -> bool:
     """Whether an entry was written in the last `within` seconds."""
     (written,) = _TIME.unpack_from(entry, _DIGEST)
     return within is None or 0 <= time.time() - written < within
-
-
-def _checksum(name: str, *parts: bytes | memoryview) -> bytes:
-    hasher = hashlib.sha256(name.encode())
-    for part in parts:
-        hasher.update(part)
-    return hasher.digest()

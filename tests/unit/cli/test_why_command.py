@@ -28,11 +28,14 @@ from buildmatrix.rules.model import Finding, TargetResult
 from buildmatrix.state import journal
 from buildmatrix.state.folder import FOLDER, State
 from buildmatrix.state.journal import BuildRecord
+from buildmatrix.state.target_layers import keep_layers
 
 #: A real extension module: it links libc.so.6, with versioned symbols.
 MODULE = Path(msgspec._core.__file__)
 SITE = "usr/lib/python3.11/site-packages"
 TARGET = "cpu-py311-server"
+#: The image of the last build.
+BUILT = f"sha256:{'0' * 64}"
 SPEC = """\
 schema = 1
 [project]
@@ -90,7 +93,11 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def built(folder: Path, inventory: Inventory) -> None:
-    store.write(folder / f".buildmatrix/state/{TARGET}/inventory.json", inventory)
+    """Leave what a build leaves that read no layers of its image."""
+    files = State(folder / FOLDER).of(TARGET)
+    store.write(files.inventory, inventory)
+    record(folder, BUILT)
+    keep_layers(files, BUILT, Inventory(), print)
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
@@ -357,9 +364,12 @@ def test_the_layers_of_an_image_that_was_built_before_are_not_those_of_the_new_o
     recorded: StandInEngine, project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(capsys, "why", TARGET, "core.so")
-    built(project, replace(INVENTORY, environment={"A": "b"}))
+    store.write(
+        State(project / FOLDER).of(TARGET).inventory, replace(INVENTORY, environment={"A": "b"})
+    )
     # Killed between the two: the record is that of the old image.
-    assert UNKNOWN in run(capsys, "why", TARGET, "core.so")[1]
+    code, _, err = run(capsys, "why", TARGET, "core.so")
+    assert (code, "was not built here" in err) == (3, True)
     other = IMAGE.replace("1", "4")
     record(project, other)
     recorded.images = {other: saved_image()}

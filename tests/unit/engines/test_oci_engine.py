@@ -389,7 +389,7 @@ def pushable(world: World, server: RegistryServer, engine: OciEngine) -> list[Bu
     outcome = build(world, engine)
     return [
         replace(job_of(world, f"{server.host}/{name}:1", f"{server.host}/{name}:new"),
-                id=name, config=outcome.config)
+                id=name, config=outcome.config, digest=outcome.digest)
         for name in ("one", "two")
     ]  # fmt: skip
 
@@ -449,12 +449,27 @@ def test_no_tag_moves_where_a_blob_of_another_target_cannot_be_pushed(
 def test_an_image_that_is_gone_is_not_pushed(world: World, server: RegistryServer) -> None:
     engine = engine_of(world)
     jobs = pushable(world, server, engine)
-    jobs[1] = replace(jobs[1], config=f"sha256:{'1' * 64}")
+    jobs[1] = replace(jobs[1], digest=f"sha256:{'1' * 64}")
     pushed = engine.push(jobs, around(world), Silent())
 
     assert isinstance(pushed.error, UndecidedError)
     assert "is no longer on this machine" in pushed.error.message
     assert not server._repository("one").blobs
+    engine.close()
+
+
+def test_another_image_of_the_same_configuration_is_not_pushed(
+    world: World, server: RegistryServer
+) -> None:
+    """Whoever writes into the layout may name the configuration with layers that nobody scanned."""
+    engine = engine_of(world)
+    jobs = pushable(world, server, engine)
+    layout = OciLayout(world.root / ".buildmatrix" / "state" / "images")
+    (image,) = layout.images()
+    manifest = layout.manifest(image)
+    other = msgspec.structs.replace(manifest, layers=manifest.layers[:1])
+    layout.publish(layout.put(encode(other), MANIFEST), ["a first name"])
+    assert engine.push(jobs[:1], around(world), Silent()).digests == {"one": image.digest}
     engine.close()
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -87,6 +90,68 @@ def test_writing_leaves_no_other_file_behind(files: TargetFiles) -> None:
     journal.write(files, record(files))
 
     assert {path.name for path in files.folder.iterdir()} == {"inventory.json", "record.json"}
+
+
+def forge_both(files: TargetFiles) -> None:
+    """Edit the inventory, and have the record name the result, as whoever commits both would."""
+    files.inventory.write_text('{"schema": "edited"}')
+    text = json.loads(files.record.read_bytes())
+    text["inventory"] = journal.sha256_of(files.inventory)
+    files.record.write_text(json.dumps(text))
+
+
+def drop_the_seal(files: TargetFiles) -> None:
+    text = json.loads(files.record.read_bytes())
+    del text["seal"]
+    files.record.write_text(json.dumps(text))
+
+
+def use_the_record_of_another_target(files: TargetFiles) -> None:
+    other = TargetFiles(files.folder / "other")
+    other.folder.mkdir()
+    other.inventory.write_bytes(files.inventory.read_bytes())
+    journal.write(other, record(other, smoke=("passed elsewhere",)))
+    files.record.write_bytes(other.record.read_bytes())
+
+
+@pytest.mark.parametrize("forge", [forge_both, drop_the_seal, use_the_record_of_another_target])
+def test_a_record_that_others_wrote_says_nothing_but_its_seconds(
+    files: TargetFiles, forge: Callable[[TargetFiles], None]
+) -> None:
+    journal.write(files, record(files))
+    assert not journal.is_foreign(files)
+    forge(files)
+
+    assert journal.stored(files) is None and journal.stored_inventory(files) is None
+    assert journal.is_foreign(files)
+    assert journal.seconds(files) == 1.5
+
+
+def test_state_of_another_machine_says_nothing(
+    files: TargetFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BUILDMATRIX_CACHE", str(tmp_path / "one"))
+    journal.write(files, record(files))
+    for store in (files.layers(print), files.made(print)):
+        store.put("key", b"value")
+        assert store.get("key") == b"value"
+    monkeypatch.setenv("BUILDMATRIX_CACHE", str(tmp_path / "other"))
+
+    assert journal.stored(files) is None and journal.is_foreign(files)
+    assert [store.get("key") for store in (files.layers(print), files.made(print))] == [None, None]
+
+
+@pytest.mark.parametrize("kind", ["layers", "made"])
+def test_entries_beside_a_record_need_the_seal_as_well(files: TargetFiles, kind: str) -> None:
+    """One that has the plain SHA-256 of the user's cache was made by somebody who has no key."""
+    sealed = getattr(files, kind)(print)
+    sealed.put("key", b"read here")
+    path = sealed.path("key")
+    data = path.read_bytes()
+    forged = data[32:].replace(b"read here", b"no verdict")
+    path.write_bytes(hashlib.sha256(path.name.encode() + forged).digest() + forged)
+
+    assert sealed.get("key") is None
 
 
 @pytest.mark.parametrize("name", ["sha256:manifest", "sha256:config"])

@@ -31,6 +31,7 @@ from buildmatrix.errors import (
     most_severe,
 )
 from buildmatrix.judge import Judge
+from buildmatrix.phrases import count
 from buildmatrix.progress import Progress
 from buildmatrix.reports.run.model import Report, assemble, exit_code
 from buildmatrix.rules import generated_file
@@ -38,8 +39,9 @@ from buildmatrix.rules.model import Finding, TargetResult
 from buildmatrix.spec.model import Spec, Target
 from buildmatrix.spec.paths import check_copied
 from buildmatrix.state import journal
-from buildmatrix.state.folder import FOLDER, State
+from buildmatrix.state.folder import State
 from buildmatrix.state.journal import BuildRecord
+from buildmatrix.state.seal import machine_key
 from buildmatrix.threads import Crew
 
 #: What progress calls all of them together.
@@ -72,7 +74,7 @@ def build(
     in the result, also what was finished when the user stopped the run; that is in the journal.
     """
     check_copied(spec, targets)
-    state = State(spec.root / FOLDER)
+    state = State.beside(spec.root)
     with state.held(progress):
         run = _BuildRun(
             spec,
@@ -184,6 +186,12 @@ class _BuildRun:
 
     def recall(self, works: Sequence[BuildWork]) -> None:
         """Give the targets their records, where the images that these name are still there."""
+        if foreign := sum(journal.is_foreign(work.files) for work in works):
+            self.progress.note(
+                f"the state of {count(foreign, 'target')} was not written by this user on this "
+                "machine, so it is not believed, and the build begins anew"
+                + (f" ({trouble})" if (trouble := machine_key().trouble) else "")
+            )
         for work in works:
             record = journal.stored(work.files)
             if record is not None:

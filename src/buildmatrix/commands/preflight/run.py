@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 
-from buildmatrix import __version__, store
+from buildmatrix import __version__
 from buildmatrix.commands.doctor.machine import MachineFiles
 from buildmatrix.commands.preflight.accepted import said, with_accepted
 from buildmatrix.commands.preflight.baseline import Expectations, compared, expectations
@@ -39,6 +39,7 @@ from buildmatrix.errors import (
     UndecidedError,
     most_severe,
 )
+from buildmatrix.inventory.model import Inventory
 from buildmatrix.judge import Judge
 from buildmatrix.phrases import count
 from buildmatrix.progress import Progress
@@ -53,6 +54,7 @@ from buildmatrix.reports.preflight.model import (
 from buildmatrix.reports.run.model import ReportTool
 from buildmatrix.rules.rungs import RUNGS, Rung, has_to_run
 from buildmatrix.spec.model import NodeClass
+from buildmatrix.state.journal import stored_inventory
 
 _CODES: dict[RungState, int] = {
     "passed": EXIT_OK,
@@ -233,12 +235,18 @@ def _with_devices(climb: Climb, stack: ExitStack) -> tuple[Climb, str]:
     return replace(climb, run=run), ""
 
 
+def _last_inventory(subject: Subject) -> Inventory | None:
+    """What the last build here found in the image of a target."""
+    return None if subject.files is None else stored_inventory(subject.files)
+
+
 def _static(climb: Climb) -> tuple[tuple[Check, ...], str]:
     """What the last build found in the image, judged again by the rules of today."""
     subject = climb.subject
-    if subject.files is None or not subject.files.inventory.is_file():
+    inventory = _last_inventory(subject)
+    if inventory is None:
         return (), "it was not built here; `buildmatrix scan` judges any image"
-    judgement = climb.judge.image(subject.target, store.read(subject.files.inventory), None)
+    judgement = climb.judge.image(subject.target, inventory, None)
     gate = climb.judge.gate(judgement.findings)
     number = sum(finding.waived is None for finding in judgement.findings)
     state: Mapping[str, RungState] = {"passed": "passed", "failed": "failed"}
@@ -250,9 +258,8 @@ def _import(climb: Climb) -> tuple[tuple[Check, ...], str]:
     """Every module and every entry point; and whether the model of the loader agrees."""
     checks = run_imports(climb.run, climb.judge.catalogue, climb.subject.target.backend)
     failed = [check for check in checks if check.state == "failed"]
-    files = climb.subject.files
-    if failed and files is not None and files.inventory.is_file():
-        checks += disagreements(failed, store.read(files.inventory))
+    if failed and (inventory := _last_inventory(climb.subject)) is not None:
+        checks += disagreements(failed, inventory)
     if not checks:
         return checks, "nothing that can be imported is installed"
     waiting = [check.subject for check in checks if waits_for_driver(check)]
@@ -292,9 +299,9 @@ def _batch(climb: Climb) -> tuple[tuple[Check, ...], str]:
 def _cold_start(climb: Climb) -> tuple[tuple[Check, ...], str]:
     """From the start of a container to the first answer of each framework."""
     subject, catalogue, late = climb.subject, climb.judge.catalogue, []
-    backend, files = subject.target.backend, subject.files
-    if climb.judge.has_device(backend) and files is not None and files.inventory.is_file():
-        judgement = climb.judge.image(subject.target, store.read(files.inventory), None)
+    backend = subject.target.backend
+    if climb.judge.has_device(backend) and (inventory := _last_inventory(subject)) is not None:
+        judgement = climb.judge.image(subject.target, inventory, None)
         late = [item.message for item in judgement.findings if item.name == "only-by-compilation"]
     ask = run_starts_within if climb.in_pod else run_cold_start
     checks = ask(climb.run, climb.repeat, backend, catalogue, late)

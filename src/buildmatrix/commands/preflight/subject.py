@@ -12,7 +12,7 @@ from buildmatrix.registry.reference import Reference
 from buildmatrix.spec.bare import bare_spec, bare_target
 from buildmatrix.spec.model import NodeClass, Spec, Target
 from buildmatrix.spec.points import select
-from buildmatrix.state.folder import FOLDER, State, TargetFiles
+from buildmatrix.state.folder import State, TargetFiles
 from buildmatrix.state.journal import stored
 
 
@@ -41,7 +41,7 @@ def of_targets(
 
     Raises `UsageError` where none matches, and `UndecidedError` where one has no image here.
     """
-    state = State(spec.root / FOLDER)
+    state = State.beside(spec.root)
     subjects = []
     for target in select(spec, [pattern], None):
         files = state.of(target.id)
@@ -99,7 +99,7 @@ def of_reference(
     if target is None:
         target = _bare(name, backend, "any", spec)
     elif spec is not None:
-        files = State(spec.root / FOLDER).of(target.id)
+        files = State.beside(spec.root).of(target.id)
     facts = ImageFacts(digest, {}, {}, 0, "")
     return Subject(target, spec or bare_spec(target), engine, name, facts, files)
 

@@ -55,8 +55,11 @@ def push(
 
 
 def _scanned(images: Images, job: BuildJob) -> Descriptor:
-    """The image that was scanned. Raises `UndecidedError` where it is no longer there, whole."""
-    image = images.find(job.config or job.tags[0])
+    """The image that was scanned. Raises `UndecidedError` where it is no longer there, whole.
+
+    By its manifest: another one may name the same configuration with other layers.
+    """
+    image = images.find(job.digest or job.tags[0])
     if image is None or not images.is_whole(image):
         raise UndecidedError(
             f"{job.id}: the image that was scanned is no longer on this machine; nothing was "
