@@ -1,10 +1,14 @@
-"""Bounds of the processes that are started: what they read comes from strangers.
+"""Bounds and environments of the processes that are started: what they read comes from strangers.
 
-An index may answer without end, or with a page of some kilobytes that unpacks to gigabytes.
+An index may answer without end, or with a page of some kilobytes that unpacks to gigabytes. Code of
+strangers may run in a child (`uv` builds source distributions) or beside it, and sees its
+variables.
 """
 
 from __future__ import annotations
 
+import os
+import re
 import resource
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -13,6 +17,30 @@ from pathlib import Path
 
 #: Seconds that an ended process has before it is killed.
 GRACE = 2.0
+#: What a program needs to start, to find others, and for its temporary files.
+_BARE = frozenset({"HOME", "LD_LIBRARY_PATH", "PATH", "PYTHONHOME", "PYTHONPATH", "TMPDIR"})
+#: How this machine reaches servers.
+_NETWORK = re.compile(
+    r"(?i:https?|ftp|all|no)_proxy|SSL_CERT_(?:FILE|DIR)|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE"
+)
+#: What signs in the name of this user or job. This process alone uses it.
+_SIGNING = re.compile(
+    r"COSIGN_.+|SIGSTORE_.+|ACTIONS_ID_TOKEN_REQUEST_.+|BUILDKITE_AGENT_ACCESS_TOKEN"
+)
+
+
+def bare_environment(*, with_network: bool = False) -> dict[str, str]:
+    """Return the variables of a child that needs nothing of this user's."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name in _BARE or (with_network and _NETWORK.fullmatch(name))
+    } | {"LC_ALL": "C.UTF-8"}
+
+
+def user_environment() -> dict[str, str]:
+    """Return the variables of a program that acts for this user, without what signs."""
+    return {name: value for name, value in os.environ.items() if not _SIGNING.fullmatch(name)}
 
 
 def bound(pid: int, *, memory: int, file: int | None = None) -> None:

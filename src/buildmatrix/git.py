@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
 #: Settings of a repository by which git would start programs, with values that start none.
 _SAFE = {"core.fsmonitor": "false", "core.hooksPath": os.devnull, "protocol.allow": "never"}
+#: `SUDO_UID` tells git whose repositories root may trust.
+_KEPT = re.compile(r"GIT_.+|HOME|LD_LIBRARY_PATH|PATH|SUDO_UID|TMPDIR|XDG_CONFIG_HOME")
 
 
 def ask(
@@ -48,14 +51,17 @@ def tracked_file(folder: Path, seconds: float = 30.0) -> str | None:
 
 
 def environment(git_dir: Path | None = None) -> dict[str, str]:
-    """The environment of this process, in which git asks nobody, writes nothing and speaks English.
+    """Return variables with which git asks nobody, writes nothing and speaks English.
+
+    Of this process's, it gets its own and those that say where it finds programs and settings.
 
     A partial clone would fetch what it lacks, from wherever its settings say.
 
     `git_dir`: the folder of a stranger's repository, which is meant whatever lies above it and
     whoever owns it. What its settings would start is not started.
     """
-    held = os.environ | {
+    kept = {name: text for name, text in os.environ.items() if _KEPT.fullmatch(name)}
+    held = kept | {
         "GIT_NO_LAZY_FETCH": "1",
         "GIT_OPTIONAL_LOCKS": "0",
         "GIT_TERMINAL_PROMPT": "0",

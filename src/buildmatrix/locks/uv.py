@@ -118,8 +118,9 @@ def _find_uv() -> Uv:
         raise ComponentError("uv was not found, and locking needs it; run `pip install uv`.")
     try:
         output = subprocess.run(
-            [path, "--version"], capture_output=True, encoding="utf-8", check=False, timeout=30
-        ).stdout
+            [path, "--version"], env=child.bare_environment(), capture_output=True,
+            encoding="utf-8", check=False, timeout=30,
+        ).stdout  # fmt: skip
     except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError) as error:
         raise ComponentError(f"{path} does not run ({error}); run `pip install uv`.") from error
     match = re.match(r"uv (\d+)\.(\d+)\.(\d+)", output)
@@ -149,7 +150,7 @@ def _locate() -> str | None:
 def _environment() -> dict[str, str]:
     passed = {
         name: value
-        for name, value in os.environ.items()
+        for name, value in child.user_environment().items()
         if not name.startswith("UV_") or _PASSED.fullmatch(name)
     }
     # A virtual environment that happens to be active would lend its interpreter's markers.

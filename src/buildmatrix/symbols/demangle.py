@@ -7,6 +7,8 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
+from buildmatrix.child import bare_environment
+
 #: Seconds for all names together; LIEF takes most of one to start.
 PATIENCE = 20.0
 _MANGLED = ("_Z", "_R")
@@ -24,6 +26,7 @@ def demangled(names: Sequence[str]) -> tuple[str, ...]:
     try:
         worker = subprocess.run(
             command,
+            env=bare_environment(),
             check=True,
             input=json.dumps(mangled),
             capture_output=True,

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import msgspec
 
+from buildmatrix.child import bare_environment
+
 #: Seconds for one file; libtorch_cpu takes 2.
 PATIENCE = 60.0
 #: Characters of a message of LIEF's that are shown.
@@ -34,6 +36,7 @@ def imports(path: Path, patience: float = PATIENCE) -> tuple[Imports, ...]:
         try:
             status = subprocess.run(
                 command,
+                env=bare_environment(),
                 check=False,
                 stdin=subprocess.DEVNULL,
                 stdout=answer,

@@ -20,7 +20,7 @@ from typing import IO, Literal
 
 import msgspec
 
-from buildmatrix.child import bound
+from buildmatrix.child import bare_environment, bound
 from buildmatrix.text import shown
 from buildmatrix.vulnerabilities.model import Advisory
 from buildmatrix.vulnerabilities.pins import Pin
@@ -145,9 +145,9 @@ class PipAuditRun:
 
 
 def _environment() -> dict[str, str]:
-    """The user's, so that proxies and certificates are found; without pip-audit's own settings."""
-    passed = {name: text for name, text in os.environ.items() if not name.startswith("PIP_AUDIT_")}
-    return passed | {"PYTHONIOENCODING": "utf-8", "NO_COLOR": "1"}
+    """Proxies and certificates, and nothing else of the user's: it asks without logging in."""
+    bare = bare_environment(with_network=True)
+    return bare | {"PYTHONIOENCODING": "utf-8", "NO_COLOR": "1"}
 
 
 def _reply(document: _Document, pins: Sequence[Pin]) -> Reply:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -13,9 +14,13 @@ from typing import IO
 
 import pytest
 
+import buildmatrix
+from buildmatrix import child, git
 from buildmatrix.engines import process
+from buildmatrix.engines.docker.engine import DockerEngine
 from buildmatrix.engines.process import Processes, Watch
 from buildmatrix.errors import Interrupted
+from buildmatrix.locks.uv import _environment as uv_environment
 
 
 def until(condition: Callable[[], bool], seconds: float = 300) -> bool:
@@ -188,3 +193,55 @@ def test_a_program_that_speaks_while_its_other_end_is_asked_goes_on(tmp_path: Pa
     """
     assert watched(tmp_path, script, watch) == 7
     assert not watch.gave_up
+
+
+STARTERS = {"run", "Popen", "check_output", "check_call", "call"}
+SOURCES = sorted(Path(buildmatrix.__file__).parent.rglob("*.py"))
+
+
+def test_every_program_gets_variables_that_we_chose() -> None:
+    """A call without `env` hands on all that this process has: passwords, tokens of the job."""
+    found = [
+        (path, call)
+        for path in SOURCES
+        for call in ast.walk(ast.parse(path.read_bytes()))
+        if isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and call.func.attr in STARTERS
+        and isinstance(call.func.value, ast.Name)
+        and call.func.value.id == "subprocess"
+    ]
+    assert len(found) > 10
+    bare = [
+        f"{path}:{call.lineno}"
+        for path, call in found
+        if not any(keyword.arg == "env" for keyword in call.keywords)
+    ]
+    assert bare == []
+
+
+@pytest.mark.parametrize(
+    ("name", "is_bare", "is_network", "is_users"),
+    [
+        ("COSIGN_PASSWORD", False, False, False),
+        ("COSIGN_PKCS11_PIN", False, False, False),
+        ("SIGSTORE_ID_TOKEN", False, False, False),
+        ("ACTIONS_ID_TOKEN_REQUEST_TOKEN", False, False, False),
+        ("ACTIONS_RUNTIME_TOKEN", False, False, True),  # caches of buildx
+        ("UV_INDEX_CORP_PASSWORD", False, False, True),
+        ("DOCKER_AUTH_CONFIG", False, False, True),
+        ("https_proxy", False, True, True),
+        ("SSL_CERT_FILE", False, True, True),
+        ("HOME", True, True, True),
+    ],
+)
+def test_a_program_gets_what_it_needs(
+    name: str, is_bare: bool, is_network: bool, is_users: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, "planted")
+    assert (name in child.bare_environment()) is is_bare
+    assert (name in child.bare_environment(with_network=True)) is is_network
+    assert (name in child.user_environment()) is is_users
+    assert (name in uv_environment()) is is_users
+    assert (name in DockerEngine()._environment) is is_users
+    assert (name in git.environment()) is is_bare

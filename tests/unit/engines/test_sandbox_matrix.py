@@ -38,6 +38,8 @@ NOBODY = 65534
 USUAL_PYTHON = Path("/usr/bin/python3")
 
 PROGRAM = """
+#include <dirent.h>
+#include <fcntl.h>
 #include <grp.h>
 #include <signal.h>
 #include <stdio.h>
@@ -45,10 +47,55 @@ PROGRAM = """
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+void copy(const char *path) {
+    char data[65536];
+    struct stat status;
+    int length, file;
+    if (stat(path, &status) || !S_ISREG(status.st_mode)) return;
+    if ((file = open(path, O_RDONLY | O_NONBLOCK)) < 0) return;
+    lseek(file, 0, SEEK_SET);
+    while ((length = read(file, data, sizeof data)) > 0) fwrite(data, 1, length, stdout);
+    puts("");
+    close(file);
+}
+void list(const char *folder, void (*each)(const char *)) {
+    char path[4096];
+    struct dirent *entry;
+    DIR *entries = opendir(folder);
+    if (!entries) return;
+    while ((entry = readdir(entries))) {
+        if (entry->d_name[0] == '.') continue;
+        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+        each(path);
+    }
+    closedir(entries);
+}
+void descriptor(const char *path) {
+    char target[4096] = "";
+    readlink(path, target, sizeof target - 1);
+    printf("%s -> %s\\n", path, target);
+    copy(path);
+}
+void process(const char *folder) {
+    const char *names[] = {"environ", "cmdline", "mountinfo", "auxv", "comm", "status"};
+    char path[4096];
+    if (strspn(folder + 6, "0123456789") != strlen(folder + 6)) return;
+    for (int index = 0; index < 6; index++) {
+        snprintf(path, sizeof path, "%s/%s", folder, names[index]);
+        printf("%s: ", path);
+        copy(path);
+    }
+    snprintf(path, sizeof path, "%s/fd", folder);
+    list(path, descriptor);
+}
 int main(int count, char **words, char **variables) {
     const char *what = count > 1 ? words[1] : "0";
     if (!strcmp(what, "variables")) {
         while (*variables) puts(*variables++);
+        return 0;
+    }
+    if (!strcmp(what, "spy")) {
+        list("/proc", process);
         return 0;
     }
     if (!strcmp(what, "state")) {
@@ -361,6 +408,25 @@ def test_a_command_has_the_variables_of_its_image_alone(
     # bwrap says where it starts.
     lines = result.output.replace("PWD=/\n", "").splitlines()
     assert sorted(lines) == sorted("\n".join(map("=".join, ENVIRONMENT.items())).splitlines())
+
+
+def test_a_command_sees_no_secret_of_this_process(
+    sandbox: Sandbox, image: Path, monkeypatch: pytest.MonkeyPatch, place: Path
+) -> None:
+    """Nor of a process of the sandbox: in variables, command lines and open files."""
+    secret = "planted-4ad1f0"
+    for name in ("COSIGN_PASSWORD", "HOME", "LC_ALL", "XDG_RUNTIME_DIR"):
+        monkeypatch.setenv(name, secret)
+    monkeypatch.setenv("PATH", f"/{secret}", prepend=os.pathsep)
+    with (place / secret).open("w+") as file:
+        file.write(secret)
+        file.flush()
+        os.set_inheritable(file.fileno(), True)
+        result = answer(sandbox, image, ("tool", "spy"))
+    assert result.exit_code == 0 and "/proc/1/environ: " in result.output
+    # It looked: these are its own.
+    assert "toolspy" in result.output and "/fd/1 -> pipe:" in result.output
+    assert secret not in result.output, result.output
 
 
 def test_a_command_starts_as_podman_starts_it(

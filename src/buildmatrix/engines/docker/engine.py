@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
+from buildmatrix.child import user_environment
 from buildmatrix.engines.disk import writing
 from buildmatrix.engines.docker import bake
 from buildmatrix.engines.docker.baking import Baker
@@ -45,7 +45,7 @@ class DockerEngine:
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         """Use the daemon that `environment` (the process's, by default) leads to."""
         self._environment = {
-            **(os.environ if environment is None else environment),
+            **(user_environment() if environment is None else environment),
             # An attestation holds the time of the build: every export would have another digest,
             # and what is pushed could not be told to be what was scanned.
             "BUILDX_NO_DEFAULT_ATTESTATIONS": "1",

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from buildmatrix.child import bare_environment
 from buildmatrix.engines.oci.base_files import BaseFiles
 from buildmatrix.errors import UndecidedError
 
@@ -124,7 +125,14 @@ def _checked_sources(path: str, data: bytes, folder: Path) -> str:
 
 
 def _output(command: Sequence[str], settings: Mapping[str, str]) -> str:
-    environment = {**os.environ, **settings, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"}
+    environment = {
+        **bare_environment(with_network=True),
+        # A file of this machine's own, with its proxies.
+        **{name: os.environ[name] for name in ("APT_CONFIG",) if name in os.environ},
+        **settings,
+        "LC_ALL": "C",
+        "DEBIAN_FRONTEND": "noninteractive",
+    }
     try:
         run = subprocess.run(
             command, check=False, env=environment, capture_output=True, text=True, errors="replace",

@@ -47,6 +47,8 @@ class Sandbox(ABC):
     name: str
     #: Whether files have their owners in it, or all seem to be the account's.
     has_owners = False
+    #: Whether it looks for other programs.
+    needs_path = True
 
     def __init__(self, program: str) -> None:
         self._program = program

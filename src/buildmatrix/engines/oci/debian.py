@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from buildmatrix.child import bare_environment
 from buildmatrix.engines.oci import apt
 from buildmatrix.engines.oci.base_files import BaseFiles
 from buildmatrix.engines.oci.installation import InstalledFile
@@ -128,7 +129,13 @@ class DebianPackages:
     def _tar(self, folder: Path, command: Sequence[str], most: int) -> Slice:
         file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 (closed with `held`)
         self._held.callback(file.close)
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as run:
+        with subprocess.Popen(
+            command,
+            env=bare_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        ) as run:
             assert run.stdout is not None
             size = 0
             while chunk := run.stdout.read(CHUNK):

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from buildmatrix.child import bare_environment
 from buildmatrix.engines.oci.base_files import BasePython
 from buildmatrix.engines.oci.installation import ENVIRONMENT, InstalledFile, site_packages
 from buildmatrix.errors import ComponentError
@@ -61,13 +62,12 @@ def _written() -> tuple[tuple[tuple[str, bytes, int], ...], str]:
 
     with scratch("environment") as folder:
         place = folder / "venv"
-        settings = {key: value for key, value in os.environ.items() if not key.startswith("UV_")}
         command = [uv.find_uv_bin(), "venv", "--quiet", "--no-config", "--offline"]
         command += ["--no-project", "--python", sys.executable, str(place)]
         try:
             subprocess.run(
                 command,
-                env={**settings, "UV_CACHE_DIR": str(folder / "cache")},
+                env={**bare_environment(), "UV_CACHE_DIR": str(folder / "cache")},
                 cwd=folder,
                 check=True,
                 capture_output=True,

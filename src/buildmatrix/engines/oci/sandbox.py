@@ -133,7 +133,7 @@ def run(
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             # No variable of this machine reaches the command, and none of the image the sandbox.
-            env={"PATH": _search_path(), "LC_ALL": "C"},
+            env={"LC_ALL": "C", **({"PATH": _search_path()} if sandbox.needs_path else {})},
             umask=0o022,
             start_new_session=True,
         )

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from buildmatrix.child import bare_environment
 from buildmatrix.engines.oci.confinement import PATIENCE, Confined, Sandbox, device_node
 from buildmatrix.engines.oci.identity import Identity
 from buildmatrix.engines.oci.visible_files import VisibleFiles
@@ -25,6 +26,8 @@ class Bubblewrap(Sandbox):
     """
 
     name = "bwrap"
+    #: Its own process is the first one in the sandbox, where every other reads its variables.
+    needs_path = False
 
     def line(self, confined: Confined, own: Path) -> list[str]:  # noqa: ARG002
         """See `Sandbox.line`."""
@@ -291,4 +294,6 @@ def _number(node: Mapping[str, object]) -> dict[str, object]:
 def _quietly(line: Sequence[str]) -> None:
     """Clean up; what cannot be cleaned up was not there."""
     with suppress(OSError, subprocess.TimeoutExpired):
-        subprocess.run(line, check=False, capture_output=True, timeout=PATIENCE)
+        subprocess.run(
+            line, env=bare_environment(), check=False, capture_output=True, timeout=PATIENCE
+        )
