@@ -14,10 +14,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from buildmatrix.errors import UndecidedError
 from buildmatrix.oci.compression import BlockWriter, Compression
 from buildmatrix.oci.documents import LAYER_GZIP, LAYER_ZSTD, Descriptor
 from buildmatrix.oci.layout import BlobWriter, OciLayout
 
+#: What the name of an entry begins with that removes files of the layers below (OCI image
+#: specification, layer.md, "Whiteouts"). Engines take no other file to be called so.
+WHITEOUT: Final = ".wh."
 #: The time of every file: 1980-01-01, the first that a ZIP archive of it could hold.
 TIME: Final = 315532800
 _KINDS: Final = {
@@ -47,6 +51,11 @@ class LayerEntry:
 def order(path: str) -> list[str]:
     """The key that entries are sorted by: a folder, then what is in it, then its neighbors."""
     return path.split("/")
+
+
+def is_whiteout(path: str) -> bool:
+    """Whether an entry of this path, or a folder above it, would remove files of other layers."""
+    return f"/{WHITEOUT}" in f"/{path}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +106,17 @@ class LayerWriter:
         """Append an entry, which must come behind the last one in `order`.
 
         Raises ValueError for a path that is out of order, comes twice, leads out of the root or
-        lies in what is no folder, and for content that has not the size of its entry.
+        lies in what is no folder, and for content that has not the size of its entry. Raises
+        UndecidedError for names that no layer can hold.
         """
         parts = order(entry.path)
+        if is_whiteout(entry.path):
+            raise UndecidedError(
+                f"/{entry.path[:200]} cannot be in an image, where a name that begins with "
+                f"`{WHITEOUT}` removes other files"
+            )
+        if "\0" in entry.path + entry.target:
+            raise UndecidedError(f"/{entry.path[:200]!r} has a NUL in its name or its target")
         if parts <= self._last or not all(parts) or not {".", ".."}.isdisjoint(parts):
             raise ValueError(f"{entry.path!r} cannot be added to a layer behind {self._last}")
         for depth in range(1, len(parts)):

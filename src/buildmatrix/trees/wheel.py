@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from buildmatrix.trees.archive import OpenFile
+from buildmatrix.trees.archive_layers import WHITEOUT
 from buildmatrix.trees.base import Closing, File, RandomAccess, Symlink, Tree, Trouble, Unreadable
 from buildmatrix.trees.inflating import Inflated, Sequential
 from buildmatrix.trees.zipdirectory import (
@@ -268,4 +269,6 @@ def _unsafe(path: str) -> str | None:
     around = f"/{path}/"
     if "//" in around or "/./" in around or "/../" in around:
         return "a name inside of a wheel that is no plain path below its root"
+    if f"/{WHITEOUT}" in around:
+        return f"a name inside of a wheel that deletes files in an image (`{WHITEOUT}`)"
     return None

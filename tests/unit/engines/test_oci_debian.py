@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import tarfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,6 +18,7 @@ from buildmatrix.engines.oci.refusals import refusals
 from buildmatrix.errors import SpecError, UndecidedError
 from buildmatrix.progress import Silent
 from buildmatrix.store.cache import Cache
+from buildmatrix.trees.archive import Slice
 
 STATUS = (
     "Package: aa\nStatus: install ok installed\nVersion: 1\n\n"
@@ -244,6 +246,51 @@ def test_two_packages_with_one_path_are_refused(
     ]
     with pytest.raises(UndecidedError, match=r"another package bring|of one package"):
         unpacked(tmp_path, monkeypatch, debs)
+
+
+def test_a_package_deletes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what the base has: dpkg unpacks these files, and a layer takes them for whiteouts."""
+    for number, path in enumerate(("usr/.wh.bin", "etc/.wh..wh..opq", "usr/.wh.lib/x")):
+        deb = make_deb(tmp_path / str(number), "tool", {path: "1"})
+        with pytest.raises(UndecidedError, match=r"tool holds .*\.wh\..* which no image can have"):
+            unpacked(tmp_path / str(number), monkeypatch, [deb])
+
+
+@pytest.mark.parametrize(
+    ("entries", "why"),
+    [
+        ([("a", tarfile.REGTYPE, ""), ("./a", tarfile.REGTYPE, "")], "brings /a twice"),
+        ([("a", tarfile.SYMTYPE, "/etc"), ("a", tarfile.DIRTYPE, "")], "brings /a twice"),
+        ([("a", tarfile.LNKTYPE, "etc/shadow")], "/a is a link to what no file before it is"),
+        ([("a", tarfile.LNKTYPE, "../x")], "/a is a link to what no file before it is"),
+        ([("a", tarfile.LNKTYPE, "a")], "/a is a link to what no file before it is"),
+        ([("../a", tarfile.REGTYPE, "")], "'../a', which no image can have"),
+        ([("a", tarfile.CHRTYPE, "")], "'a', which no image can have"),
+    ],
+)
+def test_names_in_a_package_are_what_they_say(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    entries: Sequence[tuple[str, bytes, str]],
+    why: str,
+) -> None:
+    deb = make_deb(tmp_path, "tool", {"usr/share/tool": "1"})
+    opened = DebianPackages._tar
+
+    def data(packages: DebianPackages, folder: Path, command: Sequence[str], most: int) -> Slice:
+        if "--fsys-tarfile" not in command:
+            return opened(packages, folder, command, most)
+        with tarfile.open(tmp_path / "data.tar", "w") as archive:
+            for name, kind, target in entries:
+                info = tarfile.TarInfo(name)
+                info.type, info.linkname = kind, target
+                archive.addfile(info)
+        return opened(packages, folder, ["cat", str(tmp_path / "data.tar")], most)
+
+    monkeypatch.setattr(DebianPackages, "_tar", data)
+    with pytest.raises(UndecidedError) as error:
+        unpacked(tmp_path, monkeypatch, [deb])
+    assert why in error.value.message
 
 
 def test_a_machine_without_apt_says_so_before_anything(

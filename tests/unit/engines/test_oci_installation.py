@@ -178,6 +178,24 @@ def test_a_record_that_lies_is_kept_as_uv_keeps_it(tmp_path: Path) -> None:
             "would replace bin/python3",
         ),
         ({"bad-1.0.dist-info/entry_points.txt": b"\xff"}, "entry points cannot be read"),
+        *(
+            ({name: b""}, "deletes files in an image")
+            for name in (
+                ".wh.other",
+                ".wh..wh..opq",
+                "bad/.wh.x",
+                ".wh.bad/x",
+                "bad-1.0.data/data/.wh.bin",
+                "bad-1.0.data/scripts/.wh.python",
+                "bad-1.0.data/headers/.wh..wh..opq",
+            )
+        ),
+        (
+            {"bad-1.0.dist-info/entry_points.txt": b"[console_scripts]\n.wh.python = a:b\n"},
+            "'bin/.wh.python' would delete files",
+        ),
+        ({"bad-1.0.data/purelib/a.py": b"1", "a.py": b"2"}, "installed as one file"),
+        ({"bad-1.0.data/data/lib64/a": b"1", "bad-1.0.data/data/lib/a": b"2"}, "as one file"),
     ],
 )
 def test_what_a_wheel_must_not_hold(tmp_path: Path, members: dict[str, bytes], why: str) -> None:
@@ -186,7 +204,17 @@ def test_what_a_wheel_must_not_hold(tmp_path: Path, members: dict[str, bytes], w
     assert why in error.value.message
 
 
-@pytest.mark.parametrize("folder", ["../evil", "/evil", "a/../../b", "bad-1.0.data/scripts/x"])
+@pytest.mark.parametrize(
+    "folder",
+    [
+        "../evil",
+        "/evil",
+        "a/../../b",
+        "bad-1.0.data/scripts/x",
+        ".wh.a",
+        "bad-1.0.data/data/.wh.bin",
+    ],
+)
 def test_folders_of_a_wheel_stay_inside(tmp_path: Path, folder: str) -> None:
     with pytest.raises(UndecidedError):
         ours(make_wheel(tmp_path, "bad", {"a": b""}, folders=[folder]))

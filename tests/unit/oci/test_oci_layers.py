@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from buildmatrix.errors import UndecidedError
 from buildmatrix.oci.compression import Compression, settings
 from buildmatrix.oci.layers import LayerEntry, StoredLayer, layer_writer
 from buildmatrix.oci.layout import OciLayout
@@ -131,6 +132,21 @@ def test_a_path_that_leads_elsewhere_is_refused(tmp_path: Path, path: str) -> No
     ):
         writer.add(LayerEntry(path))
     assert not any(file.is_file() for file in tmp_path.rglob("*"))
+
+
+@pytest.mark.parametrize(
+    ("path", "target"),
+    [(".wh.a", ""), ("a/.wh..wh..opq", ""), (".wh.a/b", ""), ("a\0b", ""), ("a", "b\0c")],
+)
+def test_a_name_that_says_something_else_in_a_layer_is_refused(
+    tmp_path: Path, path: str, target: str
+) -> None:
+    with (
+        ThreadPoolExecutor(1) as pool,
+        pytest.raises(UndecidedError, match=r"removes other files|has a NUL"),
+        layer_writer(OciLayout(tmp_path), "gzip", pool) as writer,
+    ):
+        writer.add(LayerEntry(path, "symlink" if target else "file", target=target))
 
 
 def test_entries_come_once_and_in_order(tmp_path: Path) -> None:

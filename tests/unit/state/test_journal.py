@@ -275,6 +275,17 @@ def test_a_single_file_counts_by_its_content(app: Path) -> None:
     assert digests.of("main.py") != digests.of("sub/data.bin")
 
 
+@pytest.mark.parametrize("name", [".wh.main.py", ".wh..wh..opq", "sub/.wh.data.bin"])
+def test_what_an_image_takes_for_the_removal_of_files_is_not_copied(app: Path, name: str) -> None:
+    (app / name).touch()
+    with pytest.raises(SpecError, match=r"`copy` brings .*\.wh\..* removes other files"):
+        Digests(app.parent).of("app")
+    with pytest.raises(SpecError, match="removes other files"):
+        Digests(app).of(name)
+    (app.parent / ".dockerignore").write_text("**/.wh.*\n")
+    assert Digests(app.parent).of("app")
+
+
 def test_a_folder_that_is_missing_is_named(app: Path) -> None:
     with pytest.raises(SpecError, match=r"missing: .*copied into the image; see `copy`"):
         Digests(app).of("missing")

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from buildmatrix.errors import Problem, SpecError
+from buildmatrix.oci.layers import WHITEOUT
 from buildmatrix.render.ignore import FOLDER, Ignored, rules
 from buildmatrix.state.journal import sha256_of
 
@@ -47,6 +48,7 @@ class Digests:
 
 
 def _tree_sha256(root: Path, path: str, ignored: Ignored) -> str:
+    _check_name(path, root / path)
     if (root / path).is_file():
         return sha256_of(root / path)
     digest = hashlib.sha256()
@@ -73,6 +75,7 @@ def _entries(root: Path, copied: str, ignored: Ignored) -> Iterator[tuple[str, s
         folders[:] = sorted(set(folders) - (set() if ignored.has_exceptions else left_out))
         for name in present:
             path = Path(directory, name)
+            _check_name(copied, path)
             relative = path.relative_to(folder).as_posix()
             mode = path.lstat().st_mode
             if path.is_symlink():
@@ -83,6 +86,17 @@ def _entries(root: Path, copied: str, ignored: Ignored) -> Iterator[tuple[str, s
                 yield relative, f"file {mode:o}", sha256_of(path)
             else:
                 yield relative, f"special {mode:o}", ""
+
+
+def _check_name(copied: str, path: Path) -> None:
+    """Raise `SpecError` for a name that engines take for the removal of other files."""
+    if path.name.startswith(WHITEOUT):
+        message = (
+            f"`copy` brings {path}, and in an image a name that begins with `{WHITEOUT}` removes "
+            "other files"
+        )
+        hint = f"rename it, or leave it out of {copied} by `.dockerignore`"
+        raise SpecError([Problem(message, str(path), hint=hint)])
 
 
 def _raise(error: OSError) -> None:

@@ -26,7 +26,7 @@ from buildmatrix.engines.oci import apt
 from buildmatrix.engines.oci.base_files import BaseFiles
 from buildmatrix.engines.oci.installation import InstalledFile
 from buildmatrix.errors import UndecidedError
-from buildmatrix.oci.layers import LayerEntry
+from buildmatrix.oci.layers import LayerEntry, is_whiteout
 from buildmatrix.scratch import scratch
 from buildmatrix.trees.archive import CHUNK, OpenFile, Slice, members, plain
 from buildmatrix.trees.base import Unreadable
@@ -156,8 +156,11 @@ class DebianPackages:
         try:
             for member in members(package.data):
                 path = plain(member.name)
-                if path is None or member.kind == "other" or member.attributes is None:
-                    raise UndecidedError(f"{package.name} holds {member.name[:200]!r}")
+                is_plain = path is not None and not is_whiteout(path)
+                if path is None or not is_plain or member.kind == "other" or not member.attributes:
+                    raise UndecidedError(
+                        f"{package.name} holds {member.name[:200]!r}, which no image can have"
+                    )
                 if not path or self._is_excluded(path, member.kind):
                     continue
                 if f"/{path}" in self._changed:
@@ -173,13 +176,21 @@ class DebianPackages:
                 if member.kind == "folder" and self._is_folder(path):
                     continue
                 place = self._place(path)
-                there = self._base.entries.get(place)
-                if there is not None:
+                if place in self._base.entries:
                     raise UndecidedError(f"{package.name} brings /{path}, which the base has")
+                if place in files and (member.kind, files[place].entry.kind) != (
+                    "folder",
+                    "folder",
+                ):
+                    raise UndecidedError(f"{package.name} brings /{path} twice")
                 size = member.data.size if member.data is not None else 0
                 target = member.target
                 if member.kind == "hardlink":
                     target = self._place(plain(target) or "")
+                    if target not in files or files[target].entry.kind != "file":
+                        raise UndecidedError(
+                            f"{package.name}: /{path} is a link to what no file before it is"
+                        )
                 entry = LayerEntry(place, member.kind, attributes.mode, size, target)
                 content = _content(member.data) if member.data is not None else tuple
                 files[place] = InstalledFile(entry, content)

@@ -24,7 +24,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion
 
 from buildmatrix.errors import UndecidedError
-from buildmatrix.oci.layers import LayerEntry, order
+from buildmatrix.oci.layers import LayerEntry, is_whiteout, order
 from buildmatrix.parsing import parse_version
 from buildmatrix.trees.base import Trouble, Unreadable
 from buildmatrix.trees.wheel import WheelTree
@@ -158,6 +158,8 @@ class InstalledWheel:
             if name == record:
                 continue
             path, is_script = self._place(name)
+            if _linked(path) in self._files:
+                raise UndecidedError(f"{name[:200]!r} and another member are installed as one file")
             if is_script:
                 shebang = f"#!/{ENVIRONMENT}/bin/python\n".encode()
                 data = self._read(name)
@@ -226,6 +228,9 @@ class InstalledWheel:
         room = _MOST_FOLDERS
         for path, file in self._files.items():
             parts = path.split("/")
+            if is_whiteout(path):
+                mine = path.removeprefix(f"{ENVIRONMENT}/")
+                raise UndecidedError(f"{mine[:200]!r} would delete files of others in an image")
             if max(len(part.encode()) for part in parts) > _LONGEST_NAME or (
                 len(path.encode()) > _LONGEST_PATH
             ):
