@@ -208,7 +208,7 @@ def processes_naming(folder: Path, programs: Collection[str]) -> list[Daemon]:
             continue
         named = any(needle in argument for argument in arguments[1:])
         program = Path(os.fsdecode(arguments[0])).name
-        if named and program in programs:
+        if named and program in programs and _namespaces(pid) == 1:
             daemon = Daemon.of_pid(program, pid)
             if daemon:
                 found.append(daemon)
@@ -227,11 +227,25 @@ def processes_rooted_in(folder: Path) -> list[Daemon]:
             mounts = Path(f"/proc/{pid}/mountinfo").read_text(encoding="utf-8").splitlines()
         except OSError:
             continue
-        if any(line.split()[4] == "/" and needle in line for line in mounts):
+        rooted = any(line.split()[4] == "/" and needle in line for line in mounts)
+        if rooted and _namespaces(pid) <= 2:
             daemon = Daemon.of_pid("a container's process", pid)
             if daemon:
                 found.append(daemon)
     return found
+
+
+def _namespaces(pid: int) -> int:
+    """Return how many PID namespaces a process is in, from ours on; 0 where it has ended.
+
+    A machine of `scripts/bare` has an engine in the same folders: its daemons are in two, and its
+    containers in three.
+    """
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return 0
+    return next(len(line.split()) - 1 for line in status.splitlines() if line[:6] == "NSpid:")
 
 
 class State:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import sys
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
@@ -9,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from scripts.stack.process import processes_naming
 
 SCRIPT = Path(__file__).parents[3] / "scripts/bare"
 
@@ -64,3 +67,15 @@ def test_settings_of_clients_go_in_and_nothing_else(
         "PIP_INDEX_URL=https://pypi.example/simple",
         "SSL_CERT_FILE=/etc/ssl/settings/SSL_CERT_FILE",
     }
+
+
+@pytest.mark.parametrize("enter", [[], ["unshare", "--user", "--map-root-user", "--pid", "--fork"]])
+def test_a_stack_leaves_the_daemons_of_a_machine_alone(enter: list[str], tmp_path: Path) -> None:
+    program = shutil.copy(shutil.which("sh") or "/bin/sh", tmp_path / "dockerd")
+    line = [*enter, program, "-c", "echo; read end", f"{tmp_path}/dockerd.json"]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as run:
+        assert run.stdout is not None
+        run.stdout.readline()
+        found = [daemon.pid for daemon in processes_naming(tmp_path, ["dockerd"])]
+        run.communicate(b"\n")
+    assert found == ([] if enter else [run.pid])
