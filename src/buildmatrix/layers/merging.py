@@ -24,10 +24,11 @@ from buildmatrix.python_imports.source import is_sourceless, shared
 from buildmatrix.python_imports.statements import is_stating
 from buildmatrix.store.cache import Cache
 from buildmatrix.store.python_answers import PythonAnswers
-from buildmatrix.trees.archive import Slice, TarMember, plain
+from buildmatrix.trees.archive import Slice, plain
 from buildmatrix.trees.archive_image import Configuration
 from buildmatrix.trees.archive_layers import LayeredTree
 from buildmatrix.trees.base import File, Unreadable
+from buildmatrix.trees.tar import TarMember
 
 #: Blocks of kept files that are unpacked at once.
 _BLOCKS = 8

@@ -26,17 +26,12 @@ from buildmatrix.inventory.nested import (
 from buildmatrix.inventory.own_files import is_read_itself
 from buildmatrix.layers.ahead import Ahead
 from buildmatrix.layers.model import KINDS, EntryFacts, KeptFiles, LayerFacts, packed_entries
-from buildmatrix.trees.archive import (
-    CHUNK,
-    Slice,
-    TarMember,
-    inflated,
-    members,
-)
+from buildmatrix.trees.archive import CHUNK, Slice, inflated
 from buildmatrix.trees.base import RandomAccess, Unreadable, defect, reason
 from buildmatrix.trees.containers import Format
 from buildmatrix.trees.forward import ENDLESS, ForwardSource
 from buildmatrix.trees.inflating import Inflated
+from buildmatrix.trees.tar import TarMember, members
 
 #: Bytes of compressed archives in one layer that are opened: `MOST_STREAMED` of one tree are, the
 #: smallest first, and which those are is known when all layers are.

@@ -10,7 +10,7 @@ from functools import partial
 
 from buildmatrix.layers.image import LayerBlob, LayerReader
 from buildmatrix.progress import Progress, Silent
-from buildmatrix.trees.archive import Slice, TarMember, is_compressed, members, plain
+from buildmatrix.trees.archive import Slice, is_compressed, plain
 from buildmatrix.trees.archive_image import (
     LARGEST_DOCUMENT,
     MOST_BLOBS,
@@ -21,6 +21,7 @@ from buildmatrix.trees.archive_image import (
 )
 from buildmatrix.trees.base import RandomAccess, Unreadable
 from buildmatrix.trees.forward import ENDLESS, ForwardSource
+from buildmatrix.trees.tar import TarMember, members
 
 #: Bytes of all documents of an export: an image has three, an index some dozens.
 MOST_DOCUMENTS = 64 << 20

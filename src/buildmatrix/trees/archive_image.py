@@ -16,9 +16,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from buildmatrix.trees.archive import OpenFile, Slice, Spool, members, plain
+from buildmatrix.trees.archive import OpenFile, Slice, Spool, plain
 from buildmatrix.trees.archive_layers import LayeredTree
 from buildmatrix.trees.base import Closing, Unreadable
+from buildmatrix.trees.tar import members
 
 #: Bytes of an index, a manifest or a configuration.
 LARGEST_DOCUMENT = 8 << 20

@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
-from buildmatrix.trees.archive import Attributes, Slice, TarMember, members, plain
+from buildmatrix.trees.archive import Slice, plain
 from buildmatrix.trees.base import File, RandomAccess, Symlink, Tree, Trouble, Unreadable, too_large
+from buildmatrix.trees.tar import Attributes, TarMember, members
 
 #: Prefix of a file that hides its namesake of the layers below, and the name that hides all of
 #: them in its folder.

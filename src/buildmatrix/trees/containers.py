@@ -31,10 +31,10 @@ from buildmatrix.trees.archive import (
     Slice,
     Stream,
 )
-from buildmatrix.trees.archive import members as tar_members
 from buildmatrix.trees.base import RandomAccess, Readable, Unreadable
 from buildmatrix.trees.forward import ENDLESS, ForwardSource, Gunzip
 from buildmatrix.trees.inflating import LARGEST_HELD, Inflated
+from buildmatrix.trees.tar import members as tar_members
 from buildmatrix.trees.unpacking import INPUT, Unpacking, zstandard
 from buildmatrix.trees.wheel import WheelTree
 

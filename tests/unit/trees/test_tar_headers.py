@@ -8,8 +8,9 @@ import tarfile
 import pytest
 from test_saved_image import Memory
 
-from buildmatrix.trees.archive import Slice, members
+from buildmatrix.trees.archive import Slice
 from buildmatrix.trees.base import Unreadable
+from buildmatrix.trees.tar import members
 
 
 def archive(**headers: str) -> bytes:

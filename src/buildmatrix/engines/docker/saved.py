@@ -22,10 +22,11 @@ from buildmatrix.oci.documents import (
     index_of,
 )
 from buildmatrix.oci.layout import OciLayout
-from buildmatrix.trees.archive import Slice, members, plain
+from buildmatrix.trees.archive import Slice, plain
 from buildmatrix.trees.archive_image import digest_in
 from buildmatrix.trees.base import Unreadable
 from buildmatrix.trees.forward import ENDLESS, ForwardSource
+from buildmatrix.trees.tar import members
 
 #: Layers as Docker's older store hands them over, and what they become.
 _COMPRESSED = {LAYER: LAYER_GZIP, DOCKER_LAYER: DOCKER_LAYER_GZIP}

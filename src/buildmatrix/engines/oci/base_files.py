@@ -21,19 +21,11 @@ from buildmatrix.oci.documents import Descriptor
 from buildmatrix.oci.layers import LayerEntry
 from buildmatrix.oci.layout import OciLayout
 from buildmatrix.store.cache import DAY, Cache, Store, code
-from buildmatrix.trees.archive import (
-    CHUNK,
-    Attributes,
-    OpenFile,
-    Slice,
-    TarMember,
-    inflated,
-    members,
-    plain,
-)
+from buildmatrix.trees.archive import CHUNK, OpenFile, Slice, inflated, plain
 from buildmatrix.trees.archive_layers import MOST_LINKS, LayeredTree, MergedEntry
 from buildmatrix.trees.base import Unreadable
 from buildmatrix.trees.forward import ENDLESS, ForwardSource
+from buildmatrix.trees.tar import Attributes, TarMember, members
 
 #: Files whose bytes are kept, and folders of such.
 _KEPT: Final = frozenset(

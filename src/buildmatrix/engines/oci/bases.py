@@ -25,8 +25,9 @@ from buildmatrix.oci.documents import (
 from buildmatrix.oci.layout import REF_NAME, OciLayout, checked
 from buildmatrix.registry.client import Registry
 from buildmatrix.registry.reference import Reference
-from buildmatrix.trees.archive import CHUNK, OpenFile, Slice, members
+from buildmatrix.trees.archive import CHUNK, OpenFile, Slice
 from buildmatrix.trees.base import reason
+from buildmatrix.trees.tar import members
 
 #: What a mirror begins with that is no registry.
 LAYOUT, ARCHIVE = "oci:", "tar:"

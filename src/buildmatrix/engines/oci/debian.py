@@ -28,8 +28,9 @@ from buildmatrix.engines.oci.installation import InstalledFile
 from buildmatrix.errors import UndecidedError
 from buildmatrix.oci.layers import LayerEntry, is_whiteout
 from buildmatrix.scratch import scratch
-from buildmatrix.trees.archive import CHUNK, OpenFile, Slice, members, plain
+from buildmatrix.trees.archive import CHUNK, OpenFile, Slice, plain
 from buildmatrix.trees.base import Unreadable
+from buildmatrix.trees.tar import members
 
 #: Bytes of all files of one package; the largest of Debian unpack to 2 GB.
 _LARGEST: Final = 8 << 30

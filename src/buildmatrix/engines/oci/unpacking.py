@@ -14,9 +14,10 @@ from pathlib import Path
 from buildmatrix.engines.disk import writing
 from buildmatrix.engines.oci.identity import Identity
 from buildmatrix.errors import UndecidedError
-from buildmatrix.trees.archive import CHUNK, Attributes
+from buildmatrix.trees.archive import CHUNK
 from buildmatrix.trees.archive_layers import LayeredTree
 from buildmatrix.trees.base import reason
+from buildmatrix.trees.tar import Attributes
 
 #: Errors that an image asks for: what cannot be read (`Unreadable`), and names that no disk takes.
 _OF_THE_IMAGE = {None, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ}
