@@ -10,15 +10,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from importlib import import_module
 from itertools import islice
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from buildmatrix.inventory.distributions import without_secrets
 from buildmatrix.inventory.file_facts import FileFacts
+from buildmatrix.trees.tar import Kind
 
-Kind = Literal["file", "folder", "symlink", "hardlink", "other"]
-KINDS: tuple[Kind, ...] = ("file", "folder", "symlink", "hardlink", "other")
+KINDS: tuple[Kind, ...] = ("file", "folder", "symlink", "hardlink", "other", "device")
 #: Entries that are packed together.
 _TOGETHER = 1000
 #: Bytes of files that are packed together: that much is unpacked to get at one of them.

@@ -13,15 +13,15 @@ from buildmatrix.progress import Progress, Silent
 from buildmatrix.trees.archive import Slice, is_compressed, plain
 from buildmatrix.trees.archive_image import (
     LARGEST_DOCUMENT,
-    MOST_BLOBS,
     Configuration,
     SavedImage,
+    archive_files,
     digest_in,
     image_in,
 )
 from buildmatrix.trees.base import RandomAccess, Unreadable
 from buildmatrix.trees.forward import ENDLESS, ForwardSource
-from buildmatrix.trees.tar import TarMember, members
+from buildmatrix.trees.tar import TarMember
 
 #: Bytes of all documents of an export: an image has three, an index some dozens.
 MOST_DOCUMENTS = 64 << 20
@@ -113,13 +113,7 @@ def layers_of_export(export: Export, reader: LayerReader) -> tuple[Configuration
 
 
 def _files(chunks: Iterator[bytes]) -> Iterator[tuple[str, TarMember]]:
-    for count, member in enumerate(members(Slice(ForwardSource(chunks), 0, ENDLESS))):
-        name = plain(member.name)
-        if name is None:
-            raise Unreadable(f"its entry {member.name!r} leads out of the archive")
-        if count >= MOST_BLOBS:
-            raise Unreadable(f"more than {MOST_BLOBS} files, which no saved image has")
-        yield name, member
+    return archive_files(Slice(ForwardSource(chunks), 0, ENDLESS))
 
 
 def _passing(export: Export, name: str, data: Slice, reader: LayerReader) -> LayerBlob:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import tarfile
 import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,8 +21,10 @@ from typing import Any
 import msgspec
 
 from buildmatrix.trees import zstd
+from buildmatrix.trees.archive import HeldBytes, Slice
 from buildmatrix.trees.base import Unreadable
 from buildmatrix.trees.forward import GZIP_WINDOW
+from buildmatrix.trees.tar import members
 
 #: Annotations of a layer's descriptor.
 STARGZ_DIGEST = "containerd.io/snapshot/stargz/toc.digest"
@@ -159,13 +160,11 @@ def _stargz(digest: str, size: int, read: ReadRange) -> tuple[bytes, int, int]:
         raise Unreadable("its table of contents lies outside of it")
     packed = read(start, size - _FOOTER - start)
     plain = _gunzip(packed, LARGEST_TABLE)
-    header = plain[: tarfile.BLOCKSIZE]
-    try:
-        info = tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape")
-    except tarfile.TarError as error:
-        raise Unreadable(f"its table of contents cannot be read: {error}") from error
-    data = plain[tarfile.BLOCKSIZE :][: info.size]
-    if info.name != _STARGZ_NAME or len(data) != info.size:
+    member = next(members(Slice(HeldBytes(plain), 0, len(plain))), None)
+    if member is None or member.name != _STARGZ_NAME or member.data is None:
+        raise Unreadable("its table of contents is another file")
+    data = member.data.read(0, member.data.size)
+    if len(data) != member.data.size:
         raise Unreadable("its table of contents is cut short")
     _check(data, digest, "its table of contents")
     return data, start, len(packed) + _FOOTER
@@ -196,6 +195,7 @@ def _files(entries: Iterable[_Entry], end: int) -> Iterator[TableFile]:
     files: list[TableFile] = []
     by_name: dict[str, TableFile] = {}
     kinds = {"reg": "file", "dir": "folder", "symlink": "symlink", "hardlink": "hardlink"}
+    kinds |= {"char": "device", "block": "device"}
     for entry in entries:
         if entry.type == "chunk":
             file = by_name.get(entry.name)

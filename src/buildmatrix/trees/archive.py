@@ -1,13 +1,11 @@
-"""Tar archives, and what lies inside of one, read in place.
+"""Parts of files and what they inflate to, read in place: blobs, layers, members of archives.
 
-Formats: POSIX pax and GNU tar (the standard library reads them), gzip, Zstandard.
+Formats: gzip, Zstandard. See `trees.tar` for the entries of archives.
 """
 
 from __future__ import annotations
 
-import io
 import os
-import tarfile
 import tempfile
 import threading
 import zlib
@@ -20,9 +18,6 @@ from buildmatrix.trees.base import RandomAccess, Readable, Unreadable
 from buildmatrix.trees.forward import Gunzip
 from buildmatrix.trees.unpacking import zstandard
 
-#: Bytes that one read of the archive's structure may ask for: longer names and pax headers are
-#: lies.
-LARGEST_HEADER = 1 << 20
 #: A compressed blob may inflate to this many times its size, plus a little. Layers inflate to 2 to
 #: 5 times theirs.
 MOST_INFLATION = 64
@@ -148,7 +143,7 @@ def inflated(blob: Slice) -> Iterator[bytes]:
 
     Raises `Unreadable` for damage and bombs, and what the source of the bytes raises.
     """
-    stream: Readable = Stream(blob, LARGEST_HEADER)
+    stream: Readable = Stream(blob)
     if is_compressed(blob):
         stream = Gunzip(stream) if blob.read(0, 2) == GZIP else zstandard(stream)
     most = SMALL_BLOB_ALLOWANCE + MOST_INFLATION * blob.size
@@ -168,41 +163,15 @@ def inflated(blob: Slice) -> Iterator[bytes]:
         raise
 
 
-class Stream(io.BufferedIOBase):
-    """A source as the file object that tarfile and decompressors want.
+class Stream:
+    """A source as the stream that decompressors read."""
 
-    Without `limit`, the most bytes of one read, tarfile would read a pax header of any length.
-    """
-
-    def __init__(self, source: Slice, limit: int) -> None:
+    def __init__(self, source: Slice) -> None:
         self._source = source
-        self._limit = limit
         self._position = 0
 
-    def readable(self) -> bool:
-        """See `io.IOBase`."""
-        return True
-
-    def seekable(self) -> bool:
-        """See `io.IOBase`."""
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """See `io.IOBase`."""
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._source.size}
-        self._position = max(0, base[whence] + offset)
-        return self._position
-
-    def tell(self) -> int:
-        """See `io.IOBase`."""
-        return self._position
-
-    def read(self, length: int | None = -1) -> bytes:
-        """See `io.BufferedIOBase`. Raises `tarfile.ReadError` for more than the limit."""
-        if length is None or length < 0:
-            length = self._limit
-        if length > self._limit:
-            raise tarfile.ReadError(f"a header says that it has {length} bytes")
+    def read(self, length: int) -> bytes:
+        """The next bytes, at most `length`; none at the end."""
         data = self._source.read(self._position, length)
         self._position += len(data)
         return data

@@ -19,7 +19,7 @@ from pathlib import Path
 from buildmatrix.trees.archive import OpenFile, Slice, Spool, plain
 from buildmatrix.trees.archive_layers import LayeredTree
 from buildmatrix.trees.base import Closing, Unreadable
-from buildmatrix.trees.tar import members
+from buildmatrix.trees.tar import TarMember, members
 
 #: Bytes of an index, a manifest or a configuration.
 LARGEST_DOCUMENT = 8 << 20
@@ -120,12 +120,7 @@ def _archive(path: Path, held: ExitStack, spool: Spool) -> dict[str, Slice]:
     """The files of an archive. Old `docker save` stores equal layers once, and links to them."""
     blobs: dict[str, Slice] = {}
     links: dict[str, str] = {}
-    for member in members(spool.plain(_open(path, held))):
-        name = plain(member.name)
-        if name is None:
-            raise Unreadable(f"its entry {member.name!r} leads out of the archive")
-        if len(blobs) + len(links) == MOST_BLOBS:
-            raise Unreadable(f"more than {MOST_BLOBS} files, which no saved image has")
+    for name, member in archive_files(spool.plain(_open(path, held))):
         if member.data is not None:
             blobs[name] = member.data
         elif member.kind == "symlink":
@@ -134,6 +129,25 @@ def _archive(path: Path, held: ExitStack, spool: Spool) -> dict[str, Slice]:
         if target in blobs:
             blobs.setdefault(name, blobs[target])
     return blobs
+
+
+def archive_files(archive: Slice) -> Iterator[tuple[str, TarMember]]:
+    """The entries of a saved image, with their paths, of which none is there twice.
+
+    Raises `Unreadable`: podman takes the first of two with one path, Docker the last.
+    """
+    seen: set[str] = set()
+    for count, member in enumerate(members(archive)):
+        name = plain(member.name)
+        if name is None:
+            raise Unreadable(f"its entry {member.name!r} leads out of the archive")
+        if count >= MOST_BLOBS:
+            raise Unreadable(f"more than {MOST_BLOBS} files, which no saved image has")
+        if member.kind != "folder":
+            if name in seen:
+                raise Unreadable(f"it holds {name[:200]!r} twice: engines take one or the other")
+            seen.add(name)
+        yield name, member
 
 
 def _blob(blobs: Mapping[str, Slice], name: str) -> Slice:

@@ -166,6 +166,9 @@ class LayeredTree(Tree):
             self._troubles[path] = "its folder is a file, or a link that leads nowhere"
             return
         present = folder.entries.get(name)
+        if member.kind == "device" and self._is_below(present):
+            self._troubles[path] = "a device over a file, which rootless engines leave as it is"
+            return
         if member.kind == "folder" and isinstance(present, _LayerFolder):
             present.attributes = member.attributes or _FOLDER
             return
@@ -184,6 +187,12 @@ class LayeredTree(Tree):
         else:
             # A device or a FIFO: no part of a tree, but it hides what was there.
             folder.entries.pop(name, None)
+
+    def _is_below(self, entry: _LayerFolder | _StoredFile | _LayerLink | None) -> bool:
+        """Whether a layer below brought the entry, or something in it."""
+        if isinstance(entry, _LayerFolder):
+            return any(self._is_below(inner) for inner in entry.entries.values())
+        return entry is not None and entry.layer < self._layer
 
     def _add_link(self, path: str, target: str, folder: _LayerFolder, name: str) -> None:
         place = plain(target)

@@ -25,7 +25,6 @@ from typing import Literal
 from buildmatrix.trees import zstd
 from buildmatrix.trees.archive import (
     CHUNK,
-    LARGEST_HEADER,
     MOST_INFLATION,
     HeldBytes,
     Slice,
@@ -214,27 +213,27 @@ def _zip_members(source: Slice, most: int) -> Iterator[Inner]:
 def _stream_members(source: Slice, name: str, most: int) -> Iterator[Inner]:
     """The files of a tar archive, compressed or not, or the one file that is compressed."""
     if is_tar(source.read(0, HEAD)):
-        for member in tar_members(source):
-            if member.data is not None:
-                yield _of_tar(member.name, member.data)
+        yield from _tar_members(source)
         return
     forward = ForwardSource(_inflated(source, most))
     if not is_tar(forward.read(0, HEAD)):
         yield _single(source, name, most)
         return
-    for member in tar_members(Slice(forward, 0, ENDLESS)):
+    yield from _tar_members(Slice(forward, 0, ENDLESS), passes=True)
+
+
+def _tar_members(archive: Slice, *, passes: bool = False) -> Iterator[Inner]:
+    """The files of a tar archive; one that `passes` can be read once."""
+    for member in tar_members(archive):
         if member.data is not None:
-            yield _of_tar(member.name, member.data, passes=True)
-
-
-def _of_tar(name: str, data: Slice, *, passes: bool = False) -> Inner:
-    """A file of a tar archive; one that `passes` can be read once."""
-    opened = partial(_passing if passes else _stored, data, data.size)
-    return Inner(name, data.size, None, opened)
+            opened = partial(_passing if passes else _stored, member.data, member.data.size)
+            yield Inner(member.name, member.data.size, None, opened)
+        elif member.kind == "file":
+            raise Unreadable(f"{member.name[:200]!r} is a sparse file, which is not read")
 
 
 def _passing(data: Slice, size: int) -> AbstractContextManager[RandomAccess]:
-    return Inflated(Stream(data, CHUNK), size)
+    return Inflated(Stream(data), size)
 
 
 def _single(source: Slice, name: str, most: int) -> Inner:
@@ -294,7 +293,7 @@ def _inflated(source: Slice, most: int) -> Iterator[bytes]:
 
 def _stream(source: Slice) -> Readable:
     kind = compression(source.read(0, HEAD))
-    raw = Stream(source, LARGEST_HEADER)
+    raw = Stream(source)
     if kind == "gzip":
         return Gunzip(raw)
     if kind == "xz":
@@ -382,7 +381,7 @@ def _deflated(data: Slice, size: int) -> AbstractContextManager[RandomAccess]:
 def _zlib_chunks(data: Slice, size: int) -> Iterator[bytes]:
     """A zlib stream (RFC 1950) of `size` bytes."""
     decoder = zlib.decompressobj()
-    raw = Stream(data, LARGEST_HEADER)
+    raw = Stream(data)
     inflated = 0
     try:
         while inflated < size and not decoder.eof:

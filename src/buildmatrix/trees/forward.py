@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from buildmatrix.trees.base import Readable, Unreadable
 from buildmatrix.trees.unpacking import INPUT
 
-#: Bytes behind the reader that can be read again: tarfile looks back one.
+#: Bytes behind the reader that can be read again: the first ones tell how a blob is compressed.
 WINDOW = 64 << 10
 #: A size that no stream reaches: how long it is shows at its end.
 ENDLESS = 1 << 62

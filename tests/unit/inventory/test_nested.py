@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 from elf_images import Image, Part, fat_binary, fat_entry
+from raw_archives import END, entry, pax
 
 from buildmatrix.index.depth import read_parts
 from buildmatrix.index.sequential import read_stream
@@ -285,6 +286,17 @@ def test_bombs_stop_at_their_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     )
     assert sorted(one.path for one in inventory.unread) == ["bomb.tar.gz", "bomb.zip", "libx.so.xz"]
     assert inside(inventory) == []
+
+
+def test_an_archive_with_a_sparse_file_is_undecided(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("buildmatrix.inventory.collect.LARGE_CONTAINER", 100)
+    map_of = ("GNU.sparse.major", "1"), ("GNU.sparse.minor", "0")
+    sparse = pax(*map_of) + entry("libx.so", LIBRARY) + entry("liby.so", LIBRARY) + END
+    inventory = scan(tmp_path, {"a.tar": sparse, "b.tgz": gzip.compress(sparse)})
+    assert [one.path for one in inventory.unread] == ["a.tar", "b.tgz"]
+    assert all("sparse" in one.why for one in inventory.unread)
 
 
 def test_streams_beyond_the_budget_stay_closed(

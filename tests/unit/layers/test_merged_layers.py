@@ -354,10 +354,18 @@ def test_links_lead_nowhere_but_into_the_image() -> None:
 
 def test_devices_are_no_files_and_hide_what_was_there() -> None:
     device = special("dev/libx.so", tarfile.CHRTYPE)
-    assert of_layers([("dev/libx.so", ELF)], [device]).binaries == ()
+    assert of_layers([("dev/libx.so", ELF), device]).binaries == ()
     inventory = of_layers([special("pipe.so", tarfile.FIFOTYPE), ("ok.so", ELF)])
     assert [item.path for item in inventory.binaries] == ["ok.so"]
     assert inventory.unread == ()
+
+
+@pytest.mark.parametrize("below", ["dev/x", "dev/x/libx.so"])
+def test_a_device_over_a_file_is_undecided_as_rootless_engines_make_none(below: str) -> None:
+    inventory = of_layers([(below, ELF)], [special("dev/x", tarfile.CHRTYPE)])
+    assert [item.path for item in inventory.binaries] == [below]
+    assert [item.path for item in inventory.unread] == ["dev/x"]
+    assert of_layers([special("dev/x", tarfile.CHRTYPE)], [(below, ELF)]).unread == ()
 
 
 def test_names_of_4000_bytes_and_names_that_are_no_text() -> None:

@@ -60,6 +60,15 @@ def saved(tmp_path: Path, files: Mapping[str, bytes] | Sequence[Entry]) -> Path:
     return path
 
 
+@pytest.mark.parametrize("name", ["index.json", "./index.json", "a/../index.json"])
+def test_a_path_that_is_there_twice_is_refused_as_engines_take_one_or_the_other(
+    tmp_path: Path, name: str
+) -> None:
+    path = saved(tmp_path, [*oci([tar([])]).items(), (name, b"{}")])
+    with pytest.raises(Unreadable, match=r"twice|leads out"):
+        SavedImage(path)
+
+
 def tree_of(*layers: Sequence[Entry]) -> LayeredTree:
     slices = []
     for entries in layers:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
@@ -25,7 +25,7 @@ from buildmatrix.trees.archive import CHUNK, OpenFile, Slice, inflated, plain
 from buildmatrix.trees.archive_layers import MOST_LINKS, LayeredTree, MergedEntry
 from buildmatrix.trees.base import Unreadable
 from buildmatrix.trees.forward import ENDLESS, ForwardSource
-from buildmatrix.trees.tar import Attributes, TarMember, members
+from buildmatrix.trees.tar import Attributes, Kind, TarMember, members
 
 #: Files whose bytes are kept, and folders of such.
 _KEPT: Final = frozenset(
@@ -64,7 +64,7 @@ class NotedMember(msgspec.Struct, frozen=True, array_like=True):
 
     #: As it is stored; so is the target of a link. Neither need be text.
     name: bytes
-    kind: Literal["file", "folder", "symlink", "hardlink", "other"]
+    kind: Kind
     mode: int
     user: int
     group: int

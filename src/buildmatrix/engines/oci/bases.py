@@ -26,8 +26,8 @@ from buildmatrix.oci.layout import REF_NAME, OciLayout, checked
 from buildmatrix.registry.client import Registry
 from buildmatrix.registry.reference import Reference
 from buildmatrix.trees.archive import CHUNK, OpenFile, Slice
+from buildmatrix.trees.archive_image import archive_files
 from buildmatrix.trees.base import reason
-from buildmatrix.trees.tar import members
 
 #: What a mirror begins with that is no registry.
 LAYOUT, ARCHIVE = "oci:", "tar:"
@@ -129,8 +129,8 @@ def _in_archive(path: Path, name: str) -> tuple[Descriptor, Blob]:
         with path.open("rb") as file:
             source = OpenFile(file.fileno())
             files = {
-                member.name.removeprefix("./"): (member.data.offset, member.data.size)
-                for member in members(Slice(source, 0, source.size))
+                name: (member.data.offset, member.data.size)
+                for name, member in archive_files(Slice(source, 0, source.size))
                 if member.data is not None
             }
             if "index.json" not in files:

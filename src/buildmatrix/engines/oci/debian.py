@@ -117,10 +117,13 @@ class DebianPackages:
     def _opened(self, folder: Path, deb: Path) -> _Package:
         control = self._tar(folder, ["dpkg-deb", "--ctrl-tarfile", str(deb)], _LARGEST_CONTROL)
         files = {}
-        for member in members(control):
-            name = plain(member.name)
-            if member.data is not None and name and "/" not in name:
-                files[name] = member.data.read(0, member.data.size)
+        try:
+            for member in members(control, as_dpkg=True):
+                name = plain(member.name)
+                if member.data is not None and name and "/" not in name:
+                    files[name] = member.data.read(0, member.data.size)
+        except Unreadable as error:
+            raise UndecidedError(f"{deb.name} cannot be read: {error}") from error
         fields = _stanza(files.get("control", b"").decode("utf-8", "replace"))
         if "Package" not in fields or fields.get("Architecture") not in (self._architecture, "all"):
             raise UndecidedError(f"{deb.name} is no package for {self._architecture}")
@@ -155,10 +158,15 @@ class DebianPackages:
     def _unpacked(self, package: _Package) -> dict[str, InstalledFile]:
         files: dict[str, InstalledFile] = {}
         try:
-            for member in members(package.data):
+            for member in members(package.data, as_dpkg=True):
                 path = plain(member.name)
-                is_plain = path is not None and not is_whiteout(path)
-                if path is None or not is_plain or member.kind == "other" or not member.attributes:
+                if (
+                    path is None
+                    or is_whiteout(path)
+                    or member.kind == "other"
+                    or member.kind == "device"
+                    or member.attributes is None
+                ):
                     raise UndecidedError(
                         f"{package.name} holds {member.name[:200]!r}, which no image can have"
                     )
@@ -252,7 +260,7 @@ class DebianPackages:
     def _info(self, package: _Package) -> dict[str, InstalledFile]:
         files: dict[str, InstalledFile] = {}
         lines = []
-        for member in members(package.data):
+        for member in members(package.data, as_dpkg=True):
             path = plain(member.name) or ""
             if not self._is_excluded(path, member.kind):
                 lines.append(f"/{path}\n" if path else "/.\n")
@@ -287,7 +295,7 @@ def _status(package: _Package) -> str:
     fields = {**package.fields, "Status": "install ok installed"}
     conffiles = package.control.get("conffiles", b"").decode("utf-8", "replace").split("\n")
     sums = []
-    contents = {plain(member.name): member for member in members(package.data)}
+    contents = {plain(member.name): member for member in members(package.data, as_dpkg=True)}
     for line in conffiles:
         member = contents.get(line.strip().strip("/"))
         if line.strip() and member is not None and member.data is not None:
