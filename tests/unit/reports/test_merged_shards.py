@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import permutations
@@ -116,6 +117,12 @@ def test_what_is_no_shard_is_no_report(number: str, tmp_path: Path) -> None:
         read(path)
 
 
-def test_a_million_missing_shards_are_one_line() -> None:
-    (item,) = merge([part(1, count=999_999)]).unread
+def test_a_million_missing_shards_are_one_line_and_take_no_memory() -> None:
+    tracemalloc.start()
+    try:
+        (item,) = merge([part(1, count=999_999)]).unread
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
     assert item.path.endswith("11/999999 and 999988 more")
+    assert peak < 5_000_000

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator
+from itertools import islice
 
 from buildmatrix.errors import UndecidedError
 from buildmatrix.inventory.model import Unread
-from buildmatrix.phrases import listing
 from buildmatrix.reports.run.model import ReportShard
 
 
@@ -27,9 +27,13 @@ def _missing(divisions: dict[tuple[str, int], set[int]]) -> Iterator[Unread]:
             "specification, selection and --timings"
         )
     for (_, count), numbers in divisions.items():
-        absent = [f"{number}/{count}" for number in range(1, count + 1) if number not in numbers]
-        if absent:
-            yield Unread(f"the report of shard {listing(absent, most=10)}", why)
+        # A report may claim a million shards.
+        absent = (number for number in range(1, count + 1) if number not in numbers)
+        shown = ", ".join(f"{number}/{count}" for number in islice(absent, 10))
+        more = sum(1 for _ in absent)
+        if shown:
+            rest = f" and {more} more" if more else ""
+            yield Unread(f"the report of shard {shown}{rest}", why)
 
 
 def check_once(shards: Collection[ReportShard]) -> None:
