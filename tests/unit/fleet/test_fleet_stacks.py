@@ -65,7 +65,7 @@ STACK: list[list[Entry]] = [
             b"nvidia/nccl/lib/libnccl.so.2,,\nnvidia/missing.py,,\n../../../../../srv/listed.txt,,\n"
             b"../../../share/nccl/notes.txt,,\n",
         ),
-        (f"{SITE}/nvidia/nccl/lib/libnccl.so.2", ELF + bytes(6_000_000)),
+        (f"{SITE}/nvidia/nccl/lib/libnccl.so.2", ELF + bytes(1_000_000)),
         (f"{SITE}/nvidia/__init__.py", b"import ctypes\nctypes.CDLL('libnccl.so.2')\n"),
         ("srv/.wh.gone", b""),
     ],

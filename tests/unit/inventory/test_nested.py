@@ -73,7 +73,11 @@ def tarred(files: Files) -> bytes:
 
 def deb(data: bytes, name: str = "data.tar.xz") -> bytes:
     head = b"%-16s%-12d%-6d%-6d%-8o%-10d`\n"
-    parts = {"debian-binary": b"2.0\n", "control.tar.xz": lzma.compress(tarred({})), name: data}
+    parts = {
+        "debian-binary": b"2.0\n",
+        "control.tar.xz": lzma.compress(tarred({}), preset=0),
+        name: data,
+    }
     return b"!<arch>\n" + b"".join(
         head % (part.encode(), 0, 0, 0, 0o644, len(data)) + data + b"\n" * (len(data) % 2)
         for part, data in parts.items()
@@ -120,7 +124,7 @@ CONTAINERS: Mapping[str, tuple[str, Callable[[Files], bytes]]] = {
     "x.whl": ("wheel", lambda files: zipped({**files, **METADATA})),
     "x.conda": ("conda", conda),
     "x.tar.bz2": ("conda", lambda f: bz2.compress(tarred({"info/index.json": b"{}", **f}))),
-    "x_1_amd64.deb": ("deb", lambda files: deb(lzma.compress(tarred(files)))),
+    "x_1_amd64.deb": ("deb", lambda files: deb(lzma.compress(tarred(files), preset=0))),
     "y_1_amd64.deb": ("deb", lambda files: deb(zstd(tarred(files)), "data.tar.zst")),
     "plain.tar": ("tar", tarred),
     "x.tgz": ("compressed", lambda files: gzip.compress(tarred(files))),
@@ -261,7 +265,9 @@ def test_what_stays_closed_is_said_where_it_is_large(
         {
             "a.zip": zipped({"inner.zip": inner, "data.zip": harmless}),
             "b.rpm": b"\xed\xab\xee\xdb" + noise,
-            "cut.tar.xz": lzma.compress(tarred({"libx.so": LIBRARY, "noise": noise}))[:-3000],
+            "cut.tar.xz": lzma.compress(tarred({"libx.so": LIBRARY, "noise": noise}), preset=0)[
+                :-3000
+            ],
             "broken.zip": b"PK\x03\x04" + noise,
             "small.zip": b"PK\x03\x04" + bytes(100),
         },
@@ -275,13 +281,13 @@ def test_what_stays_closed_is_said_where_it_is_large(
 def test_bombs_stop_at_their_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nested, "SMALL_ALLOWANCE", 0)
     monkeypatch.setattr("buildmatrix.inventory.collect.LARGE_CONTAINER", 1000)
-    zeros = LIBRARY + bytes(40 << 20)
+    zeros = LIBRARY + bytes(8 << 20)
     inventory = scan(
         tmp_path,
         {
             "bomb.zip": zipped({"libx.so": zeros}),
             "bomb.tar.gz": gzip.compress(tarred({"libx.so": zeros})),
-            "libx.so.xz": lzma.compress(zeros),
+            "libx.so.xz": lzma.compress(zeros, preset=0),
         },
     )
     assert sorted(one.path for one in inventory.unread) == ["bomb.tar.gz", "bomb.zip", "libx.so.xz"]

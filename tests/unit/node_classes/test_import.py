@@ -363,14 +363,14 @@ def test_a_diagnosis_of_a_host_is_a_machine_too(tmp_path):
     assert len(loaded(tmp_path, text).node_classes) == 2
 
 
-def test_ten_thousand_nodes_with_three_hundred_sets_of_labels_are_three_hundred_classes(tmp_path):
+def test_a_thousand_nodes_with_three_hundred_sets_of_labels_are_three_hundred_classes(tmp_path):
     """The time is measured by bench/nodes.py; here is that nothing is lost."""
     nodes = [
         h100(f"n{at:05}", driver=f"550.{at % 300}.1", **{"nvidia.com/gfd.timestamp": str(at)})
-        for at in range(10_000)
+        for at in range(1_000)
     ]
     text, notes = imported(tmp_path, listed(*nodes))
     assert notes == ()
     counts = [int(line.split()[1]) for line in text.splitlines() if line.startswith("# ")]
     assert len(counts) == len(classes_of(text)) == 300
-    assert sum(counts) == 10_000
+    assert sum(counts) == 1_000
