@@ -1,10 +1,11 @@
-"""Clients of registries that others wrote: crane and oras of Debian's newer suites, and podman.
+"""Clients of registries that others wrote: crane and oras of Debian's newer suites, podman, umoci.
 
 What we write loads, copies, validates and unpacks there, and what they write is read by us.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 import shutil
@@ -23,6 +24,7 @@ import pytest
 from conftest import missing, stack_program
 from debian_registry import debian_registry
 from layer_archives import differences, of_folder
+from raw_archives import BASE, END, WITNESSES, entry
 from verdict_cases import GOOD
 
 from buildmatrix.attestation import verdict
@@ -36,6 +38,7 @@ from buildmatrix.oci.archive import archive as archive_of
 from buildmatrix.oci.compression import Compression
 from buildmatrix.oci.documents import (
     CONFIGURATION,
+    LAYER,
     MANIFEST,
     Descriptor,
     Execution,
@@ -324,3 +327,41 @@ def test_a_table_of_contents_that_podman_pushes(
     assert differences(whole, unpacked) == {}
     assert differences(by_table, unpacked) == {}
     assert by_table.stats.bytes_read < whole.stats.bytes_read // 10
+
+
+# Layers whose headers Python's tarfile reads otherwise
+
+
+@pytest.mark.parametrize("engine", ["podman", "umoci"])
+def test_engines_unpack_what_we_find_whatever_the_headers(
+    engine: str, podman: list[object], tmp_path: Path
+) -> None:
+    if shutil.which(engine) is None:
+        missing(engine, "install the package")
+    # umoci takes no global headers.
+    layers = [entry(BASE) + END] + [
+        data + END
+        for data, _ in WITNESSES.values()
+        if engine == "podman" or b"pax_global_header" not in data
+    ]
+    layout = OciLayout(tmp_path / "raw")
+    digests = tuple(f"sha256:{hashlib.sha256(layer).hexdigest()}" for layer in layers)
+    configuration = ImageConfiguration(
+        architecture="amd64", os="linux", rootfs=RootFileSystem(diff_ids=digests)
+    )
+    manifest = Manifest(
+        schema_version=2,
+        media_type=MANIFEST,
+        config=layout.put(encode(configuration), CONFIGURATION),
+        layers=tuple(layout.put(layer, LAYER) for layer in layers),
+    )
+    layout.publish(layout.put(encode(manifest), MANIFEST), ["1"])
+    if engine == "umoci":
+        run("umoci", "unpack", "--image", f"{layout.folder}:1", tmp_path / "bundle")
+        root = tmp_path / "bundle" / "rootfs"
+    else:
+        identity = run(*podman, "pull", "--quiet", f"oci:{layout.folder}:1").strip()
+        root = Path(run(*podman, "image", "mount", identity).strip())
+    found = inventory(f"oci:{layout.folder}")
+    assert differences(found, of_folder(root)) == {}
+    assert len(found.binaries) >= len(layers)

@@ -1,6 +1,6 @@
 """Entries of tar archives are those that Go's archive/tar finds, or the archive is refused.
 
-`tests/integration/test_layers_unpacked.py` asks podman and umoci, and `tests/fuzz/tar_headers.py`
+`tests/integration/test_other_clients.py` asks podman and umoci, and `tests/fuzz/tar_headers.py`
 compares with Go itself.
 """
 
