@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -25,13 +25,42 @@ PROGRAMS: Final = ("apt-get", "apt-config", "dpkg-deb")
 #: Seconds that apt may take for one command.
 _PATIENCE: Final = 600.0
 _INSTALLS = re.compile(r"Inst (\S+) (\[[^\]]*\] )?\((\S+) ")
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?!$)")
-#: Options of sources.list(5), in both of its forms, with the words that apt takes for yes.
-_UNSIGNED = re.compile(
-    r"\b(trusted|allow-insecure|allow-weak|allow-downgrade-to-insecure)\s*[=:]\s*"
-    r"(yes|true|with|on|enable|[1-9])",
-    re.I,
+#: Lists that apt reads: apt-pkg/contrib/fileutl.cc, `GetListOfFilesInDir`.
+_SOURCES = re.compile(
+    r"etc/apt/sources\.list(?:\.d/[A-Za-z0-9_:-][A-Za-z0-9_.:-]*\.(?:list|sources))?"
 )
+#: sources.list(5), "One-line-style format": type, options, address, suite, components.
+_LINE = re.compile(
+    r"(\S+)[ \t]+(?:\[[ \t]*([^\[\]]*?)[ \t]*\][ \t]+)?(\S+)[ \t]+(\S+)((?:[ \t]+\S+)*)"
+)
+_TRUSTING: Final = ("trusted", "allow-insecure", "allow-weak", "allow-downgrade-to-insecure")
+_PLAIN_OPTIONS: Final = ("pdiffs", "by-hash", "check-valid-until", "check-date")
+#: Options of a line → fields of a stanza.
+_OPTIONS: Final = {
+    **{name: name for name in ("signed-by", *_PLAIN_OPTIONS, *_TRUSTING)},
+    "arch": "architectures",
+    "lang": "languages",
+    "target": "targets",
+}
+#: Fields that apt gets. All others are refused: some apt may take them for something.
+_KNOWN: Final = (
+    *("types", "uris", "suites", "components", "enabled", "architectures", "languages", "targets"),
+    *_PLAIN_OPTIONS,
+)
+#: apt-pkg/contrib/strutl.cc, `StringToBool`.
+_YES: Final = frozenset({"yes", "true", "with", "on", "enable", "1"})
+_NO: Final = frozenset({"no", "false", "without", "off", "disable", "0"})
+#: Words without quotes, escapes and what else apt has a use for. `$(ARCH)` it fills in, but not in
+#: the suite of a line.
+_PLAIN = re.compile(r"[A-Za-z0-9._~:/@+,*-]+")
+_STRANGE = re.compile(r"[^\t -~]")
+_FIELD = re.compile(r"[a-z][a-z0-9-]*")
+_FINGERPRINT = re.compile(r"[0-9A-Fa-f]{16,64}!?")
+_KEY_FILE = re.compile(
+    r"/(?:usr/share/keyrings|etc/apt/keyrings|etc/apt/trusted\.gpg\.d)/[A-Za-z0-9._/+-]+"
+)
+#: What a line may begin and end with that says nothing.
+_BLANKS: Final = " \t\r"
 
 
 def fetched(
@@ -69,16 +98,20 @@ def _configure(base: BaseFiles, architecture: str, status: bytes, folder: Path) 
         (folder / name).mkdir(parents=True)
     (folder / "status").write_bytes(status)
     sources = 0
-    for path, entry in base.entries.items():
+    for path, entry in sorted(base.entries.items()):
         top = next((top for top in ("etc/apt/", "usr/share/keyrings/") if path.startswith(top)), "")
         # Settings of the base may name programs, which would run on this machine.
         if entry.kind != "file" or not top or path.startswith(("etc/apt/apt.conf", "etc/apt/auth")):
             continue
         data = base.read(path) or b""
-        if path.endswith((".list", ".sources")):
-            data = _checked_sources(path, data, folder).encode()
-            sources += 1
         place = folder / path
+        if _SOURCES.fullmatch(path):
+            data = _checked_sources(path, data, folder).encode()
+            # All are written in one form, which apt knows by the end of the name.
+            place = folder / "etc/apt/sources.list.d" / f"{sources:03d}.sources"
+            sources += 1
+        elif path.startswith("etc/apt/sources.list"):
+            continue
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(data)
     if not sources:
@@ -108,20 +141,109 @@ def _configure(base: BaseFiles, architecture: str, status: bytes, folder: Path) 
 
 
 def _checked_sources(path: str, data: bytes, folder: Path) -> str:
-    """A list of archives whose keys are those in `folder`. Raises UndecidedError.
+    """Write a list of archives anew, with the keys of the base that lie in `folder`.
 
-    apt has methods that read files and run programs of this machine.
+    apt has methods that read files and run programs of this machine, options by which it trusts
+    what nobody signed, and several ways to write each (quotes, `%74`, case, continued lines). So
+    apt reads nothing of the list itself but words that can be read in one way. Raises
+    UndecidedError for others.
     """
-    text = data.decode("utf-8", "replace")
-    lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
-    for word in " ".join(lines).split():
-        scheme = _SCHEME.match(word)
-        if scheme and scheme[1] not in ("http", "https"):
-            raise UndecidedError(f"/{path} of the base names {word[:100]!r}, and no web address")
-    if _UNSIGNED.search("\n".join(lines)):
-        raise UndecidedError(f"/{path} of the base trusts an archive without a signature")
-    keys = r"(?<=[=\s,])/(?=(?:usr/share|etc/apt)/(?:keyrings|trusted\.gpg\.d)/)"
-    return re.sub(keys, f"{folder}/", "\n".join(lines) + "\n")
+    text = data.decode("latin-1")
+    read = _stanzas if path.endswith(".sources") else _lines
+    return "".join(
+        f"{name}: {value}\n" if value else "\n"
+        for source in read(f"/{path} of the base", text)
+        for name, value in (*_checked(f"/{path} of the base", source, folder).items(), ("", ""))
+    )
+
+
+def _lines(where: str, text: str) -> Iterator[dict[str, str]]:
+    """The sources of a list of lines, as fields."""
+    for line in text.split("\n"):
+        words = line.partition("#")[0]
+        if not words.strip(_BLANKS):
+            continue
+        match = _LINE.fullmatch(words.strip(_BLANKS))
+        if match is None or _STRANGE.search(match[0]):
+            raise _unreadable(where, line)
+        kind, options, uri, suite, components = match.groups()
+        fields = {"types": kind, "uris": uri, "suites": suite, "components": components.strip()}
+        for option in (options or "").split():
+            name, sign, value = option.partition("=")
+            field = _OPTIONS.get(name, "")
+            if not sign or not field or field in fields:
+                raise _unreadable(where, line)
+            # apt takes commas for the blanks of the other form.
+            fields[field] = value.replace(",", " ")
+        yield fields
+
+
+def _stanzas(where: str, text: str) -> Iterator[dict[str, str]]:
+    """The sources of a list of stanzas: deb822(5), in which case does not count."""
+    fields: dict[str, str] = {}
+    name = ""
+    for line in (*text.split("\n"), ""):
+        if line.startswith("#"):
+            continue
+        if not line.strip(_BLANKS):
+            if fields:
+                yield fields
+            fields, name = {}, ""
+        elif line[0] in " \t" and name and not _STRANGE.search(line.strip(_BLANKS)):
+            fields[name] += f"\n {line.strip(_BLANKS)}"
+        else:
+            name, colon, value = line.partition(":")
+            name = name.lower()
+            value = value.strip(_BLANKS)
+            if name in fields or not colon or not _FIELD.fullmatch(name) or _STRANGE.search(value):
+                raise _unreadable(where, line)
+            fields[name] = value
+
+
+def _checked(where: str, fields: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """What apt is given of a source: nothing for one of sources, or that is turned off."""
+    if fields.get("enabled", "yes").lower() in _NO:
+        return {}
+    kept: dict[str, str] = {}
+    for name, value in fields.items():
+        words = value.split()
+        if name.startswith("x-"):  # of other programs
+            continue
+        if name == "signed-by":
+            kept[name] = _keys(where, value, folder)
+        elif name in _TRUSTING:
+            if value.lower() not in _NO:
+                raise UndecidedError(f"{where} trusts an archive without a signature")
+        elif name not in _KNOWN or not all(map(_PLAIN.fullmatch, words)):
+            raise _unreadable(where, f"{name}: {value}")
+        elif words:
+            kept[name] = " ".join(words)
+    for address in kept.get("uris", "").split():
+        if not address.startswith(("http://", "https://")):
+            raise UndecidedError(f"{where} names {address[:100]!r}, and no web address")
+    kinds = kept.get("types", "").split()
+    is_known = bool(kinds) and {"deb", "deb-src"}.issuperset(kinds)
+    if not is_known or kept.pop("enabled", "yes").lower() not in _YES:
+        raise _unreadable(where, " ".join(fields.values()))
+    return {**kept, "types": "deb"} if "deb" in kinds else {}
+
+
+def _keys(where: str, value: str, folder: Path) -> str:
+    """The keys that a source is signed by: fingerprints, files of the base, or a key itself."""
+    if "-----BEGIN PGP PUBLIC KEY BLOCK-----" in value:
+        return value  # Its lines continue the field, and hold what can be printed.
+    keys = value.split()
+    for key in keys or [""]:
+        if not (_FINGERPRINT.fullmatch(key) or (_KEY_FILE.fullmatch(key) and ".." not in key)):
+            raise _unreadable(where, f"signed-by: {key}")
+    return " ".join(f"{folder}{key}" if key.startswith("/") else key for key in keys)
+
+
+def _unreadable(where: str, text: str) -> UndecidedError:
+    return UndecidedError(
+        f"{where} has {text.strip()[:100]!r}, which is not read here: write it without quotes, `%` "
+        "and rare options, or build with --engine docker"
+    )
 
 
 def _output(command: Sequence[str], settings: Mapping[str, str]) -> str:
