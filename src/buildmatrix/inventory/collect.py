@@ -26,6 +26,7 @@ from buildmatrix.inventory.model import (
     SystemPackage,
 )
 from buildmatrix.inventory.nested import (
+    MANY_FILES,
     SEPARATOR,
     NestedContents,
     planned,
@@ -230,7 +231,9 @@ def _read_files(
             files.closed.append(ClosedFile(path, file.size, owner, file_facts.closed))
         if file_facts.contents is not None:
             files.add_contents(path, file.size, owner, file_facts.contents)
-            if file_facts.contents.closed is not None and file.size >= LARGE_CONTAINER:
+            contents = file_facts.contents
+            is_large = file.size >= LARGE_CONTAINER or contents.files >= MANY_FILES
+            if contents.closed is not None and is_large:
                 unread = (
                     *unread,
                     f"not all of what it holds is known: {file_facts.contents.closed}",

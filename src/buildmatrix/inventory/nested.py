@@ -26,6 +26,11 @@ from buildmatrix.trees.containers import Format, Inner
 SEPARATOR = "!/"
 #: Files of one container that are looked at, and binaries of it that are kept.
 MOST_LOOKED_AT = 20_000
+#: Files of one container. Beyond the first thousand, each takes as many bytes of it: of names
+#: alone, one of 1 MB may unpack to millions.
+MOST_FILES = 250_000
+MANY_FILES = 1_000
+_BYTES_PER_FILE = 64
 MOST_KEPT = 5_000
 #: Containers of one tree that are opened.
 MOST_CONTAINERS = 20_000
@@ -141,8 +146,14 @@ def look_inside(source: RandomAccess, path: str, size: int, format: Format) -> N
     """
     reader = _ContainerReader(format)
     most = SMALL_ALLOWANCE + MOST_INFLATION * size
+    most_files = min(MOST_FILES, MANY_FILES + size // _BYTES_PER_FILE)
     try:
-        for inner in containers.members(Slice(source, 0, size), format, path, most):
+        for number, inner in enumerate(
+            containers.members(Slice(source, 0, size), format, path, most)
+        ):
+            if number == most_files:
+                reader.trouble(f"only {most_files} of its files were looked at")
+                break
             reader.add(inner)
     except OSError as error:
         reader.trouble(reason(error))

@@ -30,6 +30,7 @@ from buildmatrix.store.cache import DAY, Cache, code
 from buildmatrix.store.facts import FactCache
 from buildmatrix.store.python_answers import PythonAnswers
 from buildmatrix.trees.archive_image import Configuration
+from buildmatrix.trees.archive_layers import MOST_ENTRIES
 from buildmatrix.trees.base import Unreadable
 
 #: Bytes of the facts of all layers together. Those of a layer with torch have 20 MB.
@@ -128,11 +129,22 @@ class LayerReader:
         table = table_digest(blob.annotations) if self._tables else ""
         return bool(table) and self._store.has(f"table {table} {blob.digest}")
 
-    def read(self, blob: LayerBlob, also: Collection[int] = frozenset()) -> LayerFacts:
-        """Read a layer, known or not. Raises `Unreadable`, and what opening it raises."""
+    def read(
+        self, blob: LayerBlob, also: Collection[int] = frozenset(), room: int = MOST_ENTRIES
+    ) -> LayerFacts:
+        """Read a layer, known or not. Raises `Unreadable`, and what opening it raises.
+
+        `room`: see `read_layer`.
+        """
         with blob.open() as chunks:
-            counted = self._counted(chunks)
-            layer = read_layer(counted, blob.size, blob.digest, also, names_only=self._names_only)
+            layer = read_layer(
+                self._counted(chunks),
+                blob.size,
+                blob.digest,
+                also,
+                names_only=self._names_only,
+                room=room,
+            )
         self.bytes_read += blob.size
         self._fresh.add(layer.digest)
         if layer.is_final:
@@ -180,18 +192,24 @@ class LayerReader:
         self.believed.append(blob.digest)
         return self._resting.put(layer)
 
-    def facts(self, blob: LayerBlob) -> LayerFacts:
-        """The facts of one layer. Raises `Unreadable`, and what opening it raises."""
-        return self.known(blob.digest) or self._by_table(blob) or self.read(blob)
+    def facts(self, blob: LayerBlob, room: int = MOST_ENTRIES) -> LayerFacts:
+        """The facts of one layer. Raises `Unreadable`, and what opening it raises.
+
+        `room`: see `read_layer`.
+        """
+        known = self.known(blob.digest) or self._by_table(blob)
+        return known or self.read(blob, room=max(0, room))
 
     def layers(self, blobs: Sequence[LayerBlob]) -> list[LayerFacts]:
         """The facts of all layers. Raises `Unreadable`, and what opening one raises."""
         layers: list[LayerFacts] = []
         unknown = sum(blob.size for blob in blobs if self.known(blob.digest) is None)
         self._total = self._passed + unknown
+        room = MOST_ENTRIES
         for number, blob in enumerate(blobs, 1):
             try:
-                layers.append(self.facts(blob))
+                layers.append(self.facts(blob, room))
+                room -= layers[-1].count
             except Unreadable as error:
                 which = f"layer {number} of {len(blobs)}"
                 raise Unreadable(f"{which} cannot be read: {error}") from error

@@ -27,6 +27,7 @@ from buildmatrix.inventory.own_files import is_read_itself
 from buildmatrix.layers.ahead import Ahead
 from buildmatrix.layers.model import KINDS, EntryFacts, KeptFiles, LayerFacts, packed_entries
 from buildmatrix.trees.archive import CHUNK, Slice, inflated
+from buildmatrix.trees.archive_layers import MOST_ENTRIES, at_most
 from buildmatrix.trees.base import RandomAccess, Unreadable, defect, reason
 from buildmatrix.trees.containers import Format
 from buildmatrix.trees.forward import ENDLESS, ForwardSource
@@ -52,19 +53,21 @@ def read_layer(
     also: Collection[int] = frozenset(),
     *,
     names_only: bool = False,
+    room: int = MOST_ENTRIES,
 ) -> LayerFacts:
     """The facts of the layer whose bytes, `size` of them and maybe compressed, `chunks` are.
 
     All of them are taken, and held against their `digest` where there is one. The bytes of the
-    files among the entries `also` are kept as well; with `names_only`, no file is looked at. Raises
-    `Unreadable` for what is no layer, or damaged, or another one, and what `chunks` raises.
+    files among the entries `also` are kept as well; with `names_only`, no file is looked at. Beside
+    those of the other layers, the image may have `room` more entries. Raises `Unreadable` for what
+    is no layer, or damaged, or another one, and what `chunks` raises.
     """
     algorithm = digest.partition(":")[0] or "sha256"
     incoming = _Passing(chunks, algorithm)
     plain = _Passing(inflated(Slice(ForwardSource(incoming), 0, size)), "sha256")
     reader = _LayerReader(plain, also, names_only)
     ahead = Ahead(plain)
-    entries = reader.entries(members(Slice(ForwardSource(ahead), 0, ENDLESS)))
+    entries = reader.entries(at_most(room, members(Slice(ForwardSource(ahead), 0, ENDLESS))))
     try:
         packed = tuple(packed_entries(entries))
         for _ in ahead:

@@ -39,11 +39,12 @@ from test_python_loading import ELF
 
 from buildmatrix.inventory import nested, own_files
 from buildmatrix.inventory.collect import collect
-from buildmatrix.layers import reading
+from buildmatrix.layers import image, reading
 from buildmatrix.layers.image import LayerReader
 from buildmatrix.layers.model import unpacked
 from buildmatrix.store.cache import Cache
 from buildmatrix.trees import archive_layers
+from buildmatrix.trees.archive import HeldBytes
 from buildmatrix.trees.base import RandomAccess, Unreadable
 from buildmatrix.trees.directory import DirectoryTree
 
@@ -328,6 +329,38 @@ def test_what_one_layer_opens_ahead_has_a_limit_that_is_told(
 
 
 # What is hostile
+
+
+@pytest.mark.parametrize("most", [6, 7])
+def test_an_image_has_a_bound_for_the_entries_of_all_layers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """Which layer passes it does not matter, nor that its layers are known."""
+    for module in (archive_layers, image):
+        monkeypatch.setattr(module, "MOST_ENTRIES", 8)
+    layers: list[list[Entry]] = [[(f"{n}/{m}", b"") for m in range(4)] for n in range(2)]
+    blobs = Blobs(*map(tar, layers))
+    reader = LayerReader(Cache(tmp_path))
+    assert reader.inventory(configuration(2), blobs.blobs, None).stats.files == 8
+    for module in (archive_layers, image):
+        monkeypatch.setattr(module, "MOST_ENTRIES", most)
+    for known in (reader, LayerReader(Cache(tmp_path)), LayerReader(Cache(None))):
+        with pytest.raises(Unreadable, match=f"an image of more than {most} entries is not read"):
+            known.inventory(configuration(2), blobs.blobs, None)
+
+
+def test_a_small_archive_of_many_names_is_cut_and_undecided() -> None:
+    most = nested.MANY_FILES
+    for count in (most, most + 2000):
+        packed = gzip.compress(tar([("same.so", b"")] * count + [("libx.so", ELF)]), mtime=0)
+        contents = nested.look_inside(HeldBytes(packed), "a.tgz", len(packed), "compressed")
+        assert len(packed) < nested.LARGE_CONTAINER
+        inventory = of_layers([("a.tgz", packed)])
+        if count == most:
+            assert contents.closed is None and not inventory.unread
+        else:
+            assert contents.files == most + len(packed) // nested._BYTES_PER_FILE < count
+            assert "of its files were looked at" in inventory.unread[0].why
 
 
 def test_the_whiteout_of_the_root_hides_nothing_and_the_opaque_root_all() -> None:
