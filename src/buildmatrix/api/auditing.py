@@ -9,7 +9,13 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from buildmatrix.api.acceptance import known_findings, more_waivers, with_gone
+from buildmatrix.api.acceptance import (
+    known_findings,
+    more_waivers,
+    policy_of,
+    with_gone,
+    with_policy,
+)
 from buildmatrix.api.result import CommandResult
 from buildmatrix.api.workspace import Workspace
 from buildmatrix.errors import BuildmatrixError, UndecidedError, UsageError, most_severe
@@ -39,6 +45,7 @@ def audit(
     strict: bool = False,
     waivers: Path | None = None,
     baseline: Path | None = None,
+    policy: str | None = None,
     workspace: Workspace | None = None,
 ) -> CommandResult[Report]:
     """Judge what would be installed, from the package index alone: no wheel is downloaded.
@@ -60,6 +67,8 @@ def audit(
         strict: what is undecided fails.
         waivers: a file with more `[[waive]]` tables.
         baseline: an earlier report as JSON, whose findings do not fail.
+        policy: another specification, or a git revision of this one, whose policy and waivers
+            count, on both sides of `since`.
         workspace: this machine and the project; the current folder by default.
 
     What could not be resolved or read is in the report, and its exit code in the result. Raises a
@@ -69,6 +78,7 @@ def audit(
     from buildmatrix.commands.audit.subject import check_usable, judge_for
     from buildmatrix.index.reading import CachingReader
     from buildmatrix.reports.run.model import exit_code
+    from buildmatrix.spec.bare import bare_spec
 
     if dry_run and not fix:
         raise UsageError("--dry-run belongs to --fix; give both, or neither")
@@ -80,8 +90,11 @@ def audit(
     spec = None if is_bare else workspace.load()
     accepted = more_waivers(waivers, [target.id for target in spec.targets] if spec else None)
     fingerprints = known_findings(baseline)
+    other = policy_of(policy, workspace)
 
     def judge_of(spec: Spec | None) -> Judge:
+        if other is not None:
+            spec = with_policy(spec or bare_spec(), other)
         return judge_for(spec, accepted, fail_on, date.today(), fingerprints)
 
     with ExitStack() as stack:

@@ -8,7 +8,13 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from buildmatrix.api.acceptance import known_findings, more_waivers, with_gone
+from buildmatrix.api.acceptance import (
+    known_findings,
+    more_waivers,
+    policy_of,
+    with_gone,
+    with_policy,
+)
 from buildmatrix.api.result import CommandResult
 from buildmatrix.api.workspace import Workspace
 from buildmatrix.errors import UsageError
@@ -31,6 +37,7 @@ def scan(
     strict: bool = False,
     waivers: Path | None = None,
     baseline: Path | None = None,
+    policy: str | None = None,
     workspace: Workspace | None = None,
 ) -> CommandResult[Report]:
     """Read what lies in an image, a folder or a wheel, and judge it. Nothing of it is executed.
@@ -46,6 +53,8 @@ def scan(
         strict: what is undecided fails.
         waivers: a file with more `[[waive]]` tables.
         baseline: an earlier report as JSON, whose findings do not fail.
+        policy: another specification, or a git revision of this one, whose policy and waivers
+            count; with `select`.
         workspace: this machine and the project; the current folder by default.
 
     Raises a `BuildmatrixError` where there is no answer at all; its `exit_code` says of which kind.
@@ -55,8 +64,11 @@ def scan(
 
     workspace = workspace or Workspace()
     declared = None
+    if policy is not None and select is None:
+        raise UsageError("--policy is for a target of a specification; give --select as well")
     if select is not None:
-        declared = _declared(workspace, select, backend, runtime)
+        spec, target = _declared(workspace, select, backend, runtime)
+        declared = with_policy(spec, policy_of(policy, workspace)), target
     parsed = workspace.parse(source, "scan", lambda: None)
     more, fingerprints = more_waivers(waivers, None), known_findings(baseline)
     with workspace.reading(platform=platform, tables=tables) as usual:

@@ -17,7 +17,7 @@ from buildmatrix.cli.options import (
     selection_options,
     vulnerabilities_option,
 )
-from buildmatrix.cli.output import check_formats, report_options, write_result
+from buildmatrix.cli.output import check_formats, policy_option, report_options, write_result
 from buildmatrix.cli.sharding import Part, Sharding, shard_options
 from buildmatrix.cli.workspace import workspace
 from buildmatrix.errors import UsageError
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 @vulnerabilities_option
 @cache_option
 @report_options
+@policy_option
 @click.pass_obj
 def command(
     settings: CommandSettings,
@@ -73,6 +74,7 @@ def command(
     strict: bool,
     waivers: Path | None,
     baseline: Path | None,
+    policy: str | None,
 ) -> int:
     """Judge what would be installed, from the package index alone: no wheel is downloaded.
 
@@ -111,6 +113,7 @@ def command(
         strict=strict,
         waivers=waivers,
         baseline=baseline,
+        policy=policy,
         workspace=workspace(settings, no_cache=no_cache, offline=offline),
     )
     return write_result(_marked(result, part), pairs, output)

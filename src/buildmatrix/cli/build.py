@@ -19,6 +19,7 @@ from buildmatrix.cli.options import (
 )
 from buildmatrix.cli.output import (
     check_formats,
+    policy_option,
     report_options,
     write_report,
 )
@@ -81,6 +82,7 @@ if TYPE_CHECKING:
 )
 @engine_options
 @report_options
+@policy_option
 @click.pass_obj
 def command(
     settings: CommandSettings,
@@ -111,12 +113,19 @@ def command(
     strict: bool,
     waivers: Path | None,
     baseline: Path | None,
+    policy: str | None,
 ) -> int:
     """Lock, judge, build, scan and smoke-test every selected target; push when all are green.
 
     A target that fails costs no other. What is done and unchanged is not built again.
     """
-    from buildmatrix.api.acceptance import known_findings, more_waivers, with_gone
+    from buildmatrix.api.acceptance import (
+        known_findings,
+        more_waivers,
+        policy_of,
+        with_gone,
+        with_policy,
+    )
     from buildmatrix.commands.build.options import Options
     from buildmatrix.commands.build.run import build
 
@@ -130,12 +139,14 @@ def command(
         )
     signer = _signer(sign_key, trust_root, published=push or stage) if attest else None
     spec, part = load_shard(settings, globs, subset, sharding)
-    targets = part.targets
+    here = workspace(settings, engine=around.engine, offline=offline)
+    spec = with_policy(spec, policy_of(policy, here))
+    chosen = {target.id for target in part.targets}
+    targets = tuple(target for target in spec.targets if target.id in chosen)
     if save is not None:
         check_save(save, targets)
     more = more_waivers(waivers, [target.id for target in spec.targets])
     spec = replace(spec, waivers=(*spec.waivers, *more))
-    here = workspace(settings, engine=around.engine, offline=offline)
     builder = here.builder(buildx=builders[0] if builders else None)
     options = Options(
         surroundings=around,

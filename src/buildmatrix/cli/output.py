@@ -57,6 +57,13 @@ report_options = stacked(
 )
 
 
+policy_option = option(
+    "--policy",
+    metavar="FILE|REF",
+    help="Policy and waivers of this file, or of the specification at this git revision.",
+)
+
+
 def check_formats(
     formats: Sequence[str], output: Path | None, choices: Sequence[str] = FORMATS
 ) -> tuple[tuple[str, Path | None], ...]:

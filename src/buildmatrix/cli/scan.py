@@ -10,7 +10,7 @@ import click
 from buildmatrix.cli import completing
 from buildmatrix.cli.image_options import image_options
 from buildmatrix.cli.options import CommandSettings, option
-from buildmatrix.cli.output import check_formats, report_options, write_result
+from buildmatrix.cli.output import check_formats, policy_option, report_options, write_result
 from buildmatrix.cli.surroundings import engine_option
 from buildmatrix.cli.workspace import workspace
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 @image_options
 @engine_option
 @report_options
+@policy_option
 @click.pass_obj
 def command(
     settings: CommandSettings,
@@ -50,6 +51,7 @@ def command(
     strict: bool,
     waivers: Path | None,
     baseline: Path | None,
+    policy: str | None,
 ) -> int:
     """Read SOURCE and judge it for a backend. Nothing of it is executed.
 
@@ -73,6 +75,7 @@ def command(
         strict=strict,
         waivers=waivers,
         baseline=baseline,
+        policy=policy,
         workspace=workspace(settings, engine=engine, no_cache=no_cache),
     )
     return write_result(result, pairs, output)

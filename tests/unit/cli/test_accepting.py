@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from buildmatrix import cli
+from buildmatrix.api.acceptance import policy_of, with_policy
+from buildmatrix.api.workspace import Workspace
 from buildmatrix.cli.output import FORMATS
 from buildmatrix.reports import json_form as as_json
 from buildmatrix.reports.run.model import assemble
@@ -148,3 +151,73 @@ def test_every_format_is_written_where_it_was_asked_for(saved, tmp_path, capsys)
     for name, path in places.items():
         is_said = name != "dependency-scanning"
         assert ("nvidia-nccl-cu12" in path.read_text()) == is_said, path
+
+
+SPEC = """
+[project]
+name = "inferno"
+version = "1"
+[defaults]
+python = "3.11"
+requirements = ["base.in"]
+[backend.cpu]
+runtime = "any"
+base = "python:3.11-slim@sha256:1111111111111111111111111111111111111111111111111111111111111111"
+"""
+ACCEPTED = {
+    "a waiver": WAIVERS.replace("BM101", "BM201").replace(
+        'distribution = "nvidia-*"', 'path = "*"'
+    ),
+    "a rule that is off": '[policy.severity]\nBM201 = "off"\n',
+    "a lower severity": '[policy.severity]\nBM201 = "note"\n',
+}
+
+
+@pytest.mark.parametrize("change", ACCEPTED)
+def test_an_image_is_judged_by_the_policy_of_another_revision(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    change: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "buildmatrix.toml").write_text(SPEC)
+    (tmp_path / "base.in").touch()
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree/libcudart.so.12").write_bytes(b"\x7fELF\x02\x01\x01" + bytes(57))
+    for line in ("init -q", "add .", "-c user.name=a -c user.email=a@b commit -q -m 1"):
+        subprocess.run(["git", *line.split()], check=True)
+    (tmp_path / "buildmatrix.toml").write_text(SPEC + ACCEPTED[change])
+    scan = (
+        "scan",
+        "-q",
+        "dir:tree",
+        "--select",
+        "cpu-py311-default",
+        "--no-cache",
+        "--format",
+        "concise",
+    )
+    code, own, _ = run(capsys, *scan)
+    for policy in ("HEAD", "then.toml"):
+        if policy == "then.toml":
+            Path(policy).write_text(SPEC)
+        then, out, err = run(capsys, *scan, "--policy", policy)
+        assert (then, "error" in out) == (1, True), (out, err)
+    assert (code, "error" in own) == (0, False), own
+    code, _, err = run(capsys, *scan, "--policy", "no-such")
+    assert (code, "git knows no revision 'no-such'" in err) == (2, True)
+
+
+def test_accepted_checks_are_those_of_the_other_specification(tmp_path: Path) -> None:
+    (tmp_path / "base.in").touch()
+    waive = '[[waive-check]]\nrung = "import"\ncheck = "*"\nreason = "r"\nowner = "o"\n'
+    waive += "expires = 2999-01-31\n"
+    for name, text in (("now.toml", SPEC + waive), ("then.toml", SPEC)):
+        (tmp_path / name).write_text(text)
+    workspace = Workspace(tmp_path / "now.toml")
+    now = workspace.load()
+    assert now.targets[0].check_waivers
+    then = with_policy(now, policy_of(str(tmp_path / "then.toml"), workspace))
+    assert (then.targets[0].check_waivers, then.waivers) == ((), ())
+    assert with_policy(now, None) is now

@@ -23,6 +23,7 @@ from buildmatrix.phrases import listing
 from buildmatrix.reports.diff.model import FindingChange
 from buildmatrix.reports.run.model import Difference, Report, TargetDifference
 from buildmatrix.rules.model import SEVERITY_RANK, Finding, Verdict
+from buildmatrix.rules.registry import rule_of
 from buildmatrix.sources.parse import declared
 from buildmatrix.sources.resolution.resolved import Resolved
 from buildmatrix.spec.model import Spec
@@ -76,7 +77,33 @@ def since(
             notes.append(f"at {ref}: {error.message.splitlines()[0]}")
     judge = session.judge_of(before.inputs.spec if before.inputs is not None else None)
     old = session.report(then, judge=judge)
-    return _compared(session, outcomes, report, then, old, ref, revision, notes)
+    compared = _compared(session, outcomes, report, then, old, ref, revision, notes)
+    assert compared.diff is not None
+    by_then = session.report(outcomes, judge=judge)
+    return replace(compared, diff=replace(compared.diff, accepts=_accepts(by_then, report)))
+
+
+def _accepts(by_then: Report, by_now: Report) -> tuple[Finding, ...]:
+    """Findings of `by_then`, of one state by two policies, that are open there and less `by_now`.
+
+    What is left is an acceptance: a waiver, a lower severity, a rule that is off, a longer list.
+    """
+    now = {(finding.target, finding.fingerprint): finding for finding in by_now.findings}
+
+    def is_less(finding: Finding) -> bool:
+        same = now.get((finding.target, finding.fingerprint))
+        return (
+            same is None
+            or same.waived is not None
+            or SEVERITY_RANK[same.severity] < SEVERITY_RANK[finding.severity]
+        )
+
+    return tuple(
+        finding
+        for finding in by_then.findings
+        # What is wrong with waivers of then is no finding about what is there now.
+        if finding.waived is None and rule_of(finding.rule).scope != "run" and is_less(finding)
+    )
 
 
 def _resolve(session: AuditSession, inputs: AuditInputs, outcomes: Results) -> Results:

@@ -26,7 +26,15 @@ from buildmatrix.reports.run.model import (
     targets_in,
 )
 from buildmatrix.reports.run.node_map import node_map
-from buildmatrix.reports.run.revision_words import COLUMNS, Alike, alike, gone, row, summary
+from buildmatrix.reports.run.revision_words import (
+    COLUMNS,
+    Alike,
+    accepts,
+    alike,
+    gone,
+    row,
+    summary,
+)
 from buildmatrix.reports.run.rungs import ladders, without_device
 from buildmatrix.reports.run.summary import unsettled
 from buildmatrix.reports.run.treemap import Treemap, percent, treemap
@@ -248,6 +256,7 @@ def _graphs(report: Report) -> Sequence[LinkGraph]:
 class _Revision:
     """What a change brings (`audit --diff`), in words."""
 
+    accepts: tuple[str, tuple[str, ...]]
     summary: str
     columns: Sequence[str]
     rows: Sequence[tuple[str, Sequence[str]]]
@@ -259,6 +268,7 @@ def _revision(report: Report) -> _Revision | None:
     if report.diff is None:
         return None
     return _Revision(
+        accepts(report.diff),
         summary(report.diff),
         COLUMNS,
         [(target.id, row(target)) for target in report.diff.targets],

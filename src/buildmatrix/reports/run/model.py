@@ -87,6 +87,9 @@ class Difference:
     targets: tuple[TargetDifference, ...] = ()
     #: What could not be compared, and why; one sentence each.
     notes: tuple[str, ...] = ()
+    #: Findings of now, as the policy and the waivers of then count them, that those of now accept,
+    #: count less or do not see.
+    accepts: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

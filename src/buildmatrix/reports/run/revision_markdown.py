@@ -9,7 +9,7 @@ from buildmatrix.reports.markdown import end, fold, plain, rich
 from buildmatrix.reports.run.groups import groups
 from buildmatrix.reports.run.markdown_group import group_lines
 from buildmatrix.reports.run.model import Report
-from buildmatrix.reports.run.revision_words import COLUMNS, alike, gone, row, summary
+from buildmatrix.reports.run.revision_words import COLUMNS, accepts, alike, gone, row, summary
 
 #: Findings that are shown before the fold.
 _OPEN = 5
@@ -19,6 +19,13 @@ def body(report: Report) -> Iterator[str]:
     """A sentence, a line per target, the worst findings; then what came and went, folded."""
     difference = report.diff
     assert difference is not None
+    sentence, accepted = accepts(difference)
+    if sentence:
+        yield f"**{sentence}**, by its waivers or its policy:"
+        yield ""
+        for text in accepted:
+            yield f"- {rich(text)}"
+        yield ""
     revision = f"{plain(difference.ref)} ({difference.commit[:12]})"
     yield f"**{plain(summary(difference))}**, compared with {revision}"
     yield ""

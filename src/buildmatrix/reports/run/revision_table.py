@@ -8,11 +8,20 @@ from buildmatrix.phrases import listing
 from buildmatrix.reports.diff.table import SIGN_STYLES
 from buildmatrix.reports.run.groups import FindingGroup
 from buildmatrix.reports.run.model import Difference
-from buildmatrix.reports.run.revision_words import COLUMNS, alike, gone, row, summary
+from buildmatrix.reports.run.revision_words import COLUMNS, accepts, alike, gone, row, summary
 from buildmatrix.reports.run.table_states import STATES
 from buildmatrix.reports.terminal import Painter, wrapped
 from buildmatrix.rules.model import TargetResult
 from buildmatrix.text import printable
+
+
+def accepted(difference: Difference, width: int, paint: Painter) -> list[str]:
+    """What the change accepts by itself, which stands before all else."""
+    sentence, lines = accepts(difference)
+    if not sentence:
+        return []
+    head = f"{sentence}, by its waivers or its policy"
+    return [paint(head, "bold"), *(part for text in lines for part in wrapped(text, width, "  "))]
 
 
 def targets(difference: Difference, results: Sequence[TargetResult], paint: Painter) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from buildmatrix.phrases import count, size
+from buildmatrix.phrases import count, listing, size
 from buildmatrix.reports.diff.model import ComparedSide, Comparison
 from buildmatrix.reports.diff.words import Block, blocks, signed
 from buildmatrix.reports.run.groups import FindingGroup, groups
@@ -95,6 +95,19 @@ def _new(target: TargetDifference) -> tuple[Finding, ...]:
 
 def _gone(target: TargetDifference) -> tuple[Finding, ...]:
     return without_repeats(target.findings.gone) if target.findings is not None else ()
+
+
+def accepts(difference: Difference) -> tuple[str, tuple[str, ...]]:
+    """What a change accepts: a sentence that comes first, and each finding; empty for nothing."""
+    findings = without_repeats(difference.accepts)
+    if not findings:
+        return "", ()
+    about: dict[str, list[str]] = {}
+    for finding in findings:
+        text = f"{finding.severity} {finding.rule} {finding.name}: {finding.message}"
+        about.setdefault(text, []).append(finding.target)
+    lines = tuple(f"{text} ({listing(targets, 8)})" for text, targets in about.items())
+    return f"this change accepts {count(len(lines), 'finding')}", lines
 
 
 def gone(difference: Difference) -> tuple[FindingGroup, ...]:

@@ -34,7 +34,9 @@ def parse(data: bytes, name: str) -> Report:
     try:
         report = json_form.parse(data, Report)
         difference = report.diff and replace(
-            report.diff, targets=tuple(map(_named_target, report.diff.targets))
+            report.diff,
+            targets=tuple(map(_named_target, report.diff.targets)),
+            accepts=tuple(map(_named, report.diff.accepts)),
         )
         gone = None if report.gone is None else tuple(map(_named, report.gone))
         return replace(
@@ -188,4 +190,5 @@ def _merged(reports: Sequence[Report]) -> Difference | None:
         differences[0],
         targets=tuple(target for difference in differences for target in difference.targets),
         notes=tuple(dict.fromkeys(note for difference in differences for note in difference.notes)),
+        accepts=tuple(finding for difference in differences for finding in difference.accepts),
     )

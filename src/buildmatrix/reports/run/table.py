@@ -44,6 +44,7 @@ def render(report: Report, *, width: int, color: bool) -> str:
     paint, width = Painter(color), max(width, 40)
     finding_groups = groups(report.findings, [target.id for target in report.targets])
     blocks = [
+        revision_table.accepted(report.diff, width, paint) if report.diff is not None else [],
         *([_targets(report, paint)] if report.targets else []),
         table_nodes.grid(report.targets, width, paint),
         *_findings(report, finding_groups, width, paint),
