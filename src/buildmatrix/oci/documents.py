@@ -12,14 +12,13 @@ document is refused, since another layer could be run than was judged.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
-from functools import cache
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
 from buildmatrix.errors import UndecidedError
+from buildmatrix.parsing import check_spelling, parse_json
 
 # Media types
 
@@ -48,8 +47,6 @@ LAYERS = frozenset(
 #: Bytes of a document; registries take 4 MiB, and images with thousands of labels have less.
 LARGEST_DOCUMENT = 8 << 20
 _DIGEST = r"^(sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128})\Z"
-#: Maps whose keys anybody chooses.
-_FREE = frozenset({"annotations", "Labels", "ExposedPorts", "Volumes"})
 
 #: The name of content: an algorithm and the hexadecimal sum of all its bytes.
 Digest = Annotated[str, msgspec.Meta(pattern=_DIGEST)]
@@ -264,13 +261,13 @@ def _decoded(
     name = {Manifest: "manifest", ImageIndex: "index"}.get(kind, "configuration")
     try:
         if isinstance(document, dict):
-            if foreign in document:
+            if any(key.casefold() == foreign for key in document):
                 raise ValueError(f"it has `{foreign}`, and so is something else as well")
             if document.get("mediaType", "") not in ("", *media_types):
                 raise ValueError(f"it calls itself {str(document['mediaType'])[:100]!r}")
-        _check_spelling(document, _spellings(kind))
+        check_spelling(document, kind)
         return msgspec.convert(_without_nulls(document), kind)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise UndecidedError(f"{where} is no {name} of an image: {error}") from None
 
 
@@ -278,17 +275,9 @@ def _parsed(data: bytes, where: str) -> Any:
     try:
         if len(data) > LARGEST_DOCUMENT:
             raise ValueError(f"it has more than {LARGEST_DOCUMENT >> 20} MiB")
-        return json.loads(data.decode("utf-8"), object_pairs_hook=_object)
-    except (ValueError, RecursionError) as error:
-        why = "it nests too deeply" if isinstance(error, RecursionError) else error
-        raise UndecidedError(f"{where} is no JSON document of an image: {why}") from None
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    document = dict(pairs)
-    if len(document) < len(pairs):
-        raise ValueError("a key in it comes twice")
-    return document
+        return parse_json(data)
+    except ValueError as error:
+        raise UndecidedError(f"{where} is no JSON document of an image: {error}") from None
 
 
 def _without_nulls(value: Any) -> Any:
@@ -298,29 +287,3 @@ def _without_nulls(value: Any) -> Any:
     if isinstance(value, list):
         return [_without_nulls(part) for part in value]
     return value
-
-
-@cache
-def _spellings(kind: type[msgspec.Struct]) -> Mapping[str, str]:
-    """The fields of a document and of what is in it, by what Go's decoder takes for them."""
-    parts: tuple[type[msgspec.Struct], ...] = (Descriptor, Platform)
-    if kind is ImageConfiguration:
-        parts = (Execution, RootFileSystem, HistoryStep)
-    return {
-        field.encode_name.casefold(): field.encode_name
-        for part in (kind, *parts)
-        for field in msgspec.structs.fields(part)
-    }
-
-
-def _check_spelling(value: Any, spellings: Mapping[str, str]) -> None:
-    if isinstance(value, list):
-        for part in value:
-            _check_spelling(part, spellings)
-    elif isinstance(value, dict):
-        for key, part in value.items():
-            meant = spellings.get(key.casefold(), key)
-            if key != meant:
-                raise ValueError(f"its key {key[:100]!r} differs from {meant!r} in case only")
-            if key not in _FREE:
-                _check_spelling(part, spellings)
