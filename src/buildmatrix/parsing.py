@@ -44,6 +44,8 @@ _LONGEST_NUMBER = 200
 _DEEPEST = 50
 #: The same of a JSON document; those of tools have ten.
 _DEEPEST_JSON = 200
+#: How msgspec ends a sentence about a malformed document.
+_BYTE = re.compile(r"\(byte ([0-9]+)\)\Z")
 _CONTAINERS = (dict, list)
 _NUMBER = re.compile(rf"[0-9]{{{_LONGEST_NUMBER + 1}}}")
 _LABEL = re.compile(r"[0-9a-z_.]+")
@@ -120,10 +122,10 @@ def parse_sdist_name(text: str) -> tuple[NormalizedName, Version]:
 
 
 class JsonError(json.JSONDecodeError):
-    """A reason to refuse a document, without the line that the base class adds."""
+    """A reason to refuse a document, without the line that the base class adds to its text."""
 
-    def __init__(self, why: str) -> None:
-        super().__init__(why, "", 0)
+    def __init__(self, why: str, read: bytes = b"") -> None:
+        super().__init__(why, read.decode("latin-1"), len(read))
         self.args = (why,)
 
 
@@ -144,7 +146,8 @@ def parse_json(text: str | bytes) -> Any:
     except RecursionError:
         raise JsonError("it nests too deeply") from None
     except ValueError as error:
-        raise JsonError(str(error)) from None
+        place = _BYTE.search(str(error))
+        raise JsonError(str(error), data[: int(place[1])] if place else b"") from None
     # A repeated key is decoded once, so the document written again has fewer quotes.
     if data.count(b'"') != again.count(b'"') or b"\\u0022" in data:
         json.loads(data, object_pairs_hook=_check_repetition)
@@ -153,10 +156,10 @@ def parse_json(text: str | bytes) -> Any:
     return value
 
 
-def decode_json(data: bytes, kind: type[Value]) -> Value:
+def decode_json(data: bytes, kind: type[Value], *, has_numbers_as_text: bool = False) -> Value:
     """Read a JSON document of a type. Raises `ValueError`; see `parse_json`, `check_spelling`."""
     check_spelling(parse_json(data), kind)
-    return msgspec.json.decode(data, type=kind)
+    return msgspec.json.decode(data, type=kind, strict=not has_numbers_as_text)
 
 
 def check_spelling(value: Any, kind: Any) -> None:

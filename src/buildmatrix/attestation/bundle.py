@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from buildmatrix.attestation.envelope import Envelope
+from buildmatrix.parsing import decode_json
 
 MEDIA_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 #: What the media types of all versions have in common.
@@ -66,10 +67,7 @@ def bundled(envelope: Envelope, hint: str) -> bytes:
 
 def parse(data: bytes) -> Bundle:
     """A bundle. Raises `ValueError` for what is none."""
-    try:
-        return msgspec.json.decode(data, type=Bundle)
-    except RecursionError:
-        raise ValueError("it nests too deeply") from None
+    return decode_json(data, Bundle)
 
 
 # What cosign 2 keeps: the envelope by itself, and the rest in annotations.
@@ -125,10 +123,7 @@ def loose(data: bytes) -> LooseEnvelope | None:
     That is one whose log entry has no promise of inclusion, or of another text of the envelope.
     Raises `ValueError` for what is no bundle of an envelope.
     """
-    try:
-        held = msgspec.json.decode(data, type=_LooseBundle, strict=False)
-    except RecursionError:
-        raise ValueError("it nests too deeply") from None
+    held = decode_json(data, _LooseBundle, has_numbers_as_text=True)
     envelope = bytes(held.dsse_envelope)
     material = held.verification_material
     if material.certificate is None:
@@ -174,7 +169,7 @@ class _LogBody(msgspec.Struct, frozen=True):
 def _is_of(entry: _LogEntry, envelope: bytes) -> bool:
     """Whether an entry is about this very text of an envelope, as cosign 2 wants it."""
     try:
-        logged = msgspec.json.decode(entry.canonicalized_body, type=_LogBody).spec.envelope_hash
-    except (ValueError, RecursionError):
+        logged = decode_json(entry.canonicalized_body, _LogBody).spec.envelope_hash
+    except ValueError:
         return False
     return logged == _Hash(hashlib.sha256(envelope).hexdigest(), "sha256")

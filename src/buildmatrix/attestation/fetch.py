@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-import msgspec
-
 from buildmatrix.attestation import bundle
 from buildmatrix.attestation.bundle import LARGEST, PREDICATE_TYPE
 from buildmatrix.attestation.envelope import IN_TOTO, Envelope
@@ -25,6 +23,7 @@ from buildmatrix.attestation.tagged import (
 from buildmatrix.errors import UndecidedError
 from buildmatrix.http.failures import RequestError
 from buildmatrix.oci.documents import EMPTY, Descriptor, manifest_of
+from buildmatrix.parsing import decode_json
 from buildmatrix.registry.client import Registry
 from buildmatrix.registry.reference import Reference
 
@@ -109,12 +108,12 @@ class AttestationReader:
             try:
                 data = self._data(layer)
                 if layer.media_type == ENVELOPE:
-                    yield AttachedEnvelope(place, msgspec.json.decode(data, type=Envelope))
+                    yield AttachedEnvelope(place, decode_json(data, Envelope))
                     continue
                 held = bundle.parse(data)
             except UndecidedError as error:
                 yield _trouble(place, error)
-            except (ValueError, RecursionError) as error:
+            except ValueError as error:
                 why = f"its envelope is damaged: {error}"
                 yield AttachedEnvelope(place, trouble="unreadable", why=why)
             else:

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from buildmatrix.parsing import decode_json
+
 TYPE = "https://in-toto.io/Statement/v1"
 _TYPES = (TYPE, "https://in-toto.io/Statement/v0.1")
 
@@ -45,10 +47,7 @@ def statement(name: str, digest: str, predicate_type: str, predicate: bytes) -> 
 
 def parse(data: bytes) -> Statement:
     """A statement. Raises `ValueError` for what is none."""
-    try:
-        held = msgspec.json.decode(data, type=Statement)
-    except RecursionError:
-        raise ValueError("it nests too deeply") from None
+    held = decode_json(data, Statement)
     if held.type not in _TYPES:
         raise ValueError(f"it is of the type {held.type[:100]!r}, which is no in-toto statement")
     return held

@@ -16,6 +16,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 import msgspec
 
 from buildmatrix.errors import UndecidedError
+from buildmatrix.parsing import parse_json
 
 #: Bytes of one page; the largest that are known, of nightly builds, have 12 MB.
 LARGEST_PAGE = 32 << 20
@@ -100,8 +101,9 @@ class _JsonPage(msgspec.Struct):
 
 def _read_json(data: bytes, url: str, shown: str) -> tuple[IndexFile, ...]:
     try:
+        parse_json(data)  # which refuses files that come twice: installers differ on those
         page = msgspec.json.decode(data, type=_JsonPage)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except ValueError as error:
         raise UndecidedError(f"{shown} is not a page of a package index: {error}") from error
     _check_version(page.meta.api_version, shown)
     _check_count(len(page.files), shown)

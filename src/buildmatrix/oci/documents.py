@@ -48,22 +48,36 @@ LAYERS = frozenset(
 LARGEST_DOCUMENT = 8 << 20
 _DIGEST = r"^(sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128})\Z"
 
+#: Other words for architectures, and the variant that goes with a word; see `Platform.normalized`.
+_ARCHITECTURES = {"i386": ("386", ""), "armhf": ("arm", "v7"), "armel": ("arm", "v6")}
+_SAME = {"x86_64": "amd64", "x86-64": "amd64", "aarch64": "arm64"}
+_VARIANTS = {
+    "amd64": {"v1": ""},
+    "arm64": {
+        **dict.fromkeys(("8", "v8", "v8.0"), ""),
+        **dict.fromkeys(("9", "9.0", "v9.0"), "v9"),
+    },
+    "arm": {"": "v7", "7": "v7", "5": "v5", "6": "v6", "8": "v8"},
+}
+
 #: The name of content: an algorithm and the hexadecimal sum of all its bytes.
 Digest = Annotated[str, msgspec.Meta(pattern=_DIGEST)]
 #: 1 EiB is more than any blob has, and fits into every counter.
 Size = Annotated[int, msgspec.Meta(ge=0, le=1 << 60)]
 MediaType = Annotated[str, msgspec.Meta(max_length=255)]
+#: A part of the name of a platform.
+Word = Annotated[str, msgspec.Meta(max_length=255)]
 Annotations = Mapping[str, str]
 
 
 class Platform(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What an image runs on, in the words of Go (`linux`, `arm64`, `v8`)."""
+    """What an image runs on, in the words of Go (`linux`, `arm64`, `v8`); empty if not said."""
 
-    os: str
-    architecture: str
-    variant: str = ""
-    os_version: str = msgspec.field(default="", name="os.version")
-    os_features: tuple[str, ...] = msgspec.field(default=(), name="os.features")
+    os: Word = ""
+    architecture: Word = ""
+    variant: Word = ""
+    os_version: Word = msgspec.field(default="", name="os.version")
+    os_features: tuple[Word, ...] = msgspec.field(default=(), name="os.features")
 
     @classmethod
     def parse(cls, text: str) -> Platform:
@@ -76,19 +90,33 @@ class Platform(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def __str__(self) -> str:
         return "/".join(filter(None, (self.os, self.architecture, self.variant)))
 
-    def runs(self, image: Platform) -> bool:
-        """Whether an image of the platform `image` is meant by this one.
+    def normalized(self) -> Platform:
+        """Return the platform in the one spelling that containerd compares.
 
-        The variants that every processor of an architecture has go without saying: containerd's
-        `platforms` package normalizes `arm64/v8` and `amd64/v1` to no variant.
+        https://github.com/containerd/platforms/blob/v1.0.0-rc.1/database.go
         """
-        return (self.os, self.architecture) == (image.os, image.architecture) and (
-            self._needed_variant() == image._needed_variant()
+        architecture, variant = self.architecture.lower(), self.variant.lower()
+        architecture = _SAME.get(architecture, architecture)
+        architecture, usual = _ARCHITECTURES.get(architecture, (architecture, variant))
+        variants = _VARIANTS.get(architecture, {})
+        system = self.os.lower() or "linux"
+        return Platform(
+            os={"macos": "darwin"}.get(system, system),
+            architecture=architecture,
+            variant=variants.get(usual, usual),
+            os_version=self.os_version,
+            os_features=self.os_features,
         )
 
-    def _needed_variant(self) -> str:
-        usual = {"arm64": "v8", "amd64": "v1", "arm": "v7"}.get(self.architecture)
-        return "" if self.variant == usual else self.variant
+    def runs(self, image: Platform) -> bool:
+        """Return whether a machine of this platform is meant to run an image of `image`.
+
+        An image that names no variant runs on all of them.
+        """
+        own, other = self.normalized(), image.normalized()
+        if (own.os, own.architecture) != (other.os, other.architecture):
+            return False
+        return not image.variant or own.variant == other.variant
 
 
 class Descriptor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -131,21 +159,6 @@ class ImageIndex(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     artifact_type: MediaType = ""
     subject: Descriptor | None = None
     annotations: Annotations = {}
-
-    def images(self) -> tuple[Descriptor, ...]:
-        """Those entries that are images: BuildKit lists its attestations among them."""
-        return tuple(
-            entry
-            for entry in self.manifests
-            if "vnd.docker.reference.type" not in entry.annotations
-            and not (entry.platform and entry.platform.os == "unknown")
-        )
-
-    def of(self, platform: Platform) -> tuple[Descriptor, ...]:
-        """The images of one platform, in their order; engines take the first."""
-        return tuple(
-            entry for entry in self.images() if entry.platform and platform.runs(entry.platform)
-        )
 
 
 class Execution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="pascal"):
@@ -193,16 +206,16 @@ class HistoryStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 class ImageConfiguration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What an image is made of, and how it is run."""
 
-    architecture: str
-    os: str
+    architecture: Word = ""
+    os: Word = ""
     rootfs: RootFileSystem
     config: Execution = Execution()
     history: tuple[HistoryStep, ...] = ()
     #: RFC 3339
     created: str = ""
     author: str = ""
-    variant: str = ""
-    os_version: str = msgspec.field(default="", name="os.version")
+    variant: Word = ""
+    os_version: Word = msgspec.field(default="", name="os.version")
     os_features: tuple[str, ...] = msgspec.field(default=(), name="os.features")
 
     @property

@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, get_args, get_type_hints
 import msgspec
 
 from buildmatrix import __version__
+from buildmatrix.parsing import check_spelling, parse_json
 from buildmatrix.rules.model import IF_KNOWN, IN_MEMORY, Finding
 from buildmatrix.rules.registry import RULES
 
@@ -111,6 +112,7 @@ def parse(data: bytes, kind: type[Document]) -> Document:
     every document of this kind has.
     """
     try:
+        document = parse_json(data)
         held = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
         for name in _required(kind):
             if name not in held:
@@ -119,8 +121,9 @@ def parse(data: bytes, kind: type[Document]) -> Document:
         (own,) = get_args(get_type_hints(kind)["schema"])
         if form != own:
             raise ValueError(f"it has the format {form}, and this version reads {own}")
+        check_spelling(document, kind)
         return msgspec.json.decode(data, type=kind)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, json.JSONDecodeError) as error:
         raise ValueError(str(error)) from error
 
 

@@ -6,7 +6,7 @@ And an image without a prefix: an engine's where one has it, else a registry's.
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +18,7 @@ from buildmatrix.phrases import size
 from buildmatrix.sources.docker import DockerImage
 from buildmatrix.sources.image import image_facts, layer_reader
 from buildmatrix.sources.model import Argument, Facts, Installed, ReadingOptions, Source
-from buildmatrix.text import shown
+from buildmatrix.text import printable, shown
 
 if TYPE_CHECKING:
     from buildmatrix.layers.image import LayerBlob
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from buildmatrix.trees.archive_image import Configuration
     from buildmatrix.trees.base import Tree
 
+#: Entries of an index without platforms that are looked at.
+_MOST_LOOKED_AT = 64
 #: Words of the kernel for what Go calls otherwise.
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
 
@@ -156,11 +158,15 @@ def image_documents(
     """
     from buildmatrix.layers.saved import configuration_of
     from buildmatrix.oci import documents as oci
+    from buildmatrix.oci.choosing import check_configuration
 
     wanted = _wanted(platform)
+    entry: Descriptor | None = None
     document = documents.manifest(pinned)
     if oci.media_type_of(document.data, str(pinned)) in oci.INDEXES:
-        pinned = pinned.at(_chosen(oci.index_of(document.data, str(pinned)), pinned, wanted))
+        index = oci.index_of(document.data, str(pinned))
+        entry = _chosen(_without_artifacts(index, documents, pinned), pinned, wanted)
+        pinned = pinned.at(entry.digest)
         document = documents.manifest(pinned)
     manifest = oci.manifest_of(document.data, str(pinned))
     unknown = [layer for layer in manifest.layers if layer.media_type not in oci.LAYERS]
@@ -176,9 +182,12 @@ def image_documents(
     with documents.blob(pinned, manifest.config) as chunks:
         data = b"".join(chunks)
     configuration = oci.configuration_of(data, str(pinned))
-    if platform is not None and not wanted.runs(configuration.platform):
+    described = configuration.platform
+    if entry is not None:
+        check_configuration(entry, wanted, described)
+    elif platform is not None and str(described) and not wanted.runs(described):
         raise NothingToRun(
-            f"{pinned} has no image for {wanted}: it is for {configuration.platform} alone"
+            f"{pinned} has no image for {wanted}: it is for {printable(str(described))} alone"
         )
     return ImageDocuments(
         pinned,
@@ -197,16 +206,41 @@ def _wanted(platform: str | None) -> Platform:
         raise UsageError(error.message) from error
 
 
-def _chosen(index: ImageIndex, pinned: Reference, wanted: Platform) -> str:
-    """The digest of the image for the platform that is wanted."""
-    images = index.of(wanted)
-    if not images:
-        there = ", ".join(str(image.platform) for image in index.images() if image.platform)
+def _without_artifacts(
+    index: ImageIndex, documents: DocumentSource, pinned: Reference
+) -> Sequence[Descriptor]:
+    """The entries of an index; of one that names no platform at all, those that are images.
+
+    The list of what is attached to an image, under a tag of its own, is such an index.
+    """
+    from buildmatrix.oci import documents as oci
+    from buildmatrix.oci.choosing import is_unnamed
+
+    entries = index.manifests
+    if not 1 < len(entries) <= _MOST_LOOKED_AT or not all(map(is_unnamed, entries)):
+        return entries
+    kept = []
+    for entry in entries:
+        data = documents.manifest(pinned.at(entry.digest)).data
+        is_index = oci.media_type_of(data, str(pinned)) in oci.INDEXES
+        if is_index or oci.manifest_of(data, str(pinned)).config.media_type in oci.CONFIGURATIONS:
+            kept.append(entry)
+    return kept
+
+
+def _chosen(entries: Sequence[Descriptor], pinned: Reference, wanted: Platform) -> Descriptor:
+    """The entry for the platform that is wanted."""
+    from buildmatrix.oci.choosing import choose, images_in
+
+    entry = choose(entries, wanted, str(pinned))
+    if entry is None:
+        platforms = (str(image.platform) for image in images_in(entries) if image.platform)
+        there = ", ".join(map(printable, dict.fromkeys(platforms)))
         raise NothingToRun(
             f"{pinned} has no image for {wanted}; give --platform one of these: "
             f"{there or 'none is named'}"
         )
-    return images[0].digest
+    return entry
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -24,6 +25,7 @@ from buildmatrix.commands.fleet.registry_lists import RegistryLists
 from buildmatrix.errors import UndecidedError, UsageError
 from buildmatrix.http.failures import RequestError
 from buildmatrix.oci import documents
+from buildmatrix.oci.choosing import choose, images_in
 from buildmatrix.parsing import natural
 from buildmatrix.phrases import count, listing
 from buildmatrix.progress import Progress
@@ -255,10 +257,13 @@ def _created(registry: Registry, image: Reference, platform: str) -> datetime | 
     where = str(image)
     if documents.media_type_of(document.data, where) in documents.INDEXES:
         index = documents.index_of(document.data, where)
-        entries = index.of(documents.Platform.parse(platform)) or index.images()
-        if not entries:
+        entry = None
+        with suppress(UndecidedError):  # which image is meant is said where it is judged
+            entry = choose(index.manifests, documents.Platform.parse(platform), where)
+        entry = entry or next(iter(images_in(index.manifests)), None)
+        if entry is None:
             return None
-        image = image.at(entries[0].digest)
+        image = image.at(entry.digest)
         document = registry.manifest(image)
     manifest = documents.manifest_of(document.data, where)
     if manifest.config.media_type not in documents.CONFIGURATIONS:

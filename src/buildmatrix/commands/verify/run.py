@@ -8,11 +8,13 @@ from buildmatrix.attestation.keys import PublicKey
 from buildmatrix.attestation.verdict import PREDICATE_TYPE
 from buildmatrix.commands.verify.judgement import Demands, Sifted, Signed, lacks, newest, sift
 from buildmatrix.errors import EXIT_FINDINGS, EXIT_OK, UndecidedError
+from buildmatrix.oci.choosing import choose, images_in
 from buildmatrix.oci.documents import INDEXES, index_of
 from buildmatrix.phrases import listing
 from buildmatrix.registry.client import Registry
 from buildmatrix.registry.reference import Reference
 from buildmatrix.reports.verify.model import Proof, Refusal, Verification
+from buildmatrix.text import printable
 
 
 def verify(registry: Registry, source: str, reference: Reference, demands: Demands) -> Verification:
@@ -27,12 +29,12 @@ def verify(registry: Registry, source: str, reference: Reference, demands: Deman
     if top.media_type in INDEXES:
         index = index_of(registry.manifest(image).data, str(image))
         if demands.platform is not None:
-            (first, *_) = index.of(demands.platform) or (None,)
-            if first is None:
+            entry = choose(index.manifests, demands.platform, str(image))
+            if entry is None:
                 raise UndecidedError(f"{image} has no image for {demands.platform}")
-            image = reference.at(first.digest)
-        elif len(index.images()) > 1:
-            kinds = listing(str(item.platform) for item in index.images())
+            image = reference.at(entry.digest)
+        elif len(images := images_in(index.manifests)) > 1:
+            kinds = listing(printable(str(item.platform)) for item in images)
     sifted = _sifted(registry, image, demands)
     proof, refusals = _weighed(sifted, demands)
     if kinds:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from buildmatrix.engines.oci.model import BaseImage
 from buildmatrix.errors import UndecidedError
+from buildmatrix.oci.choosing import choose, images_in
 from buildmatrix.oci.documents import (
     INDEXES,
     LARGEST_DOCUMENT,
@@ -25,6 +26,7 @@ from buildmatrix.oci.documents import (
 from buildmatrix.oci.layout import REF_NAME, OciLayout, checked
 from buildmatrix.registry.client import Registry
 from buildmatrix.registry.reference import Reference
+from buildmatrix.text import printable
 from buildmatrix.trees.archive import CHUNK, OpenFile, Slice
 from buildmatrix.trees.archive_image import archive_files
 from buildmatrix.trees.base import reason
@@ -97,15 +99,17 @@ def _chosen(name: str, entry: Descriptor, blob: Blob, platform: Platform, where:
     """The image of `platform` that `entry`, a manifest or an index, comes to."""
     if entry.media_type in INDEXES:
         index = index_of(_document(entry, blob, where), where)
-        images = index.of(platform)
-        if not images:
-            there = ", ".join(sorted(str(image.platform) for image in index.images()))
-            raise UndecidedError(f"{where} has no image for {platform}, only for {there or 'none'}")
-        entry = images[0]
+        chosen = choose(index.manifests, platform, where)
+        if chosen is None:
+            platforms = {printable(str(image.platform)) for image in images_in(index.manifests)}
+            there = ", ".join(sorted(platforms)) or "none"
+            raise UndecidedError(f"{where} has no image for {platform}, only for {there}")
+        entry = chosen
     manifest = manifest_of(_document(entry, blob, where), where)
     configuration = configuration_of(_document(manifest.config, blob, where), where)
     if not platform.runs(configuration.platform):
-        raise UndecidedError(f"{where} is an image for {configuration.platform}, not {platform}")
+        described = printable(str(configuration.platform)) or "no platform"
+        raise UndecidedError(f"{where} is an image for {described}, not {platform}")
     return _Base(name, entry, manifest, configuration, blob)
 
 
