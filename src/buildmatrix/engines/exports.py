@@ -17,7 +17,7 @@ OpenTree = Callable[[], AbstractContextManager[Tree]]
 @contextmanager
 def saved_image(path: Path, is_wanted: Callable[[str], bool] | None = None) -> Iterator[Tree]:
     """The files of a saved image; of several, the one whose platform `is_wanted`."""
-    from buildmatrix.trees.archive_image import SavedImage
+    from buildmatrix.layers.saved_image import SavedImage
 
     with SavedImage(path, is_wanted) as image:
         yield image.tree()

@@ -24,12 +24,12 @@ from buildmatrix.layers.model import LAYER_FACTS, LayerFacts
 from buildmatrix.layers.ranges import read_by_table
 from buildmatrix.layers.reading import read_layer
 from buildmatrix.layers.resting import RestingBlocks
+from buildmatrix.layers.saved_image import Configuration
 from buildmatrix.layers.table import ReadRange, read_table, table_digest
 from buildmatrix.progress import Progress, Silent
 from buildmatrix.store.cache import DAY, Cache, code
 from buildmatrix.store.facts import FactCache
 from buildmatrix.store.python_answers import PythonAnswers
-from buildmatrix.trees.archive_image import Configuration
 from buildmatrix.trees.archive_layers import MOST_ENTRIES
 from buildmatrix.trees.base import Unreadable
 

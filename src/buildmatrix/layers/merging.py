@@ -20,12 +20,12 @@ from buildmatrix.inventory.layers import with_layers
 from buildmatrix.inventory.listing import AskedNames
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.layers.model import KINDS, LayerFacts, unpacked
+from buildmatrix.layers.saved_image import Configuration
 from buildmatrix.python_imports.source import is_sourceless, shared
 from buildmatrix.python_imports.statements import is_stating
 from buildmatrix.store.cache import Cache
 from buildmatrix.store.python_answers import PythonAnswers
 from buildmatrix.trees.archive import Slice, plain
-from buildmatrix.trees.archive_image import Configuration
 from buildmatrix.trees.archive_layers import LayeredTree
 from buildmatrix.trees.base import File, Unreadable
 from buildmatrix.trees.tar import TarMember

@@ -9,9 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
 from buildmatrix.layers.image import LayerBlob, LayerReader
-from buildmatrix.progress import Progress, Silent
-from buildmatrix.trees.archive import Slice, is_compressed, plain
-from buildmatrix.trees.archive_image import (
+from buildmatrix.layers.saved_image import (
     LARGEST_DOCUMENT,
     Configuration,
     SavedImage,
@@ -19,6 +17,8 @@ from buildmatrix.trees.archive_image import (
     digest_in,
     image_in,
 )
+from buildmatrix.progress import Progress, Silent
+from buildmatrix.trees.archive import Slice, is_compressed, plain
 from buildmatrix.trees.base import RandomAccess, Unreadable
 from buildmatrix.trees.forward import ENDLESS, ForwardSource
 from buildmatrix.trees.tar import TarMember

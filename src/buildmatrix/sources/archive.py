@@ -32,7 +32,7 @@ class ImageArchive(Installed):
     def read(self, options: ReadingOptions) -> Facts:
         """See `Installed.read`; the layers are always read."""
         from buildmatrix.layers.saved import layers_of_saved
-        from buildmatrix.trees.archive_image import SavedImage
+        from buildmatrix.layers.saved_image import SavedImage
 
         with SavedImage(Path(self.name), wanted_platform(options)) as image:
             layers = layers_of_saved(image, options.progress)

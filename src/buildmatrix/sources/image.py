@@ -10,7 +10,7 @@ from buildmatrix.sources.model import Facts, ReadingOptions
 
 if TYPE_CHECKING:
     from buildmatrix.layers.image import LayerBlob, LayerReader
-    from buildmatrix.trees.archive_image import Configuration
+    from buildmatrix.layers.saved_image import Configuration
 
 #: Label of an image that buildmatrix built, and that says what it is for.
 BACKEND_LABEL = "dev.buildmatrix.backend"

@@ -22,11 +22,11 @@ from buildmatrix.text import printable, shown
 
 if TYPE_CHECKING:
     from buildmatrix.layers.image import LayerBlob
+    from buildmatrix.layers.saved_image import Configuration
     from buildmatrix.oci.documents import Descriptor, ImageIndex, Manifest, Platform
     from buildmatrix.registry.client import Registry
     from buildmatrix.registry.manifests import ManifestBytes
     from buildmatrix.registry.reference import Reference
-    from buildmatrix.trees.archive_image import Configuration
     from buildmatrix.trees.base import Tree
 
 #: Entries of an index without platforms that are looked at.

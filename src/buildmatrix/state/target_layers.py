@@ -143,7 +143,7 @@ def _read(
 def _has_same_layers(image: ImageFacts, inventory: Inventory, earlier: Inventory) -> bool:
     """Whether an image has the layers of an earlier one: another label or variable adds none."""
     from buildmatrix.inventory.layers import paths
-    from buildmatrix.trees.archive_image import instruction
+    from buildmatrix.layers.saved_image import instruction
 
     # Each is looked for behind the one before.
     steps = iter([instruction(created_by) for created_by, _ in image.history])

@@ -49,12 +49,12 @@ from buildmatrix.errors import (
     UndecidedError,
     UsageError,
 )
+from buildmatrix.layers.saved_image import SavedImage
 from buildmatrix.oci.documents import LARGEST_DOCUMENT, MANIFEST, encode
 from buildmatrix.oci.layout import OciLayout
 from buildmatrix.progress import Silent
 from buildmatrix.registry.client import Registry
 from buildmatrix.store.cache import Cache
-from buildmatrix.trees.archive_image import SavedImage
 
 BASE = "python:3.11-slim-bookworm"
 STAGED = "buildmatrix-staged:test"

@@ -24,9 +24,9 @@ from buildmatrix.layers.image import LayerReader
 from buildmatrix.layers.merging import merged
 from buildmatrix.layers.reading import read_layer
 from buildmatrix.layers.saved import layers_of_export
+from buildmatrix.layers.saved_image import Configuration, SavedImage, instruction
 from buildmatrix.store.cache import Cache
 from buildmatrix.trees import archive
-from buildmatrix.trees.archive_image import Configuration, SavedImage, instruction
 from buildmatrix.trees.archive_layers import LayeredTree
 from buildmatrix.trees.base import Unreadable
 

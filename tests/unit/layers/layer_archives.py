@@ -14,8 +14,8 @@ from pathlib import Path
 from buildmatrix.inventory.collect import collect
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.layers.image import LayerBlob, LayerReader
+from buildmatrix.layers.saved_image import Configuration
 from buildmatrix.store.cache import Cache
-from buildmatrix.trees.archive_image import Configuration
 from buildmatrix.trees.directory import DirectoryTree
 
 #: Name → bytes of a file; other kinds are TarInfo.

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from layer_archives import Entry, hard, link, special, tar
 
+from buildmatrix.layers.saved_image import SavedImage
 from buildmatrix.trees import archive, archive_layers, zstd
-from buildmatrix.trees.archive_image import SavedImage
 from buildmatrix.trees.archive_layers import LayeredTree
 from buildmatrix.trees.base import File, Symlink, Trouble, Unreadable
 

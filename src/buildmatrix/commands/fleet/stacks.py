@@ -25,10 +25,10 @@ from buildmatrix.inventory.model import Inventory
 from buildmatrix.layers.adding import Below, PlainLayer, plain_layer
 from buildmatrix.layers.image import LayerBlob, LayerReader
 from buildmatrix.layers.model import packed, unpacked
+from buildmatrix.layers.saved_image import Configuration
 from buildmatrix.reports.fleet.model import FleetResult
 from buildmatrix.sources.registry import ImageDocuments
 from buildmatrix.store.cache import DAY, Cache, code
-from buildmatrix.trees.archive_image import Configuration
 
 #: Bytes of all stacks in the folder of one machine, some 300 KB each; and of what is known of
 #: layers that may lie on them.

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from buildmatrix.errors import UndecidedError
+from buildmatrix.layers.saved_image import digest_in
 from buildmatrix.oci.compression import BlockWriter
 from buildmatrix.oci.documents import (
     DOCKER_LAYER,
@@ -23,7 +24,6 @@ from buildmatrix.oci.documents import (
 )
 from buildmatrix.oci.layout import OciLayout
 from buildmatrix.trees.archive import Slice, plain
-from buildmatrix.trees.archive_image import digest_in
 from buildmatrix.trees.base import Unreadable
 from buildmatrix.trees.forward import ENDLESS, ForwardSource
 from buildmatrix.trees.tar import members

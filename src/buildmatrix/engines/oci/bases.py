@@ -10,6 +10,7 @@ from pathlib import Path
 
 from buildmatrix.engines.oci.model import BaseImage
 from buildmatrix.errors import UndecidedError
+from buildmatrix.layers.saved_image import archive_files
 from buildmatrix.oci.choosing import choose, images_in
 from buildmatrix.oci.documents import (
     INDEXES,
@@ -28,7 +29,6 @@ from buildmatrix.registry.client import Registry
 from buildmatrix.registry.reference import Reference
 from buildmatrix.text import printable
 from buildmatrix.trees.archive import CHUNK, OpenFile, Slice
-from buildmatrix.trees.archive_image import archive_files
 from buildmatrix.trees.base import reason
 
 #: What a mirror begins with that is no registry.

@@ -47,6 +47,7 @@ from buildmatrix.errors import (
     UsageError,
 )
 from buildmatrix.inventory.model import Inventory
+from buildmatrix.layers.saved_image import Configuration, instruction
 from buildmatrix.oci.archive import archive
 from buildmatrix.oci.documents import Descriptor
 from buildmatrix.progress import Progress
@@ -55,7 +56,6 @@ from buildmatrix.registry.reference import Reference
 from buildmatrix.scratch import scratch
 from buildmatrix.store.cache import Cache
 from buildmatrix.store.facts import FactCache
-from buildmatrix.trees.archive_image import Configuration, instruction
 
 if TYPE_CHECKING:
     from buildmatrix.layers.image import LayerReader
