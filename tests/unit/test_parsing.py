@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -68,10 +69,76 @@ def test_text_is_read_or_refused_by_the_exception_that_is_promised(text: str) ->
         parsing.holds(parsing.parse_marker(text), ENVIRONMENT)
 
 
-@pytest.mark.parametrize("text", [DIGITS, "[" * 100_000, '{"a": [' + DIGITS + "]}", b"\xff"])
-def test_json_that_python_cannot_hold_is_no_json(text) -> None:
-    with pytest.raises(json.JSONDecodeError):
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (DIGITS, "out of range"),
+        ('{"a": [' + DIGITS + "]}", "out of range"),
+        (str(1 << 64), "64 bits"),
+        (str(-(1 << 63) - 1), "64 bits"),
+        ("1e400", "out of range"),
+        ("NaN", "malformed"),
+        ("-Infinity", "malformed"),
+        ("[" * 100_000, "nests too deeply"),
+        ("[" * 201 + "]" * 201, "nests too deeply"),
+        ('{"a": ' * 201 + "1" + "}" * 201, "nests too deeply"),
+        (b"\xff", "malformed"),
+        (b'"\xff"', "utf-8"),
+        (b'{"a\xed\xa0\x80": 1}', "utf-8"),
+        ('"\\ud800"', "truncated"),
+        ('"\\ud800\\u0041"', "surrogate"),
+        ('"\ud800"', "surrogates"),
+        ("\ufeff1", "malformed"),
+        ("1 2", "trailing"),
+        ('{"a": 1, "a": 1}', "'a' comes twice"),
+        ('{"a": 1, "\\u0061": 2}', "'a' comes twice"),
+        ('[{"b": {"a": 1, "c": 2, "a": 3}}]', "'a' comes twice"),
+        # As many quotes are written again as were read.
+        ('{"a": 1, "a": 2, "b": "\\u0022\\u0022"}', "'a' comes twice"),
+    ],
+)
+def test_json_that_readers_take_for_different_values_is_no_json(text, why: str) -> None:
+    with pytest.raises(json.JSONDecodeError, match=why):
         parsing.parse_json(text)
+
+
+def test_json_is_read_as_it_is_written() -> None:
+    value = {"a": ['\u00fc\U0001f600"\\/', 1.5, -(1 << 63), (1 << 64) - 1, True, None, {"A": {}}]}
+    for text in (json.dumps(value), json.dumps(value, ensure_ascii=False)):
+        assert parsing.parse_json(text) == parsing.parse_json(text.encode()) == value
+    assert parsing.parse_json("[" * 200 + "]" * 200)
+    assert parsing.parse_json('"\\u0022"') == '"'
+
+
+@dataclass
+class Inner:
+    name: str = ""
+    free: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Outer:
+    inner: Inner | None = None
+    more: tuple[Inner, ...] = ()
+    named: dict[str, Inner] = field(default_factory=dict)
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ('{"Inner": {}}', "Inner"),
+        ('{"inner": {"NAME": ""}}', "NAME"),
+        ('{"more": [{}, {"nam\\u0045": ""}]}', "namE"),
+        ('{"named": {"X": {"Name": ""}}}', "Name"),
+        ('{"\u0131nner": {}, "name\u017f": 1, "inner": {"free": {"Name": ""}}}', None),
+    ],
+)
+def test_a_key_that_go_takes_for_another_is_refused(text: str, key: str | None) -> None:
+    if key is None:
+        assert parsing.decode_json(text.encode(), Outer).inner == Inner(free={"Name": ""})
+    else:
+        with pytest.raises(ValueError, match=f"{key}' differs from '{key.lower()}' in case only"):
+            parsing.decode_json(text.encode(), Outer)
 
 
 @pytest.mark.parametrize("value", [DIGITS, "[" * 100_000, f"-{DIGITS}", "0x" + "f" * 5000])

@@ -5,21 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from buildmatrix.engines.model import Engine
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.scratch import scratch
 from buildmatrix.trees.base import Tree
 
+if TYPE_CHECKING:
+    from buildmatrix.oci.documents import Platform
+
 OpenTree = Callable[[], AbstractContextManager[Tree]]
 
 
 @contextmanager
-def saved_image(path: Path, is_wanted: Callable[[str], bool] | None = None) -> Iterator[Tree]:
-    """The files of a saved image; of several, the one whose platform `is_wanted`."""
+def saved_image(path: Path, wanted: Platform | None = None) -> Iterator[Tree]:
+    """The files of a saved image; of several, the one for the platform `wanted`."""
     from buildmatrix.layers.saved_image import SavedImage
 
-    with SavedImage(path, is_wanted) as image:
+    with SavedImage(path, wanted) as image:
         yield image.tree()
 
 

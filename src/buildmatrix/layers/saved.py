@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
 from buildmatrix.layers.image import LayerBlob, LayerReader
 from buildmatrix.layers.saved_image import (
-    LARGEST_DOCUMENT,
     Configuration,
     SavedImage,
     archive_files,
     digest_in,
     image_in,
 )
+from buildmatrix.oci.documents import LARGEST_DOCUMENT
 from buildmatrix.progress import Progress, Silent
 from buildmatrix.trees.archive import Slice, is_compressed, plain
 from buildmatrix.trees.base import RandomAccess, Unreadable
@@ -135,19 +134,6 @@ def _passing(export: Export, name: str, data: Slice, reader: LayerReader) -> Lay
         return LayerBlob(claimed, data.size, again)
     layer = reader.read(LayerBlob(claimed, data.size, partial(_opened, data)))
     return LayerBlob(layer.blob, data.size, again)
-
-
-def configuration_of(manifest: bytes, digest: str, configuration: bytes) -> Configuration:
-    """What a configuration says, which a manifest names by its `digest`; both were checked."""
-    place = f"blobs/sha256/{hashlib.sha256(manifest).hexdigest()}"
-    index = {"manifests": [{"digest": place.removeprefix("blobs/").replace("/", ":")}]}
-    blobs = {
-        "index.json": json.dumps(index).encode(),
-        place: manifest,
-        f"blobs/{digest.replace(':', '/')}": configuration,
-    }
-    image = image_in({name: Slice(_Held(data), 0, len(data)) for name, data in blobs.items()})
-    return image.configuration
 
 
 def _is_document(data: Slice) -> bool:

@@ -8,21 +8,37 @@ as an archive of one, and what `docker save` writes: the same since Docker 25, b
 from __future__ import annotations
 
 import hashlib
-import json
 import posixpath
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
+from buildmatrix.errors import UndecidedError
+from buildmatrix.oci.choosing import check_configuration, choose, images_in
+from buildmatrix.oci.documents import (
+    INDEXES,
+    LARGEST_DOCUMENT,
+    MANIFESTS,
+    Descriptor,
+    ImageConfiguration,
+    Platform,
+    configuration_of,
+    index_of,
+    manifest_of,
+    media_type_of,
+)
+from buildmatrix.oci.layout import REF_NAME
+from buildmatrix.parsing import decode_json
+from buildmatrix.text import printable
 from buildmatrix.trees.archive import OpenFile, Slice, Spool, plain
 from buildmatrix.trees.archive_layers import LayeredTree
 from buildmatrix.trees.base import Closing, Unreadable
 from buildmatrix.trees.tar import TarMember, members
 
-#: Bytes of an index, a manifest or a configuration.
-LARGEST_DOCUMENT = 8 << 20
 #: Blobs of one archive or layout; each layer is one.
 MOST_BLOBS = 100_000
 #: Docker and containerd stop at 127.
@@ -32,7 +48,11 @@ LONGEST_INSTRUCTION = 400
 #: Indexes inside of indexes.
 DEEPEST_INDEX = 4
 
-_DIGEST = re.compile(r"(sha256|sha512):([0-9a-f]+)\Z")
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}\Z|sha512:[0-9a-f]{128}\Z")
+#: The files that say which images there are.
+_DOCUMENTS = ("index.json", "manifest.json", "repositories")
+#: Where containerd and Docker write the whole name of an image into an index.
+_IMAGE_NAME = "io.containerd.image.name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +73,18 @@ class SavedImage(Closing):
     """The one image in `path`: an archive of `docker save`, an OCI archive or an OCI layout.
 
     Digests of documents are checked, those of layers are not: that would read all of them. Of
-    several images the one counts whose platform `is_wanted`. Raises `Unreadable` when there is no
+    several images the one for the platform `wanted` counts. Raises `Unreadable` when there is no
     image in it, or several, or when it is damaged; or OSError. Holds files open; `close` or a
     `with` statement frees them.
     """
 
-    def __init__(self, path: Path, is_wanted: IsWanted | None = None) -> None:
+    def __init__(self, path: Path, wanted: Platform | None = None) -> None:
         with ExitStack() as held:
             self._spool = Spool()
             held.callback(self._spool.close)
             folder = path.is_dir()
             self._blobs = _layout(path, held) if folder else _archive(path, held, self._spool)
-            image = image_in(self._blobs, is_wanted)
+            image = image_in(self._blobs, wanted)
             self._layers = image.layers
             self.configuration = image.configuration
             self._held = held.pop_all()
@@ -105,8 +125,10 @@ def _open(path: Path, held: ExitStack) -> Slice:
 def _layout(path: Path, held: ExitStack) -> dict[str, Slice]:
     """The blobs of a layout folder. A link in it is not followed: blobs are plain files."""
     blobs: dict[str, Slice] = {}
-    for name in ("index.json", "manifest.json"):
-        if (path / name).is_file() and not (path / name).is_symlink():
+    for name in _DOCUMENTS:
+        if (path / name).is_symlink():
+            raise Unreadable(f"its {name} is a link, which some engines follow and others do not")
+        if (path / name).is_file():
             blobs[name] = _open(path / name, held)
     for file in sorted((path / "blobs").glob("*/*")):
         if file.is_file() and not file.is_symlink():
@@ -121,6 +143,8 @@ def _archive(path: Path, held: ExitStack, spool: Spool) -> dict[str, Slice]:
     blobs: dict[str, Slice] = {}
     links: dict[str, str] = {}
     for name, member in archive_files(spool.plain(_open(path, held))):
+        if name in _DOCUMENTS and member.data is None:
+            raise Unreadable(f"its {name} is no file, but a {member.kind}")
         if member.data is not None:
             blobs[name] = member.data
         elif member.kind == "symlink":
@@ -132,11 +156,11 @@ def _archive(path: Path, held: ExitStack, spool: Spool) -> dict[str, Slice]:
 
 
 def archive_files(archive: Slice) -> Iterator[tuple[str, TarMember]]:
-    """The entries of a saved image, with their paths, of which none is there twice.
+    """The entries of a saved image, with their paths. A blob may be there twice, nothing else.
 
     Raises `Unreadable`: podman takes the first of two with one path, Docker the last.
     """
-    seen: set[str] = set()
+    seen: set[tuple[str, bool]] = set()
     for count, member in enumerate(members(archive)):
         name = plain(member.name)
         if name is None:
@@ -144,9 +168,10 @@ def archive_files(archive: Slice) -> Iterator[tuple[str, TarMember]]:
         if count >= MOST_BLOBS:
             raise Unreadable(f"more than {MOST_BLOBS} files, which no saved image has")
         if member.kind != "folder":
-            if name in seen:
-                raise Unreadable(f"it holds {name[:200]!r} twice: engines take one or the other")
-            seen.add(name)
+            is_blob = member.kind == "file" and digest_in(name) != ""
+            if (name, not is_blob) in seen or ((name, is_blob) in seen and not is_blob):
+                raise Unreadable(f"its entry {printable(name)} comes twice")
+            seen.add((name, is_blob))
         yield name, member
 
 
@@ -165,32 +190,32 @@ class ImageBlobs:
     """An image among blobs."""
 
     configuration: Configuration
-    #: Names of blobs, the lowest layer first.
+    #: Names of blobs: its configuration, and its layers, the lowest first.
+    config: str
     layers: tuple[str, ...]
-    #: `linux/arm64/v8`
-    platform: str = ""
+    platform: Platform
 
 
-#: Whether the image of a platform is the one of several that is meant.
-IsWanted = Callable[[str], bool]
+class _DockerImage(msgspec.Struct, frozen=True, rename="pascal"):
+    """An entry of `manifest.json`, which `docker load` reads (moby, image/tarexport)."""
+
+    config: str
+    layers: tuple[str, ...] | None = ()
+    repo_tags: tuple[str, ...] | None = ()
 
 
-def image_in(blobs: Mapping[str, Slice], is_wanted: IsWanted | None = None) -> ImageBlobs:
+def image_in(blobs: Mapping[str, Slice], wanted: Platform | None = None) -> ImageBlobs:
     """The one image of the layout or archive whose files are `blobs`. Raises `Unreadable`.
 
-    Only its documents are read. See `SavedImage` for `is_wanted`.
+    Only its documents are read. See `SavedImage` for `wanted`.
     """
-    if "index.json" in blobs:
-        images = list(_of_index(blobs, _document(blobs, "index.json"), (), 0))
-    elif "manifest.json" in blobs:
-        images = list(_of_docker(blobs))
-    else:
-        raise Unreadable(
-            "neither an OCI layout nor the output of docker save: no index.json, no manifest.json"
-        )
-    if is_wanted is not None:
-        platforms = ", ".join(sorted({image.platform for image in images}))
-        images = [image for image in images if is_wanted(image.platform)]
+    try:
+        images = list(_images(blobs, wanted))
+    except UndecidedError as error:
+        raise Unreadable(error.message) from error
+    if wanted is not None:
+        platforms = ", ".join(sorted({printable(str(image.platform)) for image in images}))
+        images = [image for image in images if _runs(wanted, image)]
         if not images:
             raise Unreadable(
                 f"it holds no image of that platform: {platforms or 'nothing complete'}"
@@ -203,6 +228,47 @@ def image_in(blobs: Mapping[str, Slice], is_wanted: IsWanted | None = None) -> I
     return next(iter(distinct.values()))
 
 
+def check_saved(blobs: Mapping[str, Slice]) -> None:
+    """Raise `Unreadable` where `docker load` reads another image than podman and containerd.
+
+    Docker's own store reads `manifest.json`, the others read `index.json`.
+    """
+    if "manifest.json" not in blobs and "repositories" in blobs:
+        raise Unreadable("it has index.json and `repositories`, and older Docker reads the latter")
+    if "manifest.json" not in blobs:
+        return
+    listed = {_key(image) for image in _of_index(blobs, None)}
+    for image in _of_docker(blobs):
+        if _key(image) not in listed:
+            raise Unreadable(
+                f"its manifest.json names an image ({_title(image)}) of other layers or another "
+                "configuration than its index.json: docker load would run another one than podman"
+            )
+
+
+def _images(blobs: Mapping[str, Slice], wanted: Platform | None) -> Iterator[ImageBlobs]:
+    if "index.json" in blobs:
+        check_saved(blobs)
+        yield from _of_index(blobs, wanted)
+        if wanted is not None and "manifest.json" in blobs:
+            yield from (image for image in _of_docker(blobs) if _runs(wanted, image))
+    elif "manifest.json" in blobs:
+        yield from _of_docker(blobs)
+    else:
+        raise Unreadable(
+            "neither an OCI layout nor the output of docker save: no index.json, no manifest.json"
+        )
+
+
+def _runs(wanted: Platform, image: ImageBlobs) -> bool:
+    """Engines run an image that does not say what it is for."""
+    return not str(image.platform) or wanted.runs(image.platform)
+
+
+def _key(image: ImageBlobs) -> tuple[str, tuple[str, ...]]:
+    return image.config, image.layers
+
+
 def _content(image: ImageBlobs) -> tuple[object, ...]:
     """All but its names: images of the same layers load others where their variables differ."""
     configuration = image.configuration
@@ -213,90 +279,84 @@ def _content(image: ImageBlobs) -> tuple[object, ...]:
 
 
 def _title(image: ImageBlobs) -> str:
-    return ", ".join(image.configuration.names) or "without a name"
+    return ", ".join(map(printable, image.configuration.names)) or "without a name"
 
 
-def _of_index(
-    blobs: Mapping[str, Slice], index: Mapping[str, object], names: tuple[str, ...], depth: int
+def _of_index(blobs: Mapping[str, Slice], wanted: Platform | None) -> Iterator[ImageBlobs]:
+    """The images of `index.json`: engines choose among its entries by name, not by platform."""
+    index = index_of(_document(blobs, "index.json"), "index.json")
+    for entry in index.manifests:
+        yield from _of_entry(blobs, entry, len(index.manifests), (), wanted, 0)
+
+
+def _of_entry(
+    blobs: Mapping[str, Slice],
+    entry: Descriptor,
+    beside: int,
+    names: tuple[str, ...],
+    wanted: Platform | None,
+    depth: int,
 ) -> Iterator[ImageBlobs]:
-    """The images of an index whose blobs are there: one of many platforms may be saved alone."""
+    """The images of an entry whose blobs are there: one of many platforms may be saved alone."""
     if depth > DEEPEST_INDEX:
         raise Unreadable(f"indexes nested more than {DEEPEST_INDEX} deep")
-    for entry in _objects(index, "manifests"):
-        annotations = _object(entry, "annotations")
-        if "vnd.docker.reference.type" in annotations:
-            continue  # An attestation: it has a manifest, and no file system.
-        titles = (
-            annotations.get("io.containerd.image.name"),
-            annotations.get("org.opencontainers.image.ref.name"),
-        )
-        name = next((str(text) for text in titles if text), None)
-        platform = _object(entry, "platform")
-        named = (*names, name) if name else names
-        if platform:
-            named = (*named, f"{platform.get('os')}/{platform.get('architecture')}")
-        place = _place(entry)
-        if place not in blobs and len(_objects(index, "manifests")) > 1:
-            continue
-        document = _document(blobs, place)
-        if "manifests" in document:
-            yield from _of_index(blobs, document, named, depth + 1)
-        elif "layers" in document:
-            layers = tuple(_place(layer) for layer in _objects(document, "layers"))
-            config = _document(blobs, _place(_object(document, "config")))
-            yield _with(config, layers, named)
+    titles = map(entry.annotations.get, (_IMAGE_NAME, REF_NAME))
+    named = [*names, *[text for text in titles if text][:1]]
+    if entry.platform is not None and str(entry.platform):
+        named.append(f"{entry.platform.os}/{entry.platform.architecture}")
+    place = _place(entry.digest)
+    if place not in blobs and beside > 1:
+        return
+    data = _document(blobs, place)
+    is_index = media_type_of(data, place) in INDEXES
+    if entry.media_type in INDEXES | MANIFESTS and is_index != (entry.media_type in INDEXES):
+        raise Unreadable(f"{place} is not what the index says, {entry.media_type}")
+    if is_index:
+        entries = images_in(index_of(data, place).manifests)
+        if wanted is not None:
+            chosen = choose(entries, wanted, place)
+            entries = () if chosen is None else (chosen,)
+        for inner in entries:
+            yield from _of_entry(blobs, inner, len(entries), tuple(named), wanted, depth + 1)
+        return
+    manifest = manifest_of(data, place)
+    config = _place(manifest.config.digest)
+    image = _with(blobs, config, [_place(layer.digest) for layer in manifest.layers], named)
+    check_configuration(entry, wanted or image.platform, image.platform)
+    yield image
 
 
 def _of_docker(blobs: Mapping[str, Slice]) -> Iterator[ImageBlobs]:
-    for entry in _list(_parsed(blobs, "manifest.json"), "manifest.json"):
-        if not isinstance(entry, dict):
-            raise Unreadable("manifest.json lists something that is no image")
-        config = _document(blobs, _text(entry, "Config"))
-        layers = tuple(
-            _as_text(name, "a layer") for name in _list(entry.get("Layers"), "the list of layers")
-        )
-        names = tuple(str(name) for name in _list(entry.get("RepoTags") or [], "RepoTags"))
-        yield _with(config, layers, names)
+    try:
+        images = decode_json(_document(blobs, "manifest.json"), tuple[_DockerImage, ...])
+    except ValueError as error:
+        raise Unreadable(f"manifest.json is no list of images: {error}") from error
+    for image in images:
+        yield _with(blobs, image.config, image.layers or (), image.repo_tags or ())
 
 
 def _with(
-    config: Mapping[str, object], layers: tuple[str, ...], names: tuple[str, ...]
+    blobs: Mapping[str, Slice], config: str, layers: Sequence[str], names: Sequence[str]
 ) -> ImageBlobs:
-    if len(layers) > MOST_LAYERS:
-        raise Unreadable(f"{len(layers)} layers, which no engine runs")
-    inner = _object(config, "config")
-    variables = (str(text).partition("=") for text in _list(inner.get("Env") or [], "Env"))
-    labels = {key: str(value) for key, value in _object(inner, "Labels").items()}
-    environment = {name: value for name, _, value in variables}
-    configuration = Configuration(
-        environment,
-        labels,
-        names,
-        _digests(config, len(layers)),
-        _instructions(config, len(layers)),
-    )
-    platform = (config.get("os"), config.get("architecture"), config.get("variant"))
-    return ImageBlobs(configuration, layers, "/".join(str(part) for part in platform if part))
+    held = configuration_of(_document(blobs, config), config)
+    return ImageBlobs(described(held, len(layers), names), config, tuple(layers), held.platform)
 
 
-def _digests(config: Mapping[str, object], count: int) -> tuple[str, ...]:
-    """`rootfs.diff_ids`: digests of the uncompressed layers."""
-    diff_ids = _object(config, "rootfs").get("diff_ids")
-    texts = tuple(str(digest) for digest in diff_ids) if isinstance(diff_ids, list) else ()
-    return texts if len(texts) == count else ("",) * count
-
-
-def _instructions(config: Mapping[str, object], count: int) -> tuple[str, ...]:
-    """What made each layer: the entries of `history` that are not marked as empty."""
-    history = config.get("history")
-    entries = (
-        [entry for entry in history if isinstance(entry, dict)] if isinstance(history, list) else []
-    )
-    made = [entry for entry in entries if entry.get("empty_layer") is not True]
-    if len(made) != count:
-        return ("",) * count
-    return tuple(
-        instruction(str(entry.get("created_by") or entry.get("comment") or "")) for entry in made
+def described(config: ImageConfiguration, layers: int, names: Sequence[str] = ()) -> Configuration:
+    """What the configuration of an image with this many layers says. Raises `Unreadable`."""
+    if layers > MOST_LAYERS:
+        raise Unreadable(f"{layers} layers, which no engine runs")
+    digests = config.rootfs.diff_ids
+    made = [entry for entry in config.history if not entry.empty_layer]
+    nothing = ("",) * layers
+    return Configuration(
+        config.config.environment,
+        dict(config.config.labels),
+        tuple(names),
+        digests if len(digests) == layers else nothing,
+        tuple(instruction(entry.created_by or entry.comment) for entry in made)
+        if len(made) == layers
+        else nothing,
     )
 
 
@@ -320,12 +380,9 @@ def instruction(created_by: str) -> str:
 # Documents
 
 
-def _place(descriptor: Mapping[str, object]) -> str:
-    """The name of the blob that a descriptor means."""
-    match = _DIGEST.match(_text(descriptor, "digest"))
-    if match is None:
-        raise Unreadable(f"{descriptor.get('digest')!r} is no digest that names a blob")
-    return f"blobs/{match[1]}/{match[2]}"
+def _place(digest: str) -> str:
+    """The name of the blob of a digest."""
+    return f"blobs/{digest.replace(':', '/')}"
 
 
 def digest_in(name: str) -> str:
@@ -335,49 +392,13 @@ def digest_in(name: str) -> str:
     return digest if name.startswith("blobs/") and _DIGEST.match(digest) else ""
 
 
-def _parsed(blobs: Mapping[str, Slice], name: str) -> object:
-    """A JSON document among the blobs; its digest is checked where its name is one."""
+def _document(blobs: Mapping[str, Slice], name: str) -> bytes:
+    """A document among the blobs; its digest is checked where its name is one."""
     blob = _blob(blobs, name)
     if blob.size > LARGEST_DOCUMENT:
         raise Unreadable(f"{name} has {blob.size} bytes, which no document of an image has")
     data = blob.read(0, blob.size)
-    folder, _, digest = name.rpartition("/")
-    if folder == "blobs/sha256" and hashlib.sha256(data).hexdigest() != digest:
+    algorithm, _, digest = digest_in(name).partition(":")
+    if digest and hashlib.new(algorithm, data).hexdigest() != digest:
         raise Unreadable(f"{name} is damaged: its bytes have another digest")
-    try:
-        return json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise Unreadable(f"{name} is no JSON: {error}") from error
-
-
-def _document(blobs: Mapping[str, Slice], name: str) -> Mapping[str, object]:
-    document = _parsed(blobs, name)
-    if not isinstance(document, dict):
-        raise Unreadable(f"{name} is no JSON object")
-    return document
-
-
-def _object(document: Mapping[str, object], key: str) -> Mapping[str, object]:
-    """The object under `key`; empty where there is none."""
-    value = document.get(key)
-    return value if isinstance(value, dict) else {}
-
-
-def _objects(document: Mapping[str, object], key: str) -> list[Mapping[str, object]]:
-    return [entry for entry in _list(document.get(key), key) if isinstance(entry, dict)]
-
-
-def _list(value: object, name: str) -> list[object]:
-    if not isinstance(value, list):
-        raise Unreadable(f"{name} is no JSON list, as it must be")
-    return value
-
-
-def _text(document: Mapping[str, object], key: str) -> str:
-    return _as_text(document.get(key), key)
-
-
-def _as_text(value: object, name: str) -> str:
-    if not isinstance(value, str):
-        raise Unreadable(f"{name} is no text, as it must be")
-    return value
+    return data

@@ -189,7 +189,7 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, r
 class RootFileSystem(msgspec.Struct, frozen=True, kw_only=True):
     """The layers of an image by the digests of their uncompressed bytes, the lowest first."""
 
-    diff_ids: tuple[Digest, ...]
+    diff_ids: tuple[Digest, ...] = ()
     type: str = "layers"
 
 
@@ -208,7 +208,7 @@ class ImageConfiguration(msgspec.Struct, frozen=True, kw_only=True, omit_default
 
     architecture: Word = ""
     os: Word = ""
-    rootfs: RootFileSystem
+    rootfs: RootFileSystem = RootFileSystem()
     config: Execution = Execution()
     history: tuple[HistoryStep, ...] = ()
     #: RFC 3339

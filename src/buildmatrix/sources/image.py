@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from buildmatrix.phrases import count
@@ -11,27 +11,19 @@ from buildmatrix.sources.model import Facts, ReadingOptions
 if TYPE_CHECKING:
     from buildmatrix.layers.image import LayerBlob, LayerReader
     from buildmatrix.layers.saved_image import Configuration
+    from buildmatrix.oci.documents import Platform
 
 #: Label of an image that buildmatrix built, and that says what it is for.
 BACKEND_LABEL = "dev.buildmatrix.backend"
 
 
-def wanted_platform(options: ReadingOptions) -> Callable[[str], bool] | None:
+def wanted_platform(options: ReadingOptions) -> Platform | None:
     """Which of several images is meant; None where nobody says."""
     if options.platform is None:
         return None
-    from buildmatrix.errors import UndecidedError
     from buildmatrix.oci.documents import Platform
 
-    platform = Platform.parse(options.platform)
-
-    def is_wanted(text: str) -> bool:
-        try:
-            return platform.runs(Platform.parse(text))
-        except UndecidedError:
-            return False  # Of an image that does not say what it runs on.
-
-    return is_wanted
+    return Platform.parse(options.platform)
 
 
 def layer_reader(options: ReadingOptions) -> LayerReader:

@@ -156,7 +156,7 @@ def image_documents(
 
     Raises `NothingToRun`, and `UndecidedError` for what is damaged, broken or cannot be had.
     """
-    from buildmatrix.layers.saved import configuration_of
+    from buildmatrix.layers.saved_image import described
     from buildmatrix.oci import documents as oci
     from buildmatrix.oci.choosing import check_configuration
 
@@ -182,17 +182,17 @@ def image_documents(
     with documents.blob(pinned, manifest.config) as chunks:
         data = b"".join(chunks)
     configuration = oci.configuration_of(data, str(pinned))
-    described = configuration.platform
+    own = configuration.platform
     if entry is not None:
-        check_configuration(entry, wanted, described)
-    elif platform is not None and str(described) and not wanted.runs(described):
+        check_configuration(entry, wanted, own)
+    elif platform is not None and str(own) and not wanted.runs(own):
         raise NothingToRun(
-            f"{pinned} has no image for {wanted}: it is for {printable(str(described))} alone"
+            f"{pinned} has no image for {wanted}: it is for {printable(str(own))} alone"
         )
     return ImageDocuments(
         pinned,
         manifest,
-        configuration_of(document.data, manifest.config.digest, data),
+        described(configuration, len(manifest.layers)),
         configuration.created,
     )
 

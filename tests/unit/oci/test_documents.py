@@ -14,13 +14,11 @@ from buildmatrix.oci.documents import (
     Descriptor,
     Execution,
     ImageConfiguration,
-    ImageIndex,
     Manifest,
     Platform,
     RootFileSystem,
     configuration_of,
     encode,
-    index_of,
     manifest_of,
     media_type_of,
 )
@@ -138,34 +136,6 @@ def test_a_configuration_that_is_written_is_read_again() -> None:
     )
     assert configuration_of(encode(configuration), "it") == configuration
     assert json.loads(encode(configuration))["config"]["WorkingDir"] == "/srv"
-
-
-def _entry(platform: dict[str, str], **more: object) -> dict[str, object]:
-    return {"mediaType": documents.MANIFEST, "digest": A, "size": 1, "platform": platform, **more}
-
-
-def test_an_index_offers_its_images_by_platform() -> None:
-    manifests = [
-        _entry({"os": "linux", "architecture": "amd64"}),
-        _entry({"os": "linux", "architecture": "arm64", "variant": "v8"}),
-        _entry({"os": "linux", "architecture": "arm", "variant": "v6"}),
-        _entry({"os": "windows", "architecture": "amd64", "os.version": "10"}),
-        _entry(
-            {"os": "unknown", "architecture": "unknown"},
-            annotations={"vnd.docker.reference.type": "attestation-manifest"},
-        ),
-    ]
-    index = index_of(json.dumps({"schemaVersion": 2, "manifests": manifests}).encode(), "it")
-    assert len(index.images()) == 4
-
-    def of(text: str) -> list[str]:
-        return [str(entry.platform) for entry in index.of(Platform.parse(text))]
-
-    assert of("linux/amd64") == ["linux/amd64"]
-    assert of("linux/arm64") == of("linux/arm64/v8") == ["linux/arm64/v8"]
-    assert of("linux/arm/v7") == []
-    assert of("linux/arm/v6") == ["linux/arm/v6"]
-    assert isinstance(index, ImageIndex)
 
 
 @pytest.mark.parametrize("text", ["linux", "linux/", "/amd64", "a/b/c/d", ""])

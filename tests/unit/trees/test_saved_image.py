@@ -13,6 +13,7 @@ import pytest
 from layer_archives import Entry, hard, link, special, tar
 
 from buildmatrix.layers.saved_image import SavedImage
+from buildmatrix.oci.documents import Platform
 from buildmatrix.trees import archive, archive_layers, zstd
 from buildmatrix.trees.archive_layers import LayeredTree
 from buildmatrix.trees.base import File, Symlink, Trouble, Unreadable
@@ -20,7 +21,12 @@ from buildmatrix.trees.base import File, Symlink, Trouble, Unreadable
 
 def blob(data: bytes) -> tuple[str, dict[str, object]]:
     digest = hashlib.sha256(data).hexdigest()
-    return f"blobs/sha256/{digest}", {"digest": f"sha256:{digest}", "size": len(data)}
+    kind = "application/vnd.oci.image.layer.v1.tar"
+    return f"blobs/sha256/{digest}", {
+        "mediaType": kind,
+        "digest": f"sha256:{digest}",
+        "size": len(data),
+    }
 
 
 def oci(
@@ -363,8 +369,8 @@ def test_of_an_index_of_platforms_the_saved_one_is_taken(tmp_path: Path) -> None
         {
             "manifests": [
                 here | {"platform": {"os": "linux", "architecture": "amd64"}},
-                {"digest": "sha256:" + "0" * 64, "platform": {"os": "linux"}},
-                here | {"annotations": {"vnd.docker.reference.type": "attestation-manifest"}},
+                here | {"digest": "sha256:" + "0" * 64, "platform": {"os": "linux"}},
+                here | {"platform": {"os": "unknown", "architecture": "unknown"}},
             ]
         }
     ).encode()
@@ -379,12 +385,12 @@ def test_of_an_index_of_platforms_the_saved_one_is_taken(tmp_path: Path) -> None
     [
         ({"readme": b"x"}, "neither an OCI layout nor"),
         ({"index.json": b"{"}, "no JSON"),
-        ({"index.json": b"[]"}, "no JSON object"),
-        ({"index.json": b"{}"}, "manifests is no JSON list"),
-        ({"index.json": b'{"manifests": [{"digest": "sha256:../../x"}]}'}, "no digest"),
-        ({"index.json": b'{"manifests": [{"digest": 3}]}'}, "no text"),
+        ({"index.json": b"[]"}, "no index"),
+        ({"index.json": b"{}"}, "missing required field `manifests`"),
+        ({"index.json": b'{"manifests": [{"digest": "sha256:../../x"}]}'}, "no index"),
+        ({"index.json": b'{"manifests": [{"digest": 3}]}'}, "no index"),
         ({"index.json": b'{"manifests": []}'}, "no complete image"),
-        ({"manifest.json": b"[3]"}, "no image"),
+        ({"manifest.json": b"[3]"}, "no list of images"),
         ({"manifest.json": b'[{"Config": "c", "Layers": []}]'}, "c is missing"),
         ({"index.json": b"[" * 200_000}, "no JSON"),
         ({"../index.json": b"{}"}, "leads out"),
@@ -396,6 +402,130 @@ def test_an_archive_that_is_no_image_is_refused_in_one_sentence(
     with pytest.raises(Unreadable, match=why) as caught:
         SavedImage(saved(tmp_path, files))
     assert "\n" not in str(caught.value)
+
+
+def _both(**changed: object) -> dict[str, bytes]:
+    """An archive as Docker 25 writes it, whose manifest.json says something else."""
+    files = oci([tar([("a", b"1")]), tar([("b", b"2")])])
+    (entry,) = json.loads(files["index.json"])["manifests"]
+    manifest = json.loads(files[f"blobs/{entry['digest'].replace(':', '/')}"])
+    places = [
+        f"blobs/{one['digest'].replace(':', '/')}"
+        for one in (manifest["config"], *manifest["layers"])
+    ]
+    listed = {"Config": places[0], "RepoTags": ["acme:1"], "Layers": places[1:], **changed}
+    return {**files, "manifest.json": json.dumps([listed]).encode()}
+
+
+def test_an_archive_of_both_formats_names_one_image(tmp_path: Path) -> None:
+    """Docker's own store reads manifest.json, podman and containerd read index.json."""
+    files = _both()
+    with SavedImage(saved(tmp_path, files)) as image:
+        assert told(image.tree()) == {"a": "1", "b": "2"}
+    (listed,) = json.loads(files["manifest.json"])
+    config, layers = listed["Config"], listed["Layers"]
+    for changed in (
+        {"Layers": layers[:1]},
+        {"Layers": layers[::-1]},
+        {"Layers": None},
+        {"Config": layers[0]},
+        {"Layers": [*layers, config]},
+    ):
+        with pytest.raises(Unreadable, match=r"manifest\.json|no JSON"):
+            SavedImage(saved(tmp_path, _both(**changed)))
+    one = files["manifest.json"]
+    for text in (
+        one[:-1] + b"," + json.dumps({**listed, "Layers": []}).encode() + b"]",
+        one[:-2] + b', "layers": []}]',
+        one[:-2] + b', "Layers": []}]',
+    ):
+        with pytest.raises(Unreadable, match=r"manifest\.json"):
+            SavedImage(saved(tmp_path, {**files, "manifest.json": text}))
+    with pytest.raises(Unreadable, match="older Docker"):
+        SavedImage(saved(tmp_path, {**oci([tar([])]), "repositories": b"{}"}))
+
+
+def _rewritten(files: dict[str, bytes], *edits: tuple[bytes, bytes]) -> dict[str, bytes]:
+    """The same layout with another text of its manifest."""
+    (entry,) = json.loads(files["index.json"])["manifests"]
+    data = files[f"blobs/{entry['digest'].replace(':', '/')}"]
+    for old, new in edits:
+        assert old in data
+        data = data.replace(old, new)
+    place, descriptor = blob(data)
+    return {**files, place: data, "index.json": json.dumps({"manifests": [descriptor]}).encode()}
+
+
+@pytest.mark.parametrize("key", [b"Layers", b"layers", b"LAYERS", "layer\u017f".encode()])
+def test_layers_that_another_key_replaces_are_refused(tmp_path: Path, key: bytes) -> None:
+    """Go's decoder takes the last of them; so do podman, containerd and Docker."""
+    files = _rewritten(oci([tar([("a", b"1")])]), (b'"layers"', b'"' + key + b'": [], "layers"'))
+    with pytest.raises(Unreadable, match=r"case only|comes twice"):
+        SavedImage(saved(tmp_path, files))
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        [("index.json", b'{"manifests": []}')],
+        [("./index.json", b'{"manifests": []}')],
+        [("manifest.json", b"[]"), ("manifest.json", b"[]")],
+        [link("manifest.json", "other.json")],
+        [hard("manifest.json", "index.json")],
+    ],
+)
+def test_a_document_that_comes_twice_or_is_a_link_is_refused(
+    tmp_path: Path, extra: list[Entry]
+) -> None:
+    with pytest.raises(Unreadable, match=r"comes twice|is no file"):
+        SavedImage(saved(tmp_path, [*oci([tar([])]).items(), *extra]))
+
+
+def test_a_layout_whose_index_is_a_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text("[]")
+    (tmp_path / "index.json").symlink_to("manifest.json")
+    with pytest.raises(Unreadable, match="is a link"):
+        SavedImage(tmp_path)
+
+
+AMD64 = {"os": "linux", "architecture": "amd64"}
+ANNOTATED = {"annotations": {"vnd.docker.reference.type": "attestation-manifest"}}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "why"),
+    [
+        # podman and containerd run the first one.
+        ({"platform": AMD64, **ANNOTATED}, {"platform": AMD64}, "several images"),
+        ({"platform": {"os": "Linux", "architecture": "x86_64"}}, {"platform": AMD64}, "several"),
+        ({"platform": {**AMD64, "variant": "v1"}}, {"platform": AMD64}, "several images"),
+        ({"platform": {**AMD64, "Architecture": "arm64"}}, {"platform": AMD64}, "case only"),
+        ({"platform": {"os": "unknown", "architecture": "unknown"}}, {"platform": AMD64}, ""),
+        ({}, {"platform": AMD64}, ""),
+        ({}, {}, "several images"),
+    ],
+)
+@pytest.mark.parametrize("platform", [None, Platform.parse("linux/amd64")])
+def test_of_an_index_the_image_that_engines_run_is_taken(
+    tmp_path: Path,
+    first: dict[str, object],
+    second: dict[str, object],
+    why: str,
+    platform: Platform | None,
+) -> None:
+    entries, files = [], {}
+    for name, more in (("bad", first), ("good", second)):
+        files |= oci([tar([(name, b"")])])
+        entries.append({**json.loads(files["index.json"])["manifests"][0], **more})
+    inner = json.dumps({"manifests": entries}).encode()
+    place, descriptor = blob(inner)
+    files |= {place: inner, "index.json": json.dumps({"manifests": [descriptor]}).encode()}
+    if why or (platform is None and not first):
+        with pytest.raises(Unreadable, match=why if platform else "2 images|case only"):
+            SavedImage(saved(tmp_path, files), platform)
+    else:
+        with SavedImage(saved(tmp_path, files), platform) as image:
+            assert told(image.tree()) == {"good": ""}
 
 
 def test_a_file_that_is_no_archive_is_refused(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from buildmatrix.engines.oci.model import BaseImage
 from buildmatrix.errors import UndecidedError
-from buildmatrix.layers.saved_image import archive_files
+from buildmatrix.layers.saved_image import archive_files, check_saved
 from buildmatrix.oci.choosing import choose, images_in
 from buildmatrix.oci.documents import (
     INDEXES,
@@ -144,6 +144,7 @@ def _in_archive(path: Path, name: str) -> tuple[Descriptor, Blob]:
                 )
             offset, size = files["index.json"]
             index = index_of(source.read(offset, min(size, LARGEST_DOCUMENT + 1)), str(path))
+            check_saved({name: Slice(source, *place) for name, place in files.items()})
     except OSError as error:
         raise UndecidedError(f"{ARCHIVE}{path} cannot be read: {reason(error)}") from error
 
@@ -164,6 +165,7 @@ def _named(entries: Sequence[Descriptor], name: str, where: str) -> Descriptor:
     """The entry of an index that has the name of an image, in whatever way it is written."""
     wanted = Reference.parse(name)
     names = []
+    found: dict[str, Descriptor] = {}
     for entry in entries:
         written = {entry.annotations.get(key) for key in (_IMAGE_NAME, REF_NAME)} - {None}
         names += sorted(filter(None, written))
@@ -172,6 +174,10 @@ def _named(entries: Sequence[Descriptor], name: str, where: str) -> Descriptor:
                 reference = Reference.parse(text)
                 is_same = reference.name == wanted.name and reference.version == wanted.version
                 if is_same or (wanted.digest and wanted.digest == entry.digest):
-                    return entry
+                    found.setdefault(entry.digest, entry)
+    if len(found) > 1:
+        raise UndecidedError(f"{where} has {len(found)} images of the name {name}")
+    for entry in found.values():
+        return entry
     has = f"; it has {', '.join(dict.fromkeys(names))}" if names else ""
     raise UndecidedError(f"{where} has no image of the name {name}{has}")
