@@ -168,6 +168,11 @@ def image_documents(
         entry = _chosen(_without_artifacts(index, documents, pinned), pinned, wanted)
         pinned = pinned.at(entry.digest)
         document = documents.manifest(pinned)
+        if oci.media_type_of(document.data, str(pinned)) in oci.INDEXES:
+            raise UndecidedError(
+                f"{pinned} is an index inside of an index, which not every engine reads; name one "
+                "of its images by its digest"
+            )
     manifest = oci.manifest_of(document.data, str(pinned))
     unknown = [layer for layer in manifest.layers if layer.media_type not in oci.LAYERS]
     is_image = manifest.config.media_type in oci.CONFIGURATIONS

@@ -18,7 +18,7 @@ from buildmatrix.errors import ComponentError, UndecidedError, UsageError
 from buildmatrix.registry.client import Registry
 from buildmatrix.sources.model import Argument, Facts, ReadingOptions
 from buildmatrix.sources.parse import parse
-from buildmatrix.sources.registry import this_platform
+from buildmatrix.sources.registry import NothingToRun, this_platform
 from buildmatrix.store.cache import Cache
 from buildmatrix.store.facts import FactCache
 
@@ -120,6 +120,75 @@ def test_an_image_is_chosen_by_its_platform(server: ImageRegistry) -> None:
         facts(f"registry:{server.host}/app:one", platform="linux/amd64")
     with pytest.raises(UsageError, match="is no platform"):
         facts(name, platform="arm")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "read"),
+    [
+        ({"annotations": {"vnd.docker.reference.type": "x"}}, {}, "several images that engines"),
+        ({"platform": {"os": "Linux", "architecture": "x86_64"}}, {}, "several images"),
+        ({"platform": {"os": "linux", "architecture": "386"}}, {}, "second.so"),
+        (
+            {"platform": {"os": "linux", "architecture": "386"}},
+            None,
+            "no image for linux/amd64: con",
+        ),
+        ({"platform": {"os": "unknown", "architecture": "unknown"}}, {}, "second.so"),
+        ({"platform": {"os": "LINUX", "architecture": "X86_64"}}, None, "first.so"),
+        ({"platform": {}}, None, "first.so"),
+        ({"platform": None}, {"platform": None}, "several images"),
+        ({"artifactType": "text/x"}, {}, "several images"),
+        ({}, {"digest": "same"}, "first.so"),
+    ],
+)
+def test_of_an_index_the_image_that_engines_run_is_read(
+    server: ImageRegistry, first: dict[str, object], second: dict[str, object] | None, read: str
+) -> None:
+    one, other = ({**server.image([tar([(f"{name}.so", ELF)])])} for name in ("first", "second"))
+    entries = [one | first]
+    if second is not None:
+        entries.append(one if "digest" in second else other | second)
+    server.index(*entries, tag="1")
+    name = f"registry:{server.host}/app:1"
+    if read.endswith(".so"):
+        (binary,) = facts(name, platform="linux/amd64").inventory.binaries
+        assert binary.path == read
+    else:
+        with pytest.raises(UndecidedError, match=read):
+            facts(name, platform="linux/amd64")
+
+
+@pytest.mark.parametrize("platform", [{"os": "linux", "architecture": "amd64"}, None])
+def test_an_image_of_an_index_that_says_it_is_for_another_platform_is_undecided(
+    server: ImageRegistry, platform: dict[str, str] | None
+) -> None:
+    """Engines go by the index, and some by the configuration where the index says nothing."""
+    image = server.image([tar(BASE)], architecture="arm64")
+    server.index({**image, "platform": platform}, tag="1")
+    with pytest.raises(UndecidedError, match="its configuration says linux/arm64"):
+        facts(f"registry:{server.host}/app:1", platform="linux/amd64")
+
+
+def test_an_index_inside_of_an_index_is_undecided(server: ImageRegistry) -> None:
+    inner = server.index(server.image([tar(BASE)]), tag="inner")
+    server.index(inner, tag="1")
+    with pytest.raises(UndecidedError, match="index inside of an index"):
+        facts(f"registry:{server.host}/app:1", platform="linux/amd64")
+
+
+def test_a_list_of_what_is_attached_is_no_image(server: ImageRegistry) -> None:
+    config = {"mediaType": "application/vnd.oci.empty.v1+json", **server.add(b"{}")}
+    entries = [
+        server.document(
+            {"schemaVersion": 2, "config": config, "layers": [], "annotations": {"a": name}},
+            "application/vnd.oci.image.manifest.v1+json",
+            "",
+        )
+        for name in ("one", "two")
+    ]
+    server.index(*entries, tag="sha256-0")
+    with pytest.raises(NothingToRun, match="no image for linux/amd64"):
+        facts(f"registry:{server.host}/app:sha256-0", platform="linux/amd64")
 
 
 def test_a_name_is_the_engines_where_it_has_it_else_the_registrys(server: ImageRegistry) -> None:

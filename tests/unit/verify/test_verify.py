@@ -446,6 +446,34 @@ def test_a_verdict_about_an_index_of_one_image_is_about_the_image(registry: Memo
     assert asked(registry).verified
 
 
+@pytest.mark.parametrize(
+    ("first", "annotations"),
+    [
+        # What podman and containerd run, though its annotation calls it an attestation.
+        ("linux/amd64", {"vnd.docker.reference.type": "attestation-manifest"}),
+        # What containerd alone runs.
+        ("Linux/x86_64", {}),
+        ("linux/amd64/v1", {}),
+    ],
+)
+def test_an_index_in_which_another_image_may_run_is_no_proof(
+    registry: MemoryRegistry, first: str, annotations: dict[str, str]
+) -> None:
+    bad, good = (registry.image(IMAGE.tagged(name), salt=name) for name in ("bad", "good"))
+    attached(registry, image=good)
+    entries = (
+        msgspec.structs.replace(
+            registry.resolve(bad), platform=Platform.parse(first), annotations=annotations
+        ),
+        msgspec.structs.replace(registry.resolve(good), platform=Platform.parse("linux/amd64")),
+    )
+    registry.push_manifest(IMAGE, encode(ImageIndex(manifests=entries, media_type=INDEX)), INDEX)
+    assert refused(registry)[0] == "multi-platform"
+    with pytest.raises(UndecidedError, match="several images that engines may run") as error:
+        asked(registry, on("linux/amd64"))
+    assert bad.digest in error.value.message and good.digest in error.value.message
+
+
 def test_a_name_that_is_not_there_is_undecided(registry: MemoryRegistry) -> None:
     with pytest.raises(UndecidedError, match="does not have 1"):
         asked(registry)
