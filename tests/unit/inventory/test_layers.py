@@ -78,7 +78,7 @@ def oci(
     def blob(data: bytes) -> dict:
         digest = hashlib.sha256(data).hexdigest()
         blobs[f"blobs/sha256/{digest}"] = data
-        return {"digest": f"sha256:{digest}", "size": len(data)}
+        return {"mediaType": "text/plain", "digest": f"sha256:{digest}", "size": len(data)}
 
     manifest = {
         "config": blob(json.dumps(config).encode()),
