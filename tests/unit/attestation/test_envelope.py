@@ -140,3 +140,27 @@ def test_a_statement_is_about_the_digests_of_its_subjects() -> None:
     assert not said.is_about("sha256:" + "cd" * 32)
     assert not said.is_about("")
     assert json.loads(PAYLOAD)["_type"] == "https://in-toto.io/Statement/v1"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"subject":', b'"Subject":[],"subject":'),
+        (b'"subject":', b'"subject":[],"subject":'),
+        (b'"sha256":', b'"sha256":"0","sha256":'),
+        (b'"digest":', b'"DIGEST":{},"digest":'),
+    ],
+)
+def test_a_statement_that_cosign_would_read_otherwise_is_refused(old: bytes, new: bytes) -> None:
+    """Go's decoder takes the last of two keys, and one in other letters for the same."""
+    assert old in PAYLOAD
+    with pytest.raises(ValueError, match=r"comes twice|in case only"):
+        statement.parse(PAYLOAD.replace(old, new, 1))
+
+
+def test_a_bundle_with_two_envelopes_is_refused() -> None:
+    data = (VECTORS / "bundle.json").read_bytes()
+    for key in (b"dsseEnvelope", b"DsseEnvelope", b"dsseenvelope"):
+        changed = data.replace(b'"dsseEnvelope"', b'"%b":null,"dsseEnvelope"' % key, 1)
+        with pytest.raises(ValueError, match=r"comes twice|in case only"):
+            bundle.parse(changed)
