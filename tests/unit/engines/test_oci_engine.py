@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import io
 import json
 import os
 import random
 import signal
 import subprocess
 import sys
+import tarfile
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +25,7 @@ from types import FrameType, SimpleNamespace
 import msgspec
 import pytest
 from hasty import HASTY
+from layer_archives import tar
 from loopback import answering
 from oci_world import SPEC, World, make_base, make_world
 from registry import RegistryServer
@@ -319,6 +322,38 @@ def test_a_base_comes_out_of_an_archive(world: World, tmp_path: Path) -> None:
     with base.blob(base.manifest.layers[0]) as chunks:
         data = b"".join(chunks)
     assert f"sha256:{hashlib.sha256(data).hexdigest()}" == base.manifest.layers[0].digest
+
+
+@pytest.mark.parametrize("change", ["layers", "twice", "name"])
+def test_an_archive_in_which_engines_find_other_bases_is_undecided(
+    world: World, tmp_path: Path, change: str
+) -> None:
+    """`docker load` reads manifest.json, podman and containerd index.json."""
+    from buildmatrix.oci.archive import archive
+
+    names = [f"docker.io/library/{BASE}"]
+    data = b"".join(archive(world.base.layout, world.base.descriptor, names))
+    files = {}
+    with tarfile.open(fileobj=io.BytesIO(data)) as source:
+        for member in source:
+            if member.isfile():
+                files[member.name] = source.extractfile(member).read()
+    entries = list(files.items())
+    if change == "layers":
+        (listed,) = json.loads(files["manifest.json"])
+        listed["Layers"] = listed["Layers"][:-1]
+        entries = list({**files, "manifest.json": json.dumps([listed]).encode()}.items())
+    elif change == "twice":
+        entries.append(("index.json", b'{"manifests": []}'))
+    else:
+        index = json.loads(files["index.json"])
+        other = {**index["manifests"][0], "digest": f"sha256:{'0' * 64}"}
+        index["manifests"].append(other)
+        entries = list({**files, "index.json": json.dumps(index).encode()}.items())
+    path = tmp_path / "base.tar"
+    path.write_bytes(tar(entries))
+    with pytest.raises(UndecidedError, match=r"manifest\.json names|comes twice|2 images of"):
+        Bases(Registry(), f"tar:{path}").take(BASE, "linux/amd64")
 
 
 def test_a_damaged_archive_is_undecided(world: World, tmp_path: Path) -> None:
