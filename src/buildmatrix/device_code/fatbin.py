@@ -12,10 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from struct import Struct
 
-from buildmatrix.device_code import lz4
 from buildmatrix.device_code.entries import CodeContainer, CodeEntry
 from buildmatrix.elf.source import ByteSource
-from buildmatrix.trees import zstd
+from buildmatrix.trees import lz4, zstd
 
 MAGIC = b"\x50\xed\x55\xba"
 

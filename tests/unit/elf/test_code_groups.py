@@ -9,10 +9,11 @@ import zstandard
 from elf_images import Image, Part, bundle, compressed_bundle, fat_binary, fat_entry
 
 from buildmatrix.binaries.reader import read_elf
-from buildmatrix.device_code import groups, lz4
+from buildmatrix.device_code import groups
 from buildmatrix.device_code.kernels import HEAD, readable_name
 from buildmatrix.device_code.model import CodeGroup
 from buildmatrix.elf.source import BytesSource
+from buildmatrix.trees import lz4
 
 FATBIN = ".nv_fatbin"
 
