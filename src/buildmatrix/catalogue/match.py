@@ -42,7 +42,7 @@ def evidence(inventory: Inventory, catalogue: Catalogue) -> tuple[Evidence, ...]
         *(
             item
             for file in inventory.closed
-            if not file.path.endswith(".py") and file.by != "size"
+            if file.by == "bytes" or (file.by == "name" and not file.path.endswith(".py"))
             for item in files.closed(file)
         ),
         *(item for load in inventory.python_loads for item in files.python_load(load)),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from buildmatrix.index.amounts import FEW_PYTHON, HEAD, SMALL, SNIFF, masked, nested_ends, useful
 from buildmatrix.index.model import Member
-from buildmatrix.inventory.mattering import may_be_container, may_matter
+from buildmatrix.inventory.mattering import LEAST, may_be_container, may_matter
 
 #: Of all wheels together, in parts of their bytes. The lists of files cost 0.1 to 0.2 % by
 #: themselves, and both together are to stay below 1 %.
@@ -49,6 +49,10 @@ class Need:
                 if may_be_container(member.path):
                     whole += max(nested_ends(member.compressed), default=0)
         hidden = [member.compressed for member in masked(members)]
+        if python > FEW_PYTHON:
+            hidden += [
+                SNIFF for member in members if member.path.endswith(".py") and member.size >= LEAST
+            ]
         sniffed = sum(min(compressed, SNIFF) for compressed in hidden)
         run = everything = python if python <= FEW_PYTHON else 0
         if binaries < python:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from buildmatrix.index.ends import archives, ends, links, suspects
-from buildmatrix.index.heads import heads
+from buildmatrix.index.heads import disguised, heads
 from buildmatrix.index.members import HeldTree
 from buildmatrix.index.model import Depth, Member
 from buildmatrix.index.parts import BATCH, Ranged, WheelParts
@@ -47,6 +47,7 @@ def read_parts(source: Ranged, depth: Depth, most: int | None = None) -> Reading
             ends(parts)
             links(parts)
             python(parts)
+            disguised(parts)
             suspects(parts)
             archives(parts)
         held = HeldTree(tree.walk(), parts.held)

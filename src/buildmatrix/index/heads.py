@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from buildmatrix.binaries.devicefile import HEAD as KIND_HEAD
@@ -15,7 +15,7 @@ from buildmatrix.index.model import Member
 from buildmatrix.index.nested import nested_directory
 from buildmatrix.index.parts import DLOPEN, LARGEST_HEAD, WheelParts
 from buildmatrix.inventory.file_facts import ELF_MAGIC, FileFacts
-from buildmatrix.inventory.mattering import LARGE_CONTAINER, may_matter
+from buildmatrix.inventory.mattering import LARGE_CONTAINER, LEAST, may_matter
 from buildmatrix.inventory.names import readable
 from buildmatrix.inventory.nested import (
     NestedContents,
@@ -25,6 +25,7 @@ from buildmatrix.inventory.nested import (
     zip_kind,
 )
 from buildmatrix.phrases import listing
+from buildmatrix.trees import containers
 from buildmatrix.trees.base import Unreadable
 from buildmatrix.trees.inflating import LARGEST_HELD
 from buildmatrix.trees.zipdirectory import ZipEntry
@@ -58,10 +59,36 @@ def heads(parts: WheelParts) -> None:
     for path in parts.batches({**costs, **sniffed}):
         if path in costs:
             _look(parts, parts.members[path], costs[path])
-        else:
-            _sniff(parts, path)
-    unmasked = [member for member in members if member.path in parts.unmasked]
-    costs = _afforded(parts, unmasked)
+        elif not _sniff(parts, path):
+            parts.opened.add(path)
+    for path in parts.held:
+        _sniff(parts, path)
+    _look_at(parts, parts.unmasked)
+
+
+def disguised(parts: WheelParts) -> None:
+    """Look at the first bytes of the large Python files that were not read as such.
+
+    Where nothing that was read loads libraries by their names, only bytes count, and those of a
+    file that is smaller than `LARGE_CONTAINER` decide nothing. What could not be looked at is no
+    longer taken for a file that no import runs: it may be anything.
+    """
+    outlines = (facts.outline for facts in parts.facts.values())
+    loads = bool(parts.loading) or any(outline.loads for outline in outlines if outline)
+    least = LEAST if loads else LARGE_CONTAINER
+    costs = {
+        member.path: SNIFF
+        for member in parts.members.values()
+        if member.path.endswith(".py") and member.size >= least and member.path not in parts.opened
+    }
+    afforded = {path: cost for path, cost in costs.items() if parts.affords(cost)}
+    found = {path for path in parts.batches(afforded) if _sniff(parts, path)}
+    parts.lazy = frozenset(parts.lazy) - (costs.keys() - afforded.keys()) - found
+    _look_at(parts, found)
+
+
+def _look_at(parts: WheelParts, paths: Collection[str]) -> None:
+    costs = _afforded(parts, [parts.members[path] for path in sorted(paths)])
     for path in parts.batches(costs):
         _look(parts, parts.members[path], costs[path])
 
@@ -91,17 +118,23 @@ def _afforded(parts: WheelParts, members: Sequence[Member]) -> dict[str, int]:
     return costs
 
 
-def _sniff(parts: WheelParts, path: str) -> None:
-    """Look at the first bytes of a member with a harmless name: it may be a binary."""
+def _sniff(parts: WheelParts, path: str) -> bool:
+    """Return whether a file whose name says otherwise may be a binary, by its first bytes."""
     try:
-        head = parts.tree.beginning(path, SNIFF, KIND_HEAD)
+        head = parts.tree.beginning(path, SNIFF, containers.FARTHEST)
+        is_binary = (
+            # A stream may begin with blocks of nothing.
+            len(head) < min(parts.members[path].size, containers.HEAD)
+            or head.startswith(ELF_MAGIC)
+            or kind_of(path, head) is not None
+            or recognised(BytesSource(head), head, parts.members[path].size) is not None
+        )
     except Unreadable as error:
         parts.facts[path] = FileFacts(unread=str(error))
-        return
-    if head.startswith(ELF_MAGIC) or kind_of(path, head) is not None:
+        return False
+    if is_binary:
         parts.unmasked.add(path)
-    else:
-        parts.opened.add(path)
+    return is_binary
 
 
 def _look(parts: WheelParts, member: Member, length: int) -> None:
@@ -114,7 +147,7 @@ def _look(parts: WheelParts, member: Member, length: int) -> None:
             return
         data = parts.tree.beginning(path, HEAD, LARGEST_HEAD)
         kind = kind_of(path, data[:KIND_HEAD])
-        if data.startswith(ELF_MAGIC):
+        if data.startswith(ELF_MAGIC) and len(data) > KIND_HEAD:
             reader = HeadReader(BytesSource(data), member.size)
             reader.read_to(len(data))
             parts.pages[path] = data[:FIRST_PAGE]
@@ -123,7 +156,7 @@ def _look(parts: WheelParts, member: Member, length: int) -> None:
             parts.tell(path, kind, reader)
         elif (contents := recognised(BytesSource(data), data, member.size)) is not None:
             _look_inside(parts, member, contents)
-        elif kind is not None:
+        elif kind is not None or len(data) < min(member.size, containers.HEAD):
             # Its beginning does not say what it holds.
             parts.opened.discard(path)
             parts.archives.append(member)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from buildmatrix.index.amounts import FEW_PYTHON
-from buildmatrix.index.members import LARGEST_PACKED
+from buildmatrix.index.members import LARGEST_PACKED, facts_of_bytes
 from buildmatrix.index.parts import WheelParts
-from buildmatrix.inventory.file_facts import FileFacts, python_facts
+from buildmatrix.inventory.file_facts import FileFacts
 from buildmatrix.inventory.mattering import may_matter
 from buildmatrix.python_imports.stages import Stages
 from buildmatrix.trees.base import Unreadable
@@ -83,6 +83,6 @@ def _read(parts: WheelParts, costs: dict[str, int]) -> list[tuple[str, bytes]]:
         except Unreadable as error:
             parts.facts[path] = FileFacts(unread=str(error))
             continue
-        parts.facts[path] = python_facts(path, source)
+        parts.facts[path] = facts_of_bytes(path, source)
         read.append((path, source))
     return read

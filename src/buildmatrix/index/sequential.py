@@ -16,8 +16,7 @@ from dataclasses import dataclass, field, replace
 from buildmatrix.index.depth import Reading
 from buildmatrix.index.forward import Forward
 from buildmatrix.index.members import LARGEST_PACKED, HeldTree, facts_of_bytes, is_metadata
-from buildmatrix.inventory.file_facts import FileFacts, look, python_facts, with_contents
-from buildmatrix.inventory.mattering import may_matter
+from buildmatrix.inventory.file_facts import FileFacts, look, with_contents
 from buildmatrix.inventory.shallow import collect_shallow
 from buildmatrix.trees.base import Unreadable
 from buildmatrix.trees.inflating import LARGEST_HELD, Inflated, Sequential
@@ -176,7 +175,7 @@ class _StreamedMembers:
         if is_held and entry.compressed <= LARGEST_PACKED:
             self._hold(path, PackedMember(entry, self.forward.exactly(entry.compressed)))
             return
-        if not path.endswith(("/", ".py")):
+        if not path.endswith("/"):
             self.opened.add(path)
             try:
                 with Inflated(self._stream(entry), entry.size) as source:
@@ -201,20 +200,21 @@ class _StreamedMembers:
         return Sequential(arriving, entry)
 
     def _hold(self, path: str, packed: PackedMember) -> None:
-        self._packed += len(packed.data)
-        if is_metadata(path):
-            self.held[path] = packed
-            self.opened.add(path)
-        if not path.endswith(".py") or self._packed > MOST_PACKED:
-            return
-        self.held[path] = packed
+        """Look at a member that may be read for what it says, and keep its bytes for that."""
         self.opened.add(path)
-        if not may_matter(path, packed.entry.size):
-            return
         try:
-            self.facts[path] = python_facts(path, packed.unpack())
+            facts = facts_of_bytes(path, packed.unpack())
         except Unreadable as error:
-            self.facts[path] = FileFacts(unread=str(error))
+            facts = FileFacts(unread=str(error))
+        self._packed += len(packed.data)
+        if is_metadata(path) or self._packed <= MOST_PACKED:
+            self.held[path] = packed
+        elif facts.outline is not None:
+            # Its source is not there when it is asked for.
+            self.opened.discard(path)
+            return
+        if facts != FileFacts():
+            self.facts[path] = facts
 
     def _of_unknown_size(self, entry: ZipEntry) -> ZipEntry:
         """A deflated member, which says itself where it ends."""

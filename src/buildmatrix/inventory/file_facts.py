@@ -98,21 +98,14 @@ def inspect(tree: Tree, file: File) -> FileFacts:
 def look(source: RandomAccess, path: str, size: int, *, nested: bool = False) -> FileFacts:
     """What the file at `path` is, whose `size` bytes `source` has. Raises OSError.
 
+    The first bytes decide: a file is Python by its name only where they are those of nothing else.
     An `Inflated` source is read as far as it takes to see that it is nothing, or to its end. A
     container is recognised, unless the file is itself `nested` in one; see `with_contents`.
     """
-    if path.endswith(".py"):
-        facts = python_facts(path, source.read(0, min(size, LARGEST_SEARCHED)))
-        if size > LARGEST_SEARCHED and facts.outline is not None:
-            # It may load, in the part that was not looked at.
-            facts = replace(facts, outline=replace(facts.outline, loads=True))
-        return replace(facts, bytes_read=source.bytes_read)
-    if is_sourceless(path):
-        return FileFacts(
-            outline=compiled_outline(source.read(0, min(size, LARGEST_SEARCHED))),
-            bytes_read=source.bytes_read,
-        )
-    head = source.read(0, containers.HEAD)
+    text = source.read(0, min(size, LARGEST_SEARCHED)) if is_python(path) else b""
+    head = text[: containers.HEAD] or source.read(0, containers.HEAD)
+    if text and containers.is_text(head):
+        return replace(_python_facts(path, text, size), bytes_read=source.bytes_read)
     elf: Elf | None = None
     device: DeviceFile | None = None
     contents = None
@@ -131,11 +124,23 @@ def look(source: RandomAccess, path: str, size: int, *, nested: bool = False) ->
         return FileFacts(unread=error.reason, bytes_read=source.bytes_read)
     if isinstance(source, Inflated) and (elf or device):
         source.finish()
+    if text and elf is None and device is None and not head.startswith(ELF_MAGIC):
+        facts = _python_facts(path, text, size)
+        return replace(facts, contents=contents, bytes_read=source.bytes_read)
     return FileFacts(elf=elf, device=device, contents=contents, bytes_read=source.bytes_read)
 
 
-def python_facts(path: str, text: bytes) -> FileFacts:
-    """What the source of the Python file at `path` says."""
-    return FileFacts(
-        outline=outline(text), stated=stated(text) if is_stating(path, len(text)) else None
-    )
+def is_python(path: str) -> bool:
+    """Check whether Python imports a file of this name as a module in source or bytecode."""
+    return path.endswith(".py") or is_sourceless(path)
+
+
+def _python_facts(path: str, text: bytes, size: int) -> FileFacts:
+    """Return what the Python file at `path` says, whose first bytes are `text`."""
+    if is_sourceless(path):
+        return FileFacts(outline=compiled_outline(text))
+    found = outline(text)
+    if size > len(text):
+        # It may load, in the part that was not looked at.
+        found = replace(found, loads=True)
+    return FileFacts(outline=found, stated=stated(text) if is_stating(path, size) else None)

@@ -50,8 +50,6 @@ def may_be_container(path: str) -> bool:
     return path.rpartition(".")[2].lower() in _CONTAINERS
 
 
-#: Files of a metadata folder that are read as what they are.
-_METADATA = ("METADATA", "RECORD", "PKG-INFO")
 #: A file below this size decides nothing unless its name says what it is.
 LEAST = 64 << 10
 
@@ -59,15 +57,10 @@ LEAST = 64 << 10
 def may_hide(path: str, size: int) -> bool:
     """Whether only its first bytes say that a file is not what it would matter as.
 
-    A loader does not ask for names: an ELF file called `model.onnx` or `README` is one.
+    A loader does not ask for names: an ELF file called `model.onnx` or `README` is one. So is one
+    called `x.py`, but Python files are read for what they import first.
     """
-    name = path.rpartition("/")[2]
-    return (
-        size >= _SHORTEST_BINARY
-        and not path.endswith(".py")
-        and name not in _METADATA
-        and not may_matter(path, size)
-    )
+    return size >= _SHORTEST_BINARY and not path.endswith(".py") and not may_matter(path, size)
 
 
 def may_matter(path: str, size: int) -> bool:

@@ -199,8 +199,8 @@ class Container:
 
     path: str
     size: int
-    #: `zip`, `wheel`, `conda`, `deb`, `tar`, `compressed`, `script`, `pyinstaller`, `rpm`, `7z`,
-    #: `squashfs`.
+    #: `zip`, `wheel`, `conda`, `deb`, `rpm`, `tar`, `cpio`, `compressed`, `lz4`, `script`,
+    #: `pyinstaller`, and those that are not opened: see `trees.containers.Format`.
     kind: str
     #: `name==version` of the distribution whose RECORD lists it, if any.
     owner: str | None = None

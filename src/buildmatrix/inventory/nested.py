@@ -15,7 +15,7 @@ from buildmatrix.binaries import devicefile
 from buildmatrix.binaries.model import DeviceFile, Elf
 from buildmatrix.device_code.suffixes import SUFFIXES
 from buildmatrix.elf.layout import MAGIC as ELF_MAGIC
-from buildmatrix.inventory.mattering import LARGE_CONTAINER, LEAST, may_be_container, may_matter
+from buildmatrix.inventory.mattering import LARGE_CONTAINER, LEAST, may_matter
 from buildmatrix.inventory.names import readable
 from buildmatrix.trees import containers
 from buildmatrix.trees.archive import MOST_INFLATION, Slice
@@ -44,7 +44,7 @@ _MOST_NAMED = 3
 #: No binary has fewer bytes.
 _SMALLEST = 256
 #: Relocatable objects are for linkers: kernel modules, mostly.
-_REL = 1
+_REL = b"\1\0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,18 +81,30 @@ class NestedContents:
 def recognised(source: RandomAccess, head: bytes, size: int) -> NestedContents | None:
     """The container that the file in `source` is, by its first bytes; None for none that matters.
 
-    A compressed file counts when it holds a tar archive, a program, or device code.
+    A compressed file counts when it holds an archive, a program, or device code, and when nobody
+    can see what it holds.
     """
     format = containers.format_of(head, size)
+    if format is None and size >= LARGE_CONTAINER:
+        format = containers.image_format(source)
     if format is None:
         return None
-    if format == "compressed":
-        inside = containers.peek(source, head)
-        if not containers.is_tar(inside):
-            is_object = inside.startswith(ELF_MAGIC) and inside[16:18] != bytes((_REL, 0))
-            if not is_object and devicefile.kind_of("", inside) is None:
-                return None
+    if format in ("compressed", "lz4"):
+        inside = containers.peek(source, head, size)
+        if inside is not None and not _is_binary("", inside):
+            return None
+        if inside is not None and inside.startswith(ELF_MAGIC) and inside[16:18] == _REL:
+            return None
     return NestedContents(format, waiting=format)
+
+
+def _is_binary(name: str, head: bytes) -> bool:
+    """Whether a file of a container is one that counts, or holds files, by its first bytes."""
+    return (
+        head.startswith(ELF_MAGIC)
+        or devicefile.kind_of(name, head) is not None
+        or containers.format_of(head, 0) is not None
+    )
 
 
 def recognised_behind(source: RandomAccess, elf: Elf, size: int) -> NestedContents | None:
@@ -107,9 +119,14 @@ def recognised_behind(source: RandomAccess, elf: Elf, size: int) -> NestedConten
     return None if format is None else NestedContents(format, waiting=format)
 
 
-def is_streamed(kind: str) -> bool:
-    """Whether all of a container of that kind has to be inflated to know what is in it."""
-    return kind in ("deb", "compressed", "script")
+def stream_cost(kind: str, size: int) -> int:
+    """What it takes to inflate all of a container, in bytes of gzip; nothing where that is spared.
+
+    LZ4 is inflated in Python, at 3 MB a second.
+    """
+    if kind == "lz4":
+        return 32 * size
+    return size if kind in ("deb", "rpm", "compressed", "script") else 0
 
 
 def planned(
@@ -124,11 +141,12 @@ def planned(
     streamed = 0
     for path, (size, contents) in sorted(waiting.items(), key=lambda item: (item[1][0], item[0])):
         format = contents.waiting or contents.kind
-        cost = size if is_streamed(format) else 0
+        cost = stream_cost(format, size)
         if len(opened) == MOST_CONTAINERS:
             why = f"only {MOST_CONTAINERS} archives of one tree are opened"
-        elif cost and size > LARGEST_STREAM:
-            why = f"{size} bytes that have to be inflated to know; {LARGEST_STREAM} are read"
+        elif cost > LARGEST_STREAM:
+            most = LARGEST_STREAM * size // cost
+            why = f"{size} bytes that have to be inflated to know; {most} are read"
         elif streamed + cost > MOST_STREAMED:
             why = f"only {MOST_STREAMED} bytes of compressed archives are read in one tree"
         else:
@@ -183,16 +201,18 @@ class _ContainerReader:
         self._inflated += inner.size
         name = readable(inner.name).lstrip("/")
         self._kind = _kind(self._kind, name)
-        may_hold = inner.size >= LARGE_CONTAINER and may_be_container(name)
-        if name.endswith(".py") or inner.size < _SMALLEST:
+        if inner.size < _SMALLEST:
             return
-        if not may_hold and not may_matter(name, inner.size):
-            return
-        if self._looked_at == MOST_LOOKED_AT or len(self._members) == MOST_KEPT:
-            self.trouble(f"only {self._looked_at} of its files were looked at")
-            return
-        self._looked_at += 1
         try:
+            # Its first bytes decide. To open it costs more, and is done at once where its name says
+            # that it may matter.
+            is_named = may_matter(name, inner.size) and not name.endswith(".py")
+            if not is_named and not _is_binary(name, inner.head()):
+                return
+            if self._looked_at == MOST_LOOKED_AT or len(self._members) == MOST_KEPT:
+                self.trouble(f"only {self._looked_at} of its files were looked at")
+                return
+            self._looked_at += 1
             with inner.open() as source:
                 self._look(source, name, inner)
         except OSError as error:
@@ -212,14 +232,17 @@ class _ContainerReader:
                 self._members.append(
                     Nested(name, inner.size, inner.packed, elf=facts.elf, device=facts.device)
                 )
-        elif inner.size >= LARGE_CONTAINER and self._hides(source, name, head, inner.size):
+        elif inner.size >= LARGE_CONTAINER and self._hides(source, name, head, inner):
             self._closed.append(name)
 
-    def _hides(self, source: RandomAccess, name: str, head: bytes, size: int) -> bool:
+    def _hides(self, source: RandomAccess, name: str, head: bytes, inner: Inner) -> bool:
         """Whether a file of the container is itself one that may hold binaries."""
+        size = inner.size
         contents = recognised(source, head, size)
-        if contents is None or (self._kind == "conda" and name.endswith(".tar.zst")):
+        if contents is None:
             return False
+        if self._kind == "conda" and name.startswith("pkg-") and inner.packed == size:
+            return False  # The package in a .conda was opened.
         if contents.kind == "zip":
             archive = Slice(source, 0, size)
             return any(

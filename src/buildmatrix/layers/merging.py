@@ -237,6 +237,8 @@ class _Memory:
 
 def _meaning(path: str, facts: FileFacts) -> tuple[object, ...]:
     """What the name of a file says of it (`collect.look`, and how its container is opened)."""
+    if facts.elf is not None and facts.contents is None:
+        return ()
     name = path.rpartition("/")[2]
     suffix = name.rpartition(".")[2].lower()
     return (

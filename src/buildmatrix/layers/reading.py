@@ -21,7 +21,7 @@ from buildmatrix.inventory.nested import (
     MOST_CONTAINERS,
     MOST_STREAMED,
     NestedContents,
-    is_streamed,
+    stream_cost,
 )
 from buildmatrix.inventory.own_files import is_read_itself
 from buildmatrix.layers.ahead import Ahead
@@ -200,7 +200,7 @@ class _LayerReader:
         self, facts: FileFacts, source: RandomAccess, name: str, size: int, format: Format
     ) -> FileFacts:
         """`facts` with what the file holds; whether that counts is decided for the whole image."""
-        cost = size if is_streamed(format) else 0
+        cost = stream_cost(format, size)
         if cost > LARGEST_STREAM:
             return facts  # No tree opens it.
         if self._opened == MOST_CONTAINERS or self._streamed + cost > _MOST_STREAMED:

@@ -88,7 +88,7 @@ def unopened(wheels: Wheels) -> Mapping[str, Unopened]:
     strong = {item.distribution for item in wheels.foreign if item.weight == "strong"}
     for file in wheels.inventory.closed:
         counts = counters.setdefault(file.owner or "", Counter())
-        if file.path.endswith((".py", ".pyc")):
+        if file.by != "bytes" and file.path.endswith((".py", ".pyc")):
             counts["lazy" if file.lazy else "python"] += 1
         elif _may_decide(file):
             counts["closed"] += 1

@@ -192,14 +192,16 @@ def tree_of(
                 *(
                     closed_file.owner
                     for closed_file in inventory.closed
-                    if not closed_file.path.endswith(".py")
+                    if closed_file.by == "bytes" or not closed_file.path.endswith(".py")
                 ),
             )
         ),
         unread_python=frozenset(
             closed_file.owner
             for closed_file in inventory.closed
-            if closed_file.path.endswith(".py") and not closed_file.lazy
+            if closed_file.by != "bytes"
+            and closed_file.path.endswith(".py")
+            and not closed_file.lazy
         ),
         policy=policy,
     )

@@ -22,9 +22,11 @@ class Gunzip:
     gzip.GzipFile takes 8 KiB at a time before Python 3.12: a quarter of all time.
     """
 
-    def __init__(self, stream: Readable) -> None:
+    def __init__(self, stream: Readable, window: int = GZIP_WINDOW) -> None:
+        """`window` tells zlib of another format of streams."""
         self._stream = stream
-        self._member = zlib.decompressobj(wbits=GZIP_WINDOW)
+        self._window = window
+        self._member = zlib.decompressobj(wbits=window)
         self._ahead = b""
 
     def read(self, length: int) -> bytes:
@@ -37,7 +39,7 @@ class Gunzip:
                     if not block:
                         return b""
                     self._ahead = block.lstrip(b"\0")
-                self._member = zlib.decompressobj(wbits=GZIP_WINDOW)
+                self._member = zlib.decompressobj(wbits=self._window)
             compressed = self._ahead or self._stream.read(INPUT)
             data = self._member.decompress(compressed, length)
             if self._member.eof:

@@ -7,6 +7,7 @@ import gzip
 import io
 import lzma
 import random
+import re
 import struct
 import sys
 import tarfile
@@ -111,6 +112,69 @@ def pyinstaller(files: Files, *, in_section: bool = False) -> bytes:
     return Image(parts=parts).build() + bytes(300_000) + archive
 
 
+def cpio(files: Files, form: str) -> bytes:
+    """An archive whose headers have one of the forms of cpio(5)."""
+    archive = b""
+    for number, (name, data) in enumerate({**files, "TRAILER!!!": b""}.items()):
+        encoded = name.encode() + b"\0"
+        if form == "newc":
+            fields = (number, 0o100644, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(encoded), 0)
+            head, padding = b"070701" + b"".join(b"%08X" % field for field in fields), 4
+        elif form == "odc":
+            head = b"070707" + b"".join(b"%06o" % n for n in (0, number, 0o100644, 0, 0, 1, 0))
+            head, padding = head + b"%011o%06o%011o" % (0, len(encoded), len(data)), 1
+        else:
+            sizes = len(encoded), *divmod(len(data), 1 << 16)
+            numbers = (0o70707, 0, number, 0o100644, 0, 0, 1, 0, 0, 0, *sizes)
+            head, padding = struct.pack(f"{form}13H", *numbers), 2
+        archive += head + encoded
+        archive += bytes(-len(archive) % padding) + data
+        archive += bytes(-len(archive) % padding)
+    return archive + bytes(-len(archive) % 512)
+
+
+def rpm(payload: bytes) -> bytes:
+    """A package with a signature of one entry and a header of two."""
+    signature = struct.pack(">4s4xII", b"\x8e\xad\xe8\x01", 1, 5) + bytes(16 + 5)
+    header = struct.pack(">4s4xII", b"\x8e\xad\xe8\x01", 2, 3) + bytes(2 * 16 + 3)
+    padding = bytes(-len(signature) % 8)
+    return b"\xed\xab\xee\xdb" + bytes(92) + signature + padding + header + payload
+
+
+def lz4(data: bytes) -> bytes:
+    """One frame of one block: literals, and runs of zeros as copies of the byte before."""
+
+    def more(length: int) -> bytes:
+        count, rest = divmod(length - 15, 255)
+        return b"" if length < 15 else b"\xff" * count + bytes([rest])
+
+    block, at = b"", 0
+    for run in re.finditer(rb"\0{20,}", data[:-12]):
+        literals, copied = data[at : run.start() + 1], len(run[0]) - 1 - 4
+        block += bytes([min(15, len(literals)) << 4 | min(15, copied)])
+        block += more(len(literals)) + literals + b"\1\0" + more(copied)
+        at = run.end()
+    block += bytes([min(15, len(data) - at) << 4]) + more(len(data) - at) + data[at:]
+    return b"\x04\x22\x4d\x18\x60\x70\x73" + struct.pack("<I", len(block)) + block + bytes(4)
+
+
+def lzma_alone(data: bytes) -> bytes:
+    return lzma.compress(data, lzma.FORMAT_ALONE)
+
+
+def without_magic(files: Files) -> bytes:
+    """A tar archive as before POSIX."""
+    archive = bytearray(tarred(files))
+    at = 0
+    while archive[at]:
+        size = int(archive[at + 124 : at + 135], 8)
+        archive[at + 257 : at + 265] = bytes(8)
+        archive[at + 148 : at + 156] = b" " * 8
+        archive[at + 148 : at + 156] = b"%06o\0 " % sum(archive[at : at + 512])
+        at += 512 + size + -size % 512
+    return bytes(archive)
+
+
 def script(files: Files) -> bytes:
     """What makeself writes, with more behind its text than plain scripts have."""
     text = b"#!/bin/sh\n# This script was generated using Makeself 2.4.0\nskip=3\n"
@@ -127,7 +191,17 @@ CONTAINERS: Mapping[str, tuple[str, Callable[[Files], bytes]]] = {
     "x_1_amd64.deb": ("deb", lambda files: deb(lzma.compress(tarred(files), preset=0))),
     "y_1_amd64.deb": ("deb", lambda files: deb(zstd(tarred(files)), "data.tar.zst")),
     "plain.tar": ("tar", tarred),
+    "old.tar": ("tar", without_magic),
     "x.tgz": ("compressed", lambda files: gzip.compress(tarred(files))),
+    "x.tar.zz": ("compressed", lambda files: zlib.compress(tarred(files))),
+    "x.tar.lzma": ("compressed", lambda files: lzma_alone(tarred(files))),
+    "x.tar.lz4": ("lz4", lambda files: lz4(tarred(files))),
+    "initrd.img": ("cpio", lambda files: cpio(files, "newc")),
+    "initrd.gz": ("compressed", lambda files: gzip.compress(cpio(files, "newc"))),
+    "a.cpio": ("cpio", lambda files: cpio(files, "odc")),
+    "b.cpio": ("cpio", lambda files: cpio(files, "<")),
+    "c.cpio": ("cpio", lambda files: cpio(files, ">")),
+    "x-1-1.x86_64.rpm": ("rpm", lambda files: rpm(zstd(cpio(files, "newc")))),
     "x.run": ("script", script),
     "program": ("pyinstaller", pyinstaller),
     "program2": ("pyinstaller", lambda files: pyinstaller(files, in_section=True)),
@@ -158,7 +232,7 @@ def test_every_kind_of_container_is_opened(name: str, tmp_path: Path) -> None:
     assert binary.path == f"{name}!/lib/linux_64/libkernels.so"
     assert binary.size == len(LIBRARY)
     assert [code.arch for code in binary.elf.device_code] == ["sm_90"]
-    assert (binary.packed is None) == (kind == "tar")
+    assert (binary.packed is None) == (kind in ("tar", "cpio"))
     assert inventory.unread == ()
     # Nobody loads it as long as it is not unpacked.
     assert all(one.binary != binary.path for one in resolve(inventory).needed)
@@ -166,7 +240,15 @@ def test_every_kind_of_container_is_opened(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("suffix", "pack"),
-    [("gz", gzip.compress), ("xz", lzma.compress), ("bz2", bz2.compress), ("zst", zstd)],
+    [
+        ("gz", gzip.compress),
+        ("xz", lzma.compress),
+        ("bz2", bz2.compress),
+        ("zst", zstd),
+        ("zz", zlib.compress),
+        ("lzma", lzma_alone),
+        ("lz4", lz4),
+    ],
 )
 def test_a_compressed_library_is_a_library(
     suffix: str, pack: Callable[[bytes], bytes], tmp_path: Path
@@ -175,7 +257,130 @@ def test_a_compressed_library_is_a_library(
         tmp_path, {f"libkernels.so.{suffix}": pack(LIBRARY), "notes.gz": pack(b"x" * 9)}
     )
     assert inside(inventory) == [f"libkernels.so.{suffix}!/libkernels.so"]
-    assert [one.kind for one in inventory.containers] == ["compressed"]
+    assert [one.kind for one in inventory.containers] == [
+        "lz4" if suffix == "lz4" else "compressed"
+    ]
+
+
+EMPTY_ZSTD = b"\x50\x2a\x4d\x18" + struct.pack("<I", 6_000) + bytes(6_000)
+#: Streams that begin with a lot of nothing, or that take more memory than there is for them.
+LATE: Mapping[str, Callable[[bytes], bytes]] = {
+    "a long comment": lambda data: (
+        gzip.compress(data)[:3]
+        + b"\x10"
+        + bytes(6)
+        + b"x" * 9_000
+        + b"\0"
+        + gzip.compress(data)[10:]
+    ),
+    "empty members": lambda data: gzip.compress(b"") * 900 + gzip.compress(data),
+    "empty bzip2 streams": lambda data: bz2.compress(b"") * 900 + bz2.compress(data),
+    "a skipped frame": lambda data: EMPTY_ZSTD + zstd(data),
+    "a short skipped frame before LZ4": lambda data: b"\x5f\x2a\x4d\x18\2\0\0\0xx" + lz4(data),
+    "a ZIP of several parts": lambda data: b"PK\x07\x08" + zipped({"libx.so": data}),
+    "a ZIP in gzip": lambda data: gzip.compress(zipped({"libx.so": data})),
+    "gzip in xz": lambda data: lzma.compress(gzip.compress(data)),
+    "a large dictionary": lambda data: lzma.compress(
+        data, filters=[{"id": lzma.FILTER_LZMA2, "dict_size": 512 << 20}]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LATE)
+def test_no_stream_hides_a_library_by_how_it_begins(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is found, or it is said that nobody looked."""
+    for module in ("nested", "collect"):
+        monkeypatch.setattr(f"buildmatrix.inventory.{module}.LARGE_CONTAINER", 400)
+    inventory = scan(tmp_path, {"weights.json": LATE[name](LIBRARY + noise_of(2_000))})
+    (container,) = inventory.containers
+    assert (len(inside(inventory)) == 1) != (container.closed is not None)
+    assert [one.path for one in inventory.unread] == ["weights.json"] * (
+        container.closed is not None
+    )
+
+
+#: Bytes by their place.
+KNOWN: Mapping[str, Mapping[int, bytes]] = {
+    "7z": {0: b"7z\xbc\xaf\x27\x1c"},
+    "squashfs": {0: b"hsqs"},
+    "rar": {0: b"Rar!\x1a\x07\1\0"},
+    "cab": {0: b"MSCF"},
+    "lha": {2: b"-lh5-"},
+    "lzip": {0: b"LZIP\1\x0c"},
+    "lzop": {0: b"\x89LZO\0\r\n\x1a\n"},
+    "lzw": {0: b"\x1f\x9d\x90"},
+    "erofs": {1024: b"\xe2\xe1\xf5\xe0"},
+    "ext": {1024: b"\1\0\0\0", 1080: b"\x53\xef\1\0\1\0", 1100: b"\1"},
+    "iso9660": {32 << 10: b"\1CD001\1"},
+    "gpt": {512: b"EFI PART"},
+    "qcow2": {0: b"QFI\xfb\0\0\0\3"},
+}
+
+
+@pytest.mark.parametrize("format", KNOWN)
+def test_what_is_not_opened_is_undecided(format: str, tmp_path: Path) -> None:
+    data = bytearray(mattering.LARGE_CONTAINER)
+    for at, magic in KNOWN[format].items():
+        data[at : at + len(magic)] = magic
+    inventory = scan(tmp_path, {"notes.txt": bytes(data), "zeros.bin": bytes(len(data))})
+    assert [(one.path, one.kind) for one in inventory.containers] == [("notes.txt", format)]
+    assert [one.path for one in inventory.unread] == ["notes.txt"]
+
+
+#: Behind blocks of nothing, in a stream of deflate.
+NOTHING = b"\0\0\0\xff\xff"
+
+
+def behind_nothing(name: str, data: bytes) -> bytes:
+    """A wheel with a member whose packed bytes begin with 2 KiB of empty blocks."""
+    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    packed = NOTHING * 410 + packer.compress(data) + packer.flush()
+    crc, encoded = zlib.crc32(data), name.encode()
+    fields = (20, 0, 8, 0, 33, crc, len(packed), len(data), len(encoded), 0)
+    local = b"PK\3\4" + struct.pack("<5H3I2H", *fields) + encoded + packed
+    entry = b"PK\1\2" + struct.pack("<H5H3I2H", 20, *fields) + bytes(14) + encoded
+    return local + entry + b"PK\5\6" + struct.pack("<4H2IH", 0, 0, 1, 1, len(entry), len(local), 0)
+
+
+@pytest.mark.parametrize("name", ["x.py", "x.pyc", "weights.json", "RECORD", "x.pth"])
+@pytest.mark.parametrize("packed", ["library", "zip"])
+def test_no_name_hides_what_a_file_is(name: str, packed: str, tmp_path: Path) -> None:
+    """The first bytes decide in a folder, a wheel, a part of a wheel, and an archive."""
+    data = {"library": LIBRARY + noise_of(80_000), "zip": zipped(FILES)}[packed]
+    expected = [f"pkg/{name}" + ("!/lib/linux_64/libkernels.so" if packed == "zip" else "")]
+    record = b"pkg/%b,,\n" % name.encode()
+    files = {f"pkg/{name}": data, **METADATA, "x-1.dist-info/RECORD": record}
+    wheel = tmp_path / "x-1-py3-none-any.whl"
+    found = [scan(tmp_path / "folder", files)]
+    for method in (zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED):
+        wheel.write_bytes(zipped(files, method))
+        with WheelTree(wheel) as tree:
+            found.append(collect(tree))
+        with _LocalWheel(wheel) as local:
+            found.append(read_stream(local.stream(), local.size, None).reading.inventory)
+            found.append(read_parts(local, "heads").inventory)
+    for inventory in found:
+        assert [one.path for one in inventory.binaries] == expected
+        assert inventory.closed == ()
+    for number, container in enumerate((zipped(files), gzip.compress(tarred(files)))):
+        inventory = scan(tmp_path / str(number), {"app.data": container})
+        if packed == "library":
+            assert inside(inventory) == [f"app.data!/pkg/{name}"]
+
+
+def test_no_member_of_a_wheel_hides_behind_blocks_of_nothing(tmp_path: Path) -> None:
+    wheel = tmp_path / "x-1-py3-none-any.whl"
+    for name in ("weights.json", "x.py"):
+        wheel.write_bytes(behind_nothing(name, LIBRARY + noise_of(80_000)))
+        with zipfile.ZipFile(wheel) as archive:
+            assert archive.testzip() is None
+        with _LocalWheel(wheel) as local:
+            inventory = read_parts(local, "heads").inventory
+        assert [one.path for one in inventory.binaries] == [name]
+        inventory = scan(tmp_path / name, {"app.jar": wheel.read_bytes()})
+        assert inside(inventory) == [f"app.jar!/{name}"]
 
 
 def test_a_wheel_says_the_same_of_its_containers_as_a_folder(
