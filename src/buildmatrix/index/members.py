@@ -9,6 +9,7 @@ from typing import Protocol
 
 from buildmatrix.elf.source import BytesSource
 from buildmatrix.inventory.file_facts import FileFacts, inspect, opened
+from buildmatrix.python_imports.source import runs_at_startup
 from buildmatrix.trees.base import File, RandomAccess, Symlink, Tree, Trouble, Unreadable
 from buildmatrix.trees.wheel import PackedMember
 
@@ -27,6 +28,11 @@ def is_metadata(path: str) -> bool:
     if folder.endswith((".dist-info", ".egg-info")):
         return name in _METADATA
     return folder.endswith(".dist-info/sboms")
+
+
+def is_source(path: str) -> bool:
+    """Whether the file at `path` is Python that an import or the start of Python runs."""
+    return path.endswith(".py") or (runs_at_startup(path) and "/" not in path)
 
 
 class HeldTree(Tree):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from buildmatrix.index.amounts import FEW_PYTHON
-from buildmatrix.index.members import LARGEST_PACKED, facts_of_bytes
+from buildmatrix.index.members import LARGEST_PACKED, facts_of_bytes, is_source
 from buildmatrix.index.parts import WheelParts
 from buildmatrix.inventory.file_facts import FileFacts
 from buildmatrix.inventory.mattering import may_matter
@@ -21,8 +21,8 @@ def python(parts: WheelParts) -> None:
     costs = {
         member.path: member.compressed
         for member in parts.members.values()
-        if member.path.endswith(".py")
-        and may_matter(member.path, member.size)
+        if is_source(member.path)
+        and (may_matter(member.path, member.size) or not member.path.endswith(".py"))
         and member.compressed <= LARGEST_PACKED
     }
     total = sum(costs.values())
@@ -31,7 +31,7 @@ def python(parts: WheelParts) -> None:
         if parts.affords(total):
             _read(parts, costs)
         return
-    stages = Stages(path for path in parts.members if path.endswith(".py"))
+    stages = Stages(path for path in parts.members if is_source(path))
     reached = dict.fromkeys(stages.first())
     ahead = list(reached)
     folders = _Folders(costs)

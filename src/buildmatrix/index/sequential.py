@@ -15,7 +15,13 @@ from dataclasses import dataclass, field, replace
 
 from buildmatrix.index.depth import Reading
 from buildmatrix.index.forward import Forward
-from buildmatrix.index.members import LARGEST_PACKED, HeldTree, facts_of_bytes, is_metadata
+from buildmatrix.index.members import (
+    LARGEST_PACKED,
+    HeldTree,
+    facts_of_bytes,
+    is_metadata,
+    is_source,
+)
 from buildmatrix.inventory.file_facts import FileFacts, look, with_contents
 from buildmatrix.inventory.shallow import collect_shallow
 from buildmatrix.trees.base import Unreadable
@@ -171,7 +177,7 @@ class _StreamedMembers:
             )
         path = installed(entry.name)
         start = self.forward.at
-        is_held = is_metadata(path) or path.endswith(".py")
+        is_held = is_metadata(path) or is_source(path)
         if is_held and entry.compressed <= LARGEST_PACKED:
             self._hold(path, PackedMember(entry, self.forward.exactly(entry.compressed)))
             return
@@ -236,7 +242,7 @@ class _StreamedMembers:
         if size > LARGEST_HELD or path.endswith("/"):
             return completed
         data = b"".join(pieces)
-        if is_metadata(path) or path.endswith(".py"):
+        if is_metadata(path) or is_source(path):
             plain = ZipEntry(path, b"", 0, STORED, crc, size, size, 0)
             self._hold(path, PackedMember(plain, data))
         else:

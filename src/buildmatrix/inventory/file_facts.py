@@ -20,6 +20,8 @@ from buildmatrix.python_imports.source import (
     compiled_outline,
     is_sourceless,
     outline,
+    runs_at_startup,
+    startup_outline,
 )
 from buildmatrix.python_imports.statements import Stated, is_stating, stated
 from buildmatrix.trees import containers
@@ -27,6 +29,8 @@ from buildmatrix.trees.base import File, RandomAccess, Tree, defect, reason
 from buildmatrix.trees.inflating import Inflated
 
 ELF_MAGIC = b"\x7fELF"
+#: Bytes of a `.pth` file of `site`; checkpoints of torch are called the same, and have more.
+LARGEST_STARTUP = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +128,9 @@ def look(source: RandomAccess, path: str, size: int, *, nested: bool = False) ->
         return FileFacts(unread=error.reason, bytes_read=source.bytes_read)
     if isinstance(source, Inflated) and (elf or device):
         source.finish()
+    if runs_at_startup(path) and elf is None and device is None and size <= LARGEST_STARTUP:
+        lines = startup_outline(source.read(0, size)) if contents is None else None
+        return FileFacts(outline=lines, contents=contents, bytes_read=source.bytes_read)
     if text and elf is None and device is None and not head.startswith(ELF_MAGIC):
         facts = _python_facts(path, text, size)
         return replace(facts, contents=contents, bytes_read=source.bytes_read)

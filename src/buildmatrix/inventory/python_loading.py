@@ -34,7 +34,7 @@ from buildmatrix.python_imports.module import Module
 from buildmatrix.python_imports.program import Program
 from buildmatrix.python_imports.reach import Reach
 from buildmatrix.python_imports.source import LARGEST_SEARCHED, Outline
-from buildmatrix.python_imports.syntax import Function, children
+from buildmatrix.python_imports.syntax import Function, children, made_of
 from buildmatrix.python_imports.system import truth
 from buildmatrix.python_imports.values import UNKNOWN, Scope, scope_of
 from buildmatrix.python_imports.walk import Walk
@@ -277,10 +277,11 @@ class _Finder:
             return
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
-                yield from self._block(node.decorator_list, scope)
+                yield from self._block(made_of(node), scope)
                 yield from self._block(node.body, self._inside(node, scope))
                 return
             case ast.Lambda():
+                yield from self._block(made_of(node), scope)
                 yield from self._node(node.body, scope)
                 return
             case ast.If() if truth(node.test) is not None:

@@ -242,7 +242,7 @@ def _meaning(path: str, facts: FileFacts) -> tuple[object, ...]:
     name = path.rpartition("/")[2]
     suffix = name.rpartition(".")[2].lower()
     return (
-        path.endswith(".py"),
+        path.endswith((".py", ".pth")),
         is_stating(path, 0),
         is_sourceless(path),
         suffix if suffix in SUFFIXES else "",

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from buildmatrix.python_imports.module import Module
-from buildmatrix.python_imports.syntax import children, last_name, walk
+from buildmatrix.python_imports.syntax import children, last_name, made_of, walk
 from buildmatrix.python_imports.values import Value
 
 #: Call → exception that it raises when the library cannot be loaded; none for a search.
@@ -131,7 +131,7 @@ def _loads_or_calls(statement: ast.stmt, functions: set[str]) -> bool:
     while ahead:
         node = ahead.pop()
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            ahead.extend(node.decorator_list)
+            ahead.extend(made_of(node))
             continue
         if isinstance(node, ast.Call) and (
             last_name(node.func) in RAISES or last_name(node.func) in functions

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from buildmatrix.python_imports.module import Module
 from buildmatrix.python_imports.program import Program
-from buildmatrix.python_imports.syntax import children
+from buildmatrix.python_imports.syntax import children, made_of
 from buildmatrix.python_imports.system import truth
 
 #: Functions inside of functions that a module calls while it is imported.
@@ -53,7 +53,7 @@ def _calls(statement: ast.stmt) -> Iterator[ast.Call]:
     """The calls that a statement makes whatever the system is like; those in a `try` are none."""
     match statement:
         case ast.FunctionDef() | ast.AsyncFunctionDef():
-            ahead: list[ast.AST] = list(statement.decorator_list)
+            ahead: list[ast.AST] = list(made_of(statement))
         case ast.If():
             value = truth(statement.test)
             if value is not None:
@@ -69,7 +69,7 @@ def _calls(statement: ast.stmt) -> Iterator[ast.Call]:
         case ast.ClassDef():
             for inner in statement.body:
                 yield from _calls(inner)
-            ahead = [*statement.decorator_list, *statement.bases]
+            ahead = list(made_of(statement))
         case ast.For() | ast.AsyncFor():
             ahead = [statement.iter]
         case ast.While() | ast.Match() | ast.Try():
@@ -80,7 +80,10 @@ def _calls(statement: ast.stmt) -> Iterator[ast.Call]:
             ahead = [statement]
     while ahead:
         node = ahead.pop()
-        if isinstance(node, (ast.Lambda, ast.IfExp, ast.BoolOp, ast.GeneratorExp)):
+        if isinstance(node, ast.Lambda):
+            ahead.extend(made_of(node))
+            continue
+        if isinstance(node, (ast.IfExp, ast.BoolOp, ast.GeneratorExp)):
             continue
         if isinstance(node, ast.Call):
             yield node

@@ -1,4 +1,4 @@
-"""Lines that import, found in the text of a Python file by regular expressions."""
+"""Import statements, found in the text of a Python file by regular expressions."""
 
 from __future__ import annotations
 
@@ -6,15 +6,24 @@ import re
 from collections.abc import Iterator
 from sys import intern
 
+#: What separates words of one line, or of lines that a backslash joins.
+_GAP = rb"(?:[ \t\f]|\\\n)"
+_NAME = rb"[\w\x80-\xff]"
+#: From the first word on. `from.a import(b)` needs no space.
 _IMPORT = re.compile(
-    rb"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]*(\([^)]*\)|(?:[^\n#\\]|\\\r?\n)*)"
-    rb"|import[ \t]+([^\n#;]*))",
-    re.MULTILINE,
+    rb"%(gap)s*(?:from(?!%(name)s)((?:[.]|%(name)s|%(gap)s)*?)"
+    rb"(?<!%(name)s)import(?!%(name)s)%(gap)s*(\([^)]{0,20000}\)|(?:[^\n#;\\]|\\\n)*)"
+    rb"|import(?!%(name)s)%(gap)s*((?:[^\n#;\\]|\\\n)*))" % {b"gap": _GAP, b"name": _NAME}
 )
 #: What stands between names that are imported.
 _NO_NAME = re.compile(rb"#[^\n]*|[()\\]")
+_GAPS = re.compile(_GAP)
 #: What every import and every such call has in it.
 _IMPORT_WORD = re.compile(rb"import")
+#: What another statement, or the head of one, ends with.
+_BEHIND = (b";", b":")
+#: Lines that a backslash joins which are looked at for the start of a statement.
+_MOST_JOINED = 20
 
 
 def import_line(source: bytes, name: str) -> int:
@@ -27,39 +36,63 @@ def import_line(source: bytes, name: str) -> int:
 
 
 def import_matches(source: bytes) -> Iterator[re.Match[bytes]]:
-    """The import statements of a file: only lines with the word are looked at, each once."""
-    line_end = 0
+    """The import statements of a file: only lines with the word are looked at."""
+    looked = passed = line = behind = 0
+    tried = -1
     for word in _IMPORT_WORD.finditer(source):
         at = word.start()
-        if at < line_end:
+        # What stands before was looked at already: a line may have a million such words.
+        newline = source.rfind(b"\n", looked, at) + 1
+        if newline:
+            line = behind = newline
+        behind = max(behind, *(source.rfind(sign, max(looked, line), at) + 1 for sign in _BEHIND))
+        looked = at
+        if at < passed:
             continue
-        match = _IMPORT.match(source, source.rfind(b"\n", line_end, at) + 1)
-        if match is not None:
-            yield match
-            at = max(at, match.end())
-        line_end = source.find(b"\n", at)
-        if line_end < 0:
-            return
+        for start in dict.fromkeys((_joined_start(source, line), behind)):
+            if start <= tried:
+                continue
+            tried = start
+            match = _IMPORT.match(source, max(start, passed))
+            if match is not None and match.end() > at:
+                yield match
+                passed = match.end()
+                break
+
+
+def _joined_start(source: bytes, line: int) -> int:
+    """The start of the lines that backslashes join with the one that begins at `line`."""
+    for _ in range(_MOST_JOINED):
+        if source[line - 2 : line] != b"\\\n":
+            break
+        line = source.rfind(b"\n", 0, line - 1) + 1
+    return line
+
+
+def begins_line(match: re.Match[bytes]) -> bool:
+    """Whether an import stands at the beginning of a line, so that nothing is around it."""
+    start = match.start()
+    return match[0][:1] in (b"f", b"i") and match.string[start - 1 : start] in (b"", b"\n")
 
 
 def imported_names(match: re.Match[bytes]) -> Iterator[str]:
     """What an import statement imports, as `Outline.imports` has it."""
     origin, names, modules = match.groups()
     if origin:
-        base = origin.decode("utf-8", "replace")
+        base = _origin(origin)
         yield intern(base)
         for words in _names(names):
             yield intern(joined(base, words[0]))
     else:
-        for words in _names(modules):
+        for words in _names(modules or b""):
             yield intern(words[0])
 
 
 def bound_names(match: re.Match[bytes]) -> Iterator[tuple[str, str]]:
     """The names that an import statement makes, and what they stand for."""
     origin, names, modules = match.groups()
-    for words in _names(names if origin else modules):
-        name = joined(origin.decode("utf-8", "replace"), words[0]) if origin else words[0]
+    for words in _names(names if origin else modules or b""):
+        name = joined(_origin(origin), words[0]) if origin else words[0]
         if len(words) > 2:
             yield words[2], name
         elif origin:
@@ -67,6 +100,10 @@ def bound_names(match: re.Match[bytes]) -> Iterator[tuple[str, str]]:
         else:
             first = name.partition(".")[0]
             yield first, first
+
+
+def _origin(written: bytes) -> str:
+    return _GAPS.sub(b"", written).decode("utf-8", "replace")
 
 
 def joined(base: str, name: str) -> str:

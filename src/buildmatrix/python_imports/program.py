@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from buildmatrix.python_imports.excerpt import excerpt
 from buildmatrix.python_imports.module import Module, bind
 from buildmatrix.python_imports.parser import Unparsable, has_many_signs
+from buildmatrix.python_imports.reading import normalized, simplified, startup_lines
 from buildmatrix.python_imports.repair import read_tree
 from buildmatrix.python_imports.skeleton import (
     fill,
@@ -19,6 +20,7 @@ from buildmatrix.python_imports.source import (
     Outline,
     has_loading_word,
     renames_imports,
+    runs_at_startup,
 )
 from buildmatrix.python_imports.spelling import respell
 from buildmatrix.python_imports.syntax import Function, all_statements, definitions, last_name
@@ -62,6 +64,7 @@ class Program:
     ) -> None:
         self._read = read
         #: Bytes that may still be parsed.
+        self._site = site
         self.budget = budget
         self.binaries = sorted(binaries)
         self.outlines = outlines
@@ -114,7 +117,13 @@ class Program:
         A lone module below a folder without `__init__` is a script or an example;
         `a/b/__init__.py` below a folder `a` without one is a package of a namespace.
         """
-        packages = [name for name, path in self.modules.items() if path.endswith("/__init__.py")]
+        packages = [
+            name
+            for name, path in self.modules.items()
+            if path.endswith("/__init__.py")
+            # `site` looks at those in the folder of its own.
+            or (runs_at_startup(path) and "/" not in path[len(self._site) :])
+        ]
         lone = [
             name
             for name in (*self.modules, *self.extensions)
@@ -171,8 +180,11 @@ class Program:
         return f"{base}.{name[level:]}".strip(".")
 
     def source(self, path: str) -> bytes | None:
-        """The bytes of a file of the distribution; None when they cannot be had."""
-        return self._read(path)
+        """The text of a file of the distribution; None when it cannot be had."""
+        data = self._read(path)
+        if data is None:
+            return None
+        return startup_lines(data) if runs_at_startup(path) else normalized(data)
 
     def module(self, name: str) -> Module | None:
         """The parsed module `name`; None when there is none, or it cannot be had."""
@@ -268,7 +280,7 @@ class Program:
         read = read_tree(source)
         if read.lost:
             self.partial[path] = _left_out([line - 1 + number for number in read.lost])
-        return read.tree
+        return simplified(read.tree, source, strip_annotations=has_loading_word(source))
 
     def whole(self, module: Module, function: Function) -> Function:
         """`function` of `module`, whose body is parsed if it was left out before."""

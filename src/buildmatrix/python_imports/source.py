@@ -15,11 +15,13 @@ from itertools import islice
 from sys import intern
 
 from buildmatrix.python_imports.import_lines import (
+    begins_line,
     bound_names,
     import_matches,
     imported_names,
     joined,
 )
+from buildmatrix.python_imports.reading import normalized, startup_lines
 
 #: Bytes of a source file that is parsed as it is; of larger ones, an excerpt.
 LARGEST_SOURCE = 1 << 20
@@ -76,6 +78,8 @@ _RENAMED = re.compile(
 )
 #: What stands among the imports for those whose names are put together.
 ANY_MODULE = "*"
+#: A text that begins with an import, which may be run.
+_RUN_TEXT = re.compile(rb"[\"'][ \t]*((?:from|import)\b[^\n\"']*)")
 _DEFINITION = re.compile(rb"(?:async[ \t]+)?def[ \t]+(\w+)")
 #: The head of a function, or of what is there for type checkers only.
 _BLOCK = re.compile(
@@ -131,13 +135,18 @@ def _arrived(imports: Iterable[str], loads: bool, *others: Iterable[str]) -> Out
 
 def outline(source: bytes) -> Outline:
     """The outline of a Python file."""
+    source = normalized(source)
     everything: dict[str, None] = {}
     plain: dict[str, None] = {}
     for match in import_matches(source):
         names = dict.fromkeys(imported_names(match))
         everything |= names
-        if match[0][:1] in (b"f", b"i"):
+        if begins_line(match):
             plain |= names
+    if b"exec" in source or b"eval" in source:
+        for text in _RUN_TEXT.finditer(source):
+            for match in import_matches(text[1]):
+                everything |= dict.fromkeys(imported_names(match))
     everything |= dict.fromkeys(_called(source))
     return Outline(
         _most(everything),
@@ -150,6 +159,17 @@ def outline(source: bytes) -> Outline:
 def is_sourceless(path: str) -> bool:
     """Whether a file is compiled Python that is imported without its source (PEP 3147)."""
     return path.endswith(".pyc") and "__pycache__" not in path.split("/")
+
+
+def runs_at_startup(path: str) -> bool:
+    """Whether `site` runs lines of a file when Python starts, if it lies where Python looks."""
+    return path.endswith(".pth")
+
+
+def startup_outline(source: bytes) -> Outline | None:
+    """The outline of a `.pth` file; None where nothing in it is run."""
+    lines = startup_lines(source)
+    return outline(lines) if lines.strip() else None
 
 
 def compiled_outline(data: bytes) -> Outline:
@@ -168,10 +188,10 @@ def _called(source: bytes) -> Iterator[str]:
     called = b"|".join((*_IMPORTING, *names))
     # A new name may be one letter, and stand anywhere.
     find = re.Pattern.finditer if names else _at_words
-    literal = re.compile(rb"\b(?:%b)\(\s*(?:name\s*=\s*)?[\"']([.\w]+)[\"']" % called)
+    literal = re.compile(rb"\b(?:%b)\s*\(\s*(?:name\s*=\s*)?[\"']([.\w]+)[\"']" % called)
     for match in find(literal, source):
         yield match[1].decode("utf-8", "replace")
-    computed = re.compile(rb"\b(?:%b)\(\s*(?!(?:name\s*=\s*)?[\"'\s][.\w]*[\"'])" % called)
+    computed = re.compile(rb"\b(?:%b)\s*\(\s*(?!(?:name\s*=\s*)?[\"'\s][.\w]*[\"'])" % called)
     computed_calls = islice(find(computed, source), MOST_CALLS)
     if any(_may_run(source, match.start()) for match in computed_calls):
         yield ANY_MODULE
@@ -224,6 +244,7 @@ def imported_at_once(source: bytes) -> Iterator[str]:
 
     Not what stands in a function that the file does not call, nor what is there for type checkers.
     """
+    source = normalized(source)
     matches = list(import_matches(source))
     if all(_stands_alone(match) for match in matches):
         for match in matches:
@@ -240,7 +261,7 @@ def imported_at_once(source: bytes) -> Iterator[str]:
 
 def _stands_alone(match: re.Match[bytes]) -> bool:
     """Whether an import is not indented, and no bracket behind it hides another one."""
-    return match[0][:1] in (b"f", b"i") and b"import" not in (match[2] or b"")
+    return begins_line(match) and b"import" not in (match[2] or b"")
 
 
 def may_call_at_once(source: bytes, is_relevant: Callable[[str], bool]) -> bool:

@@ -12,6 +12,7 @@ import ast
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar, cast
 
 from buildmatrix.python_imports.calls import IMPORTS, RAISES, WINDOWS
 from buildmatrix.python_imports.source import RESPELLED, loading_lines
@@ -22,6 +23,7 @@ from buildmatrix.python_imports.system import truth
 _LIBRARIES = frozenset({"cdll", "pydll"})
 #: Expressions inside of expressions.
 _DEEPEST = 20
+_Node = TypeVar("_Node", ast.stmt, ast.expr)
 _OWN_NAMES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 
@@ -260,11 +262,26 @@ class _Speller(ast.NodeTransformer):
             reversed(positional), reversed(parameters.defaults), strict=False
         ):
             names[child.arg] = self._load(default)
+        # What makes the function belongs to the scope around it.
+        node.decorator_list = self._visited(node.decorator_list)
+        parameters.defaults = self._visited(parameters.defaults)
+        parameters.kw_defaults = [
+            child and self._visited([child])[0] for child in parameters.kw_defaults
+        ]
+        for item in (*positional, *parameters.kwonlyargs, parameters.vararg, parameters.kwarg):
+            if item is not None and item.annotation is not None:
+                item.annotation = self._visited([item.annotation])[0]
+        if node.returns is not None:
+            node.returns = self._visited([node.returns])[0]
         self.scopes.append(names)
         names.update(self._assigned(node.body, dict(names)))
-        self.generic_visit(node)
+        node.body = self._visited(node.body)
         self.scopes.pop()
         return node
+
+    def _visited(self, nodes: Sequence[_Node]) -> list[_Node]:
+        """What stands in the place of each: a statement or an expression for another one."""
+        return [cast(_Node, self.visit(node)) for node in nodes]
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
         """A class, whose `super().__init__` may be what loads."""

@@ -50,6 +50,24 @@ def walk(node: ast.AST) -> Iterator[ast.AST]:
         level = [below for child in level for below in children(child)]
 
 
+def made_of(node: Function | ast.ClassDef | ast.Lambda) -> list[ast.expr]:
+    """What is evaluated where a function or a class is made, and not when it is called."""
+    if isinstance(node, ast.ClassDef):
+        return [*node.decorator_list, *node.bases, *(word.value for word in node.keywords)]
+    arguments = node.args
+    made = [*arguments.defaults, *(item for item in arguments.kw_defaults if item is not None)]
+    if isinstance(node, ast.Lambda):
+        return made
+    everyone = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+    variadic = (item for item in (arguments.vararg, arguments.kwarg) if item is not None)
+    annotations = (item.annotation for item in (*everyone, *variadic))
+    return [
+        *node.decorator_list,
+        *made,
+        *(item for item in (*annotations, node.returns) if item is not None),
+    ]
+
+
 def last_name(node: ast.expr) -> str | None:
     """`c` of `c`, of `a.b.c`, and of a call of either."""
     match node:

@@ -40,7 +40,8 @@ from buildmatrix.python_imports.guards import (
 from buildmatrix.python_imports.module import Module, bind
 from buildmatrix.python_imports.program import Program
 from buildmatrix.python_imports.reach import Reach
-from buildmatrix.python_imports.syntax import children, last_name
+from buildmatrix.python_imports.source import runs_at_startup
+from buildmatrix.python_imports.syntax import children, last_name, made_of
 from buildmatrix.python_imports.system import truth
 from buildmatrix.python_imports.values import UNKNOWN, Scope, Value
 
@@ -86,7 +87,8 @@ class Walk:
         """Follow everything that leads to a library."""
         for root in self._program.roots():
             # `site` reports their failures, and goes on.
-            guards: tuple[Guard, ...] = (CONDITION,) if root in _AT_STARTUP else ()
+            is_started = root in _AT_STARTUP or runs_at_startup(self._path_of(root))
+            guards: tuple[Guard, ...] = (CONDITION,) if is_started else ()
             self._import(root, guards, f"{self._path_of(root)}:1")
         while self._ahead:
             name, guards = self._ahead.popleft()
@@ -305,11 +307,10 @@ class _FollowedBody:
             case ast.Import() | ast.ImportFrom():
                 self.walk.imports(self.module, node, (*self.guards, *guards))
             case ast.FunctionDef() | ast.AsyncFunctionDef():
-                defaults = (default for default in node.args.kw_defaults if default is not None)
-                for child in (*node.decorator_list, *node.args.defaults, *defaults):
+                for child in made_of(node):
                     self._calls(child, guards)
             case ast.ClassDef():
-                for child in (*node.decorator_list, *node.bases):
+                for child in made_of(node):
                     self._calls(child, guards)
                 self.block(node.body, *guards)
             case ast.If():
@@ -330,6 +331,8 @@ class _FollowedBody:
             case ast.Match():
                 self._calls(node.subject, guards)
                 for case in node.cases:
+                    if case.guard is not None:
+                        self._calls(case.guard, (*guards, CONDITION))
                     self.block(case.body, *guards, CONDITION)
             case ast.Return() | ast.Raise():
                 self._calls(node, guards)
@@ -374,6 +377,7 @@ class _FollowedBody:
             child, around = ahead.pop()
             match child:
                 case ast.Lambda():
+                    ahead.extend((inner, around) for inner in made_of(child))
                     continue
                 case ast.IfExp():
                     usual = self.conditions.usually(child.test)

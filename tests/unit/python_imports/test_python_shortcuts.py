@@ -9,15 +9,16 @@ import tokenize
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buildmatrix.python_imports import import_lines
 from buildmatrix.python_imports import source as python_source
+from buildmatrix.python_imports.import_lines import joined
 from buildmatrix.python_imports.source import outline
 from buildmatrix.python_imports.syntax import children, walk
 
 TOKENS = (
     "from a import b", "import os", "\n", "  ", ";", "#", "(", ")", "\\\n", ",", "import", "\r\n",
     "from . import x", "import_module('q')", "__import__('r')", "try:\n", "except ImportError:\n",
-    "x = 1", "import a.b as c", "from importlib import import_module",
+    "x = 1", "import a.b as c", "\f", "if x:", "from.b import(c)", "from a.b ", "\r",
+    "from importlib import import_module",
 )  # fmt: skip
 WORDS = (
     "CDLL", "PyDLL", "WinDLL", "DLL", "load", "Load", "_library", "Library", "_op_library", "oad",
@@ -28,10 +29,26 @@ DUMB = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
 
 
 @given(st.lists(st.sampled_from(TOKENS), max_size=14).map("".join))
-def test_the_imports_of_a_file_are_those_that_a_search_line_by_line_finds(text: str) -> None:
-    source = text.encode()
-    expected = [match[0] for match in import_lines._IMPORT.finditer(source)]
-    assert [match[0] for match in import_lines.import_matches(source)] == expected
+def test_no_import_of_a_file_that_python_reads_is_missed(text: str) -> None:
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:
+        return
+    expected = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            expected.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = "." * node.level + (node.module or "")
+            expected.update((base, *(joined(base, alias.name) for alias in node.names)))
+    assert expected <= set(outline(text.encode()).imports)
+
+
+def test_a_line_of_many_words_is_looked_at_once() -> None:
+    """Each would take minutes, if every word was looked for from the start of its line."""
+    for text in (b" " * 500_000 + b"ximport " * 500_000, b"from a " + b"b ximport;" * 400_000):
+        assert outline(text).imports == ()
+    assert outline(b"x" * 4_000_000 + b"coding").imports == ()
 
 
 @given(st.lists(st.sampled_from(WORDS), max_size=5).map("".join))
