@@ -57,15 +57,16 @@ class FileMatcher:
     def artefact(self, artefact: Artefact) -> Iterator[Evidence]:
         """Everything that one file says that is no ELF file."""
         name = file_name(artefact)
-        yield from (
-            list(self._tool(artefact))
-            or list(self._library_file(artefact, name))
-            or [
+        named = list(self._library_file(artefact, name))
+        if any(item.weight == "strong" for item in named):
+            held = []
+        else:
+            # The name of a static archive says less than what it holds.
+            held = [
                 *self._device_code(artefact, artefact.device_code),
                 *self._static(artefact, artefact.marks, {demangle(name)}),
             ]
-            or self._in_folder(artefact)
-        )
+        yield from list(self._tool(artefact)) or held or named or self._in_folder(artefact)
 
     def closed(self, file: ClosedFile) -> Iterator[Evidence]:
         """What the name of a file says that was not opened; less sure than its bytes would be."""

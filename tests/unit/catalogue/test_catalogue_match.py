@@ -289,8 +289,11 @@ def test_a_static_archive_shows_the_runtime_that_lies_in_it() -> None:
     marks = (Mark("cudart-error-string", 70),)
     (found,) = of_artefact("app/lib/libours.a", "a", marks=marks)
     assert (found.kind, found.backend, found.offset) == ("static", "cuda", 70)
+    # Its own name, under which it is no more than a part of a toolkit, changes nothing about that.
     (named,) = of_artefact("nvidia/lib/libcudart_static.a", "a", marks=marks)
-    assert named.kind == "bundled"
+    assert (named.kind, named.backend, named.weight) == ("static", "cuda", "strong")
+    (empty,) = of_artefact("nvidia/lib/libcudart_static.a", "a")
+    assert (empty.kind, empty.weight) == ("bundled", "weak")
 
 
 def test_tables_beside_device_code_are_known_and_no_evidence() -> None:

@@ -22,7 +22,7 @@ from rulecases import (
 )
 
 from buildmatrix.device_code.model import DeviceCode
-from buildmatrix.elf.model import Literal
+from buildmatrix.elf.model import Literal, Mark
 from buildmatrix.inventory.model import Artefact, Link, SharedPath, Stats, SystemPackage, Unread
 from buildmatrix.spec.model import Policy
 
@@ -45,6 +45,17 @@ def test_a_grafted_copy_of_cudart_is_found_under_its_mangled_name_c(
     two = file("vision.libs/libcudart.782fcab0.so.11.0", elf("libcudart.so.11.0"), "vision 1", size)
     tree = image(one, two)
     assert codes(of_image(ROCM, tree), severity) == ["BM201 demo", "BM201 vision"]
+
+
+@pytest.mark.parametrize("name", ["libours.a", "libcudart_static.a"])
+@pytest.mark.parametrize(("folder", "rule"), [("usr/local/lib", "BM601"), ("app/lib", "BM201")])
+def test_a_static_archive_of_a_runtime_is_one_whatever_its_name(
+    name: str, folder: str, rule: str
+) -> None:
+    marks = (Mark("cudart-error-string", 9),)
+    archive = Artefact(f"{folder}/{name}", 1_547_020, "a", marks=marks)
+    one = only(of_image(CPU, replace(image(), artefacts=(archive,))), rule)
+    assert (one.vendor, one.path) == ("nvidia", archive.path)
 
 
 def test_a_statically_linked_runtime_is_a_bundled_one() -> None:
