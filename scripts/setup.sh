@@ -46,7 +46,7 @@ if [[ $kind == test ]]; then
   if [[ -n ${CI:-} ]]; then need rsync rsync; fi
   # Judge what is written into registries and layouts.
   if [[ -n ${CI:-} ]]; then need skopeo skopeo; need umoci umoci; need podman podman; fi
-  # Has the reader of layers that engines have.
+  # Its library reads archives and documents as engines do.
   if [[ -n ${CI:-} ]] && ! command -v go >/dev/null; then need gccgo gccgo; fi
   # Run commands of images beside podman, which depends on either and is satisfied with one.
   if [[ -n ${CI:-} ]]; then need crun crun; [[ -x /usr/sbin/runc ]] || need runc runc; fi

@@ -8,8 +8,8 @@ time. An input that we read, and Go reads as something else, ends the run with e
 printed: make it smaller, put it with the tests of its reader, and fix the reader. A refusal is no
 difference, but a run where most is refused proves nothing, and fails as well.
 
-The oracle is `image_oracle.go`, built by Go's compiler (Debian: golang-go) from its standard
-library alone. skopeo says of the first indexes which image it takes.
+The oracle is `image_oracle.go`, which uses Go's standard library alone (see `go_oracle.py`). skopeo
+says of the first indexes which image it takes.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from go_oracle import COMPILERS, compile_oracle
 
 from buildmatrix.errors import UndecidedError
 from buildmatrix.oci import documents
@@ -61,10 +62,8 @@ LEAST_DECIDED = 0.15
 class Oracle:
     """Go's answers."""
 
-    def __init__(self, folder: Path) -> None:
-        self._program = folder / "oracle"
-        command = ["go", "build", "-o", str(self._program), str(HERE / "image_oracle.go")]
-        subprocess.run(command, check=True)
+    def __init__(self, program: Path) -> None:
+        self._program = program
 
     def answers(self, inputs: Sequence[tuple[str, bytes]]) -> list[Any]:
         """One answer for each kind and its bytes."""
@@ -394,10 +393,10 @@ TARGETS = {
 }
 
 
-def run(name: str, seconds: int | None, seed: int, folder: Path) -> bool:
+def run(name: str, seconds: int | None, seed: int, folder: Path, program: Path) -> bool:
     """Compare one kind of input; whether there was no difference."""
     inputs, difference, amount = TARGETS[name]
-    oracle = Oracle(folder)
+    oracle = Oracle(program)
     source = inputs(random.Random(seed))
     outcomes: Counter[str] = Counter()
     found: list[str] = []
@@ -440,13 +439,14 @@ def main() -> int:
     options = parser.parse_args()
     if unknown := set(options.targets) - TARGETS.keys():
         parser.error(f"no target is called {', '.join(sorted(unknown))}: {', '.join(TARGETS)}")
-    if absent := [program for program in ("go", "skopeo") if shutil.which(program) is None]:
-        print(f"image_differences: not run: {' and '.join(absent)} missing", file=sys.stderr)
-        return 5 if os.environ.get("CI") else 0
     sys.set_int_max_str_digits(0)
     with tempfile.TemporaryDirectory() as folder:
+        program = compile_oracle(HERE / "image_oracle.go", Path(folder))
+        if program is None or shutil.which("skopeo") is None:
+            print(f"fuzz images: not run: install skopeo, and {COMPILERS}", file=sys.stderr)
+            return 5 if os.environ.get("CI") else 0
         kept = [
-            run(name, options.seconds, options.seed, Path(folder))
+            run(name, options.seconds, options.seed, Path(folder), program)
             for name in options.targets or TARGETS
         ]
     return 0 if all(kept) else 1

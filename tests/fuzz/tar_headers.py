@@ -5,7 +5,7 @@
 Each archive follows from the seed and its number. Where our reader raises `Unreadable`, anything
 goes. Otherwise every entry has the same type, name, target, mode, owner and data as in Go. An
 archive that breaks this ends the run with exit code 1 and is written to the working directory.
-Needs Go, or gccgo, whose library has the same reader.
+The oracle is `tar_oracle.go`, see `go_oracle.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import argparse
 import os
 import random
 import re
-import shutil
 import struct
 import subprocess
 import sys
@@ -27,10 +26,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "src"))
 
+from go_oracle import COMPILERS, compile_oracle  # noqa: E402
+
 from buildmatrix.trees.archive import HeldBytes, Slice  # noqa: E402
 from buildmatrix.trees.base import Unreadable  # noqa: E402
 from buildmatrix.trees.forward import ENDLESS, ForwardSource  # noqa: E402
 from buildmatrix.trees.tar import members  # noqa: E402
+
+SOURCE = Path(__file__).with_name("tar_oracle.go")
 
 #: Archives of a run without `--count`: about 20 s of one processor.
 COUNT = 40_000
@@ -245,20 +248,6 @@ def is_same(mine: str, theirs: str) -> bool:
     return left == right
 
 
-def build(folder: Path) -> Path | None:
-    """The oracle, compiled; None where there is no compiler."""
-    source, program = ROOT / "tests" / "fuzz" / "tar" / "main.go", folder / "oracle"
-    if shutil.which("go"):
-        command = ["go", "build"]
-    elif shutil.which("gccgo"):
-        command = ["gccgo", "-O"]
-    else:
-        return None
-    environment = {**os.environ, "GOCACHE": str(folder / "cache"), "GO111MODULE": "off"}
-    subprocess.run([*command, "-o", program, source], check=True, env=environment)
-    return program
-
-
 def batches(count: int, seed: int) -> Iterator[list[tuple[int, bytes]]]:
     for start in range(0, count, BATCH):
         numbers = range(start, min(count, start + BATCH))
@@ -306,9 +295,9 @@ def main() -> int:
     parser.add_argument("--oracle", type=Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        oracle = options.oracle or build(Path(folder))
+        oracle = options.oracle or compile_oracle(SOURCE, Path(folder))
         if oracle is None:
-            print("fuzz tar: not run: install gccgo, or Go", file=sys.stderr)
+            print(f"fuzz tar: not run: install {COMPILERS}", file=sys.stderr)
             return 5 if os.environ.get("CI") else 0
         same = compare(oracle, options.count, options.seed, lambda text: print(text, flush=True))
     return 0 if same else 1
