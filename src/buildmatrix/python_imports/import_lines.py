@@ -37,27 +37,31 @@ def import_line(source: bytes, name: str) -> int:
 
 def import_matches(source: bytes) -> Iterator[re.Match[bytes]]:
     """The import statements of a file: only lines with the word are looked at."""
-    looked = passed = line = behind = 0
+    looked = separated = passed = line = behind = 0
     tried = -1
     for word in _IMPORT_WORD.finditer(source):
         at = word.start()
-        # What stands before was looked at already: a line may have a million such words.
-        newline = source.rfind(b"\n", looked, at) + 1
-        if newline:
-            line = behind = newline
-        behind = max(behind, *(source.rfind(sign, max(looked, line), at) + 1 for sign in _BEHIND))
-        looked = at
         if at < passed:
             continue
-        for start in dict.fromkeys((_joined_start(source, line), behind)):
-            if start <= tried:
+        # What stands before was looked at already: a line may have a million such words.
+        newline = source.rfind(b"\n", looked, at) + 1
+        looked = at
+        if newline:
+            line = behind = separated = newline
+        start = _joined_start(source, line)
+        match = _IMPORT.match(source, max(start, passed)) if start > tried else None
+        tried = max(tried, start)
+        if match is None or match.end() <= at:
+            for sign in _BEHIND:
+                behind = max(behind, source.rfind(sign, separated, at) + 1)
+            separated = at
+            if behind <= tried:
                 continue
-            tried = start
-            match = _IMPORT.match(source, max(start, passed))
-            if match is not None and match.end() > at:
-                yield match
-                passed = match.end()
-                break
+            tried = behind
+            match = _IMPORT.match(source, behind)
+        if match is not None and match.end() > at:
+            yield match
+            passed = match.end()
 
 
 def _joined_start(source: bytes, line: int) -> int:
