@@ -6,6 +6,10 @@ from buildmatrix import store
 from buildmatrix.binaries.model import Elf
 from buildmatrix.device_code.model import DeviceCode
 from buildmatrix.inventory.model import Binary, Distribution, Inventory, Stats
+from buildmatrix.state import journal
+from buildmatrix.state.folder import State
+from buildmatrix.state.journal import BuildRecord
+from buildmatrix.state.target_layers import keep_layers
 
 SITE = "opt/venv/lib/python3.11/site-packages"
 MB = 1_000_000
@@ -44,4 +48,17 @@ DISTRIBUTIONS = (
 )
 STATS = Stats(files=30309, binaries=438, bytes_total=1_510 * MB)
 INVENTORY = Inventory(distributions=DISTRIBUTIONS, binaries=BINARIES, stats=STATS)
-store.write(Path(".buildmatrix/state/cuda12.8-py311-default/inventory.json"), INVENTORY)
+FILES = State(Path(".buildmatrix/state")).of("cuda12.8-py311-default")
+IMAGE = f"sha256:{'1' * 64}"
+store.write(FILES.inventory, INVENTORY)
+RECORD = BuildRecord(
+    key="",
+    digest=IMAGE,
+    config=None,
+    loaded=False,
+    tags=(),
+    inventory=journal.sha256_of(FILES.inventory),
+    seconds=1.0,
+)
+journal.write(FILES, RECORD)
+keep_layers(FILES, IMAGE, Inventory(), print)
