@@ -71,6 +71,43 @@ def engine() -> None:
             missing("a Docker engine with buildx", "run scripts/test, which starts one")
 
 
+#: Debian with a shell and the programs that steps of tests call: 9 MB instead of 120 MB.
+_SMALL_BASE = r"""
+FROM REGISTRYpython:3.11-slim-bookworm AS full
+RUN mkdir /small && cd /usr/bin && \
+    programs="bash cat cp dash date false head ln ls mkdir mkfifo printf rm seq sh sleep tee touch \
+        true wc" && \
+    { ls -d /bin /lib* /sbin /etc/os-release /usr/lib/os-release /etc/passwd /etc/group \
+        /var/lib/dpkg/status /tmp /opt /srv /root; \
+      for name in $programs; do echo /usr/bin/$name; done; \
+      for library in $(ldd bash ls cp | grep -o '/lib[^ ]*' | sort -u); do \
+        echo /usr$library; readlink -f $library; \
+      done; \
+    } | tar -c --no-recursion -T - | tar -x -C /small && \
+    mkdir -p /small/usr/local/lib/python3.11/site-packages /small/usr/share/doc/base && \
+    echo read me >/small/usr/share/doc/base/README
+FROM scratch
+COPY --from=full /small /
+CMD ["bash"]
+"""
+
+
+@pytest.fixture(scope="session")
+def small_base(engine: None) -> str:
+    """A small Debian in the registry on loopback: few tests need a whole one."""
+    registry = os.environ.get("BUILDMATRIX_MIRROR", "localhost:5000/")
+    name = f"{registry}buildmatrix-test/small-base:1"
+    # Each process builds it, the second one out of the builder's cache: the same image.
+    done = subprocess.run(
+        ["docker", "buildx", "build", "--push", "--provenance=false", "--tag", name, "-"],
+        input=_SMALL_BASE.replace("REGISTRY", registry),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return name
+
+
 @pytest.fixture
 def registry_tag() -> str:
     """An image name in the registry that the mirror prefix leads to."""

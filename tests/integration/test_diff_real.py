@@ -14,7 +14,6 @@ import pytest
 from buildmatrix.engines.text import plain
 from buildmatrix.reports import schemas
 
-BASE = "localhost:5000/python:3.11-slim-bookworm"
 SITE = "/usr/local/lib/python3.11/site-packages"
 
 
@@ -84,10 +83,10 @@ def test_another_major_of_a_runtime_on_the_index_is_marked_and_is_new(tmp_path: 
 # Images
 
 
-def built(name: str, *steps: str) -> str:
+def built(base: str, name: str, *steps: str) -> str:
     done = subprocess.run(
         ["docker", "buildx", "build", "--load", "--tag", name, "-"],
-        input="\n".join([f"FROM {BASE}", "USER 0", *steps, ""]),
+        input="\n".join([f"FROM {base}", "USER 0", *steps, ""]),
         capture_output=True,
         text=True,
     )
@@ -108,15 +107,15 @@ def distribution(name: str, version: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def images(engine: None) -> tuple[str, str]:
+def images(small_base: str) -> tuple[str, str]:
     label = 'LABEL dev.buildmatrix.backend="cpu" org.opencontainers.image.base.name="python"'
     return (
         built(
-            "buildmatrix-test/diff:1", label, "ENV DEMO=1 DEMO_TOKEN=one",
+            small_base, "buildmatrix-test/diff:1", label, "ENV DEMO=1 DEMO_TOKEN=one",
             distribution("demo", "8.9"), "RUN cat /proc/sys/kernel/random/uuid > /same",
         ),
         built(
-            "buildmatrix-test/diff:2", label, "ENV DEMO=2 DEMO_TOKEN=two",
+            small_base, "buildmatrix-test/diff:2", label, "ENV DEMO=2 DEMO_TOKEN=two",
             distribution("demo", "9.1"), "RUN cat /proc/sys/kernel/random/uuid > /same",
             "RUN echo more > /more",
         ),
@@ -167,9 +166,11 @@ def test_an_image_and_its_saved_archive_do_not_differ(
 
 @pytest.mark.engine
 def test_an_image_is_compared_with_the_report_of_its_predecessor(
-    images: tuple[str, str], tmp_path: Path
+    images: tuple[str, str], small_base: str, tmp_path: Path
 ) -> None:
-    plain_image = built("buildmatrix-test/diff:0", 'LABEL dev.buildmatrix.backend="cpu"')
+    plain_image = built(
+        small_base, "buildmatrix-test/diff:0", 'LABEL dev.buildmatrix.backend="cpu"'
+    )
     scan = ("scan", "--fail-on", "never")
     done = buildmatrix(tmp_path, *scan, f"docker:{plain_image}", "--format", "json=before.json")
     assert done.returncode == 0, done.stderr

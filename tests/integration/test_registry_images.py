@@ -58,10 +58,10 @@ STEPS = (
 
 
 @pytest.fixture(scope="module")
-def image(engine: None) -> str:
+def image(small_base: str) -> str:
     done = subprocess.run(
         ["docker", "buildx", "build", "--load", "--tag", NAME, "-"],
-        input="\n".join([f"FROM {BASE}", "USER 0", *STEPS, ""]),
+        input="\n".join([f"FROM {small_base}", "USER 0", *STEPS, ""]),
         capture_output=True,
         text=True,
     )
@@ -78,14 +78,19 @@ def run(*command: str | Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def unpacked(image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inventory]:
+def unpacked(image: str, tmp_path_factory: pytest.TempPathFactory) -> Inventory:
     """What umoci makes of the image."""
-    folder = tmp_path_factory.mktemp("umoci")
+    return unpack(image, tmp_path_factory.mktemp("umoci"))
+
+
+def unpack(image: str, folder: Path) -> Inventory:
+    """The files of an image of the registry, as umoci unpacks them."""
+    folder.mkdir(exist_ok=True)
     run("skopeo", "copy", "--src-tls-verify=false", f"docker://{image}", f"oci:{folder}/layout:one")
     run("umoci", "unpack", "--image", f"{folder}/layout:one", folder / "bundle")
     inventory = of_folder(folder / "bundle/rootfs")
-    yield replace(inventory, environment={}, labels={})
     shutil.rmtree(folder)
+    return replace(inventory, environment={}, labels={})
 
 
 def facts(text: str | Path, cache: Path | None = None) -> Facts:
@@ -101,6 +106,14 @@ def differs(found: Facts, unpacked: Inventory) -> dict[str, tuple[object, object
     inventory = found.inventory
     assert inventory.environment["A"] == "b"
     return differences(replace(inventory, environment={}, labels={}), unpacked)
+
+
+def test_a_whole_debian_with_python_is_what_its_unpacked_files_are(
+    engine: None, tmp_path: Path
+) -> None:
+    found = replace(facts(f"registry:{BASE}").inventory, environment={}, labels={})
+    assert differences(found, unpack(BASE, tmp_path / "umoci")) == {}
+    assert found.stats.bytes_read > 10_000_000
 
 
 def test_a_registry_and_an_engine_say_what_unpacked_files_say(
@@ -194,7 +207,7 @@ def part_of(path: Path, offset: int, length: int) -> bytes:
 
 def test_whoever_has_it_its_layers_are_read_once(image: str, tmp_path: Path) -> None:
     first = facts(f"registry:{image}", tmp_path / "cache")
-    assert first.inventory.stats.bytes_read > 10_000_000
+    assert first.inventory.stats.bytes_read > 1_000_000
     for text in (f"docker:{image}", f"registry:{image}"):
         again = facts(text, tmp_path / "cache").inventory
         assert again.stats.bytes_read == 0
@@ -202,18 +215,20 @@ def test_whoever_has_it_its_layers_are_read_once(image: str, tmp_path: Path) -> 
         assert replace(again, stats=first.inventory.stats) == first.inventory
 
 
-def test_the_base_below_an_image_is_not_read_again(image: str, tmp_path: Path) -> None:
-    base = facts(f"registry:{BASE}", tmp_path / "cache").inventory
+def test_the_base_below_an_image_is_not_read_again(
+    image: str, small_base: str, tmp_path: Path
+) -> None:
+    base = facts(f"registry:{small_base}", tmp_path / "cache").inventory
     above = facts(f"registry:{image}", tmp_path / "cache").inventory
     assert above.stats.bytes_read < base.stats.bytes_read / 10
 
 
 def test_a_fleet_says_of_an_image_what_a_scan_says(
-    image: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    image: str, small_base: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("BUILDMATRIX_CACHE", str(tmp_path))
     settings = WorkerSettings(store="", platform="linux/amd64", today=date(2026, 11, 23))
-    for name in (image, BASE):
+    for name in (image, small_base):
         subject = Subject(reference=name, places=())
         for backend in ("cuda", "cpu"):
             asked = replace(settings, backend=backend)

@@ -26,9 +26,6 @@ from buildmatrix.sources.parse import parse as parse_argument
 from buildmatrix.store.cache import Cache
 from buildmatrix.store.facts import SETTLED_NS, FactCache
 
-#: An image of the test stack that has a shell and a Python.
-BASE = "localhost:5000/python:3.11-slim-bookworm"
-
 
 def no_engine() -> Engine:
     raise AssertionError("this source needs no engine")
@@ -203,13 +200,13 @@ def test_a_daemon_that_is_down_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 
 @pytest.fixture(scope="module")
-def image(engine: None) -> str:
+def image(small_base: str) -> str:
     """An image with a hidden folder, a hidden file and one that was replaced."""
     from buildmatrix.engines.text import plain
 
     name = "buildmatrix-test/sources:1"
     dockerfile = (
-        f"FROM {BASE}\nUSER 0\nRUN echo 1 > /opt/a && echo 1 > /opt/b && mkdir /opt/d"
+        f"FROM {small_base}\nUSER 0\nRUN echo 1 > /opt/a && echo 1 > /opt/b && mkdir /opt/d"
         " && ln -s /opt/d /opt/link && ln /opt/a /opt/hard\n"
         "RUN rm -r /opt/b /usr/share/doc && echo 2 > /opt/a && echo 3 > /opt/link/c\n"
         "ENV CUDA_VERSION=12.8\nLABEL dev.buildmatrix.backend=cpu\n"
