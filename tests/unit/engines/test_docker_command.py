@@ -297,6 +297,15 @@ def test_the_daemon_of_another_context_with_containerds_store_builds(tmp_path: P
     assert engine.check("rack") == "docker 28.5.2, buildx v0.29.1"
 
 
+def test_where_a_daemon_listens_is_asked_once_for_each_context(tmp_path: Path) -> None:
+    engine_with(tmp_path, f'echo "$5" >>{tmp_path}/asked; echo "unix:///run/${{5:-own}}.sock"')
+    command = DockerCommand({"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    for _ in range(2):
+        assert command.host() == "unix:///run/own.sock"
+        assert command.host("rack") == "unix:///run/rack.sock"
+    assert (tmp_path / "asked").read_text() == "\nrack\n"
+
+
 def test_images_are_asked_for_by_name_and_not_all_at_once(tmp_path: Path) -> None:
     engine = engine_with(
         tmp_path,

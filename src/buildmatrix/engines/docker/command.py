@@ -38,6 +38,7 @@ class DockerCommand:
         #: Nodes of builders that did not answer when they were first asked.
         self._down: dict[str | None, frozenset[str]] = {}
         self._options: dict[str, tuple[str, ...]] = {}
+        self._hosts: dict[str | None, str] = {}
 
     def program(self) -> str:
         """Where it is. Raises `ComponentError` where it is not."""
@@ -185,11 +186,13 @@ class DockerCommand:
 
     def host(self, context: str | None = None) -> str:
         """Where a daemon listens: the SDK does not know the contexts of the docker command."""
-        names = [context] if context else []
-        answer = self.ask("context", "inspect", "--format", "{{.Endpoints.docker.Host}}", *names)
-        if answer.returncode != 0:
-            raise unusable(answer.stderr)
-        return answer.stdout.strip()
+        if context not in self._hosts:
+            line = ["context", "inspect", "--format", "{{.Endpoints.docker.Host}}"]
+            answer = self.ask(*line, *([context] if context else []))
+            if answer.returncode != 0:
+                raise unusable(answer.stderr)
+            self._hosts[context] = answer.stdout.strip()
+        return self._hosts[context]
 
 
 def _nodes(text: str) -> dict[str, str]:
