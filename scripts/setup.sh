@@ -30,6 +30,9 @@ missing=()
 need() { PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null 2>&1 || missing+=("${@:2}"); }
 
 need python3 python3
+python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
+first=("${missing[@]}")
+missing=()
 if [[ $kind == test ]]; then
   need git git
   need gcc gcc libc6-dev
@@ -58,13 +61,25 @@ if [[ $kind == test ]]; then
   if [[ ! -e /lib/ld-musl-$(uname -m).so.1 && ( -n ${CI:-} || $(id -u) == 0 ) ]] &&
     command -v apt-get >/dev/null; then missing+=(musl); fi
 fi
-python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
-if ((${#missing[@]})); then
+
+install_packages() {
+  during "installing $*" env DEBIAN_FRONTEND=noninteractive apt-get install -qqy \
+    -o Dpkg::Use-Pty=0 -o Dpkg::Options::=--force-unsafe-io --no-install-recommends "$@" >&2
+}
+
+packages=
+if ((${#first[@]} + ${#missing[@]})); then
   if [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; then
     during "reading Debian's package lists" apt-get update -qq
-    during "installing ${missing[*]}" env DEBIAN_FRONTEND=noninteractive \
-      apt-get install -qqy -o Dpkg::Use-Pty=0 --no-install-recommends "${missing[@]}" >&2
+    if ((${#first[@]})); then install_packages "${first[@]}"; fi
+    # The rest beside the virtual environment, which needs none of it.
+    if ((${#missing[@]})); then
+      trap wait EXIT
+      install_packages "${missing[@]}" &
+      packages=$!
+    fi
   else
+    missing=("${first[@]}" "${missing[@]}")
     echo "missing: ${missing[*]}; install these packages first" >&2
     exit 5
   fi
@@ -91,6 +106,10 @@ if [[ $made != *" test" && $made != *" $kind" ]]; then
   during "installing buildmatrix and its dependencies" \
     .venv/bin/uv pip install -q --python .venv/bin/python "${wanted[@]}"
   echo "$stamp $kind" >.venv/stamp
+fi
+if [[ -n $packages ]]; then
+  wait "$packages"
+  trap - EXIT
 fi
 export PATH="$PWD/.venv/bin:$PATH"
 
