@@ -39,7 +39,10 @@ LONG = (
     *TOGETHER,
     *(
         f"tests/integration/test_{name}.py"
-        for name in ("docker_engine", "pages", "page_screenshots", "public_projects")
+        for name in (
+            *("public_projects", "docker_engine", "pages", "fleet_faults_real", "builders_real"),
+            *("docker_publishing", "two_daemons", "preflight_rungs", "page_screenshots"),
+        )
     ),
 )
 
