@@ -33,19 +33,19 @@ COPY --from=scanner /out/inventory.json /
 class Project:
     """A folder with a bake file and a Dockerfile per target, each image with tags of its own."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, base: str) -> None:
+        self.folder, self.base = folder, base
         self.tag = f"buildmatrix-test/{uuid.uuid4().hex[:12]}"
         self.targets: dict[str, object] = {}
         (folder / "scan").mkdir(parents=True)
         (folder / "scan/Dockerfile").write_text(SCANNER)
         (folder / "scan/scan.pyz").write_bytes(scanner_archive())
 
-    def job(self, name: str, steps: str, base: str = "${MIRROR}" + PYTHON) -> BuildJob:
+    def job(self, name: str, steps: str, base: str = "") -> BuildJob:
         """A target whose Dockerfile has these steps."""
         tags = (f"{self.tag}:{name}",)
         (self.folder / f"{name}.Dockerfile").write_text(
-            f"ARG MIRROR=\nFROM {base}\n{textwrap.dedent(steps)}\n"
+            f"ARG MIRROR=\nFROM {base or self.base}\n{textwrap.dedent(steps)}\n"
         )
         self.targets[name] = {"context": ".", "dockerfile": f"{name}.Dockerfile", "tags": tags}
         rootfs = {"rootfs": f"target:{name}"}
@@ -59,9 +59,9 @@ class Project:
 
 
 @contextmanager
-def docker_project(folder: Path) -> Iterator[Project]:
-    """A project whose images are removed at the end."""
-    project = Project(folder)
+def docker_project(folder: Path, base: str) -> Iterator[Project]:
+    """A project whose images are removed at the end; `base` is what most of them are made from."""
+    project = Project(folder, base)
     try:
         yield project
     finally:

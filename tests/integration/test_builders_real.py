@@ -30,6 +30,24 @@ STEP = b"COPY --from=build /opt/venv"
 #: The same of what a builder does with an image that is done, before it sends it to a registry.
 EXPORT = b"exporting to image"
 VARIANTS = ("one", "two", "three")
+#: A small image without a Python, and a distribution that is there by its metadata.
+TEMPLATE = """\
+{% extends "backend.Dockerfile.j2" %}
+{% block build_tools %}
+RUN echo RUN-{{ target.variant }} >/made \
+    && mkdir -p /opt/venv/lib/python3.11/site-packages/idna-3.10.dist-info \
+    && cd /opt/venv/lib/python3.11/site-packages/idna-3.10.dist-info \
+    && printf 'Metadata-Version: 2.1\\nName: idna\\nVersion: 3.10\\n' >METADATA \
+    && echo idna-3.10.dist-info/METADATA,, >RECORD
+{% endblock %}
+{% block install %}{% endblock %}
+{% block python %}{% endblock %}
+{% block account %}{% endblock %}
+{% block app %}
+COPY --from=build /opt/venv /opt/venv
+COPY --from=build /made /made
+{% endblock %}
+"""
 #: The registry that the mirror prefix leads to.
 REGISTRY = os.environ.get("BUILDMATRIX_MIRROR", "localhost:5000/")
 
@@ -93,7 +111,7 @@ class Relay:
 
 @pytest.fixture
 def relays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_base: str
 ) -> Iterator[tuple[dict[str, Relay], Path]]:
     """Two builders of buildx by their names, in a configuration of the test's own."""
     ask = ["docker", "context", "inspect", "--format", "{{.Endpoints.docker.Host}}"]
@@ -107,8 +125,10 @@ def relays(
     folder = tmp_path / "project"
     folder.mkdir()
     image = f"{REGISTRY}buildmatrix-test/{uuid.uuid4().hex[:12]}"
-    (folder / "requirements.in").write_text("idna\n")
-    # A label of its own keeps the steps of other runs out of the builder's cache.
+    (folder / "requirements.in").write_text("idna==3.10\n")
+    # What is its own keeps the steps of other runs out of the builder's cache.
+    template = TEMPLATE.replace("RUN-", f"{uuid.uuid4()}-")
+    (folder / "small.Dockerfile.j2").write_text(template)
     (folder / "buildmatrix.toml").write_text(
         f"""schema = 1
 [project]
@@ -122,11 +142,12 @@ requirements = ["requirements.in"]
 env = {{ RUN = "{image}", VARIANT = "{{variant}}" }}
 [backend.cpu]
 runtime = "any"
-base = "python:{{python}}-slim-bookworm"
+base = "{small_base.removeprefix(REGISTRY)}"
+template = "small.Dockerfile.j2"
 [[smoke]]
-name = "import"
+name = "made"
 level = "import"
-command = ["python", "-c", "import idna"]
+command = ["cat", "/made"]
 """
     )
     yield relays, folder

@@ -36,11 +36,13 @@ from buildmatrix.render.names import staged_name
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("engine")]
 
 UV = "ghcr.io/astral-sh/uv:0.13.8"
+#: The base of an image that runs Python, or is a whole Debian.
+WHOLE = "${MIRROR}" + PYTHON
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Iterator[Project]:
-    with docker_project(tmp_path / "project") as project:
+def project(tmp_path: Path, small_base: str) -> Iterator[Project]:
+    with docker_project(tmp_path / "project", small_base) as project:
         yield project
 
 
@@ -88,12 +90,11 @@ class Door:
     def __init__(self) -> None:
         self._socket = socket.socket()
         self._socket.bind(("127.0.0.1", 0))
-        knock = f"import socket; socket.create_connection({self._socket.getsockname()!r})"
+        knock = "</dev/tcp/{}/{}".format(*self._socket.getsockname())
         #: A command that waits, and prints while it does. Half a minute is long enough for another
         #: target on a machine that is busy; without the host's network it takes all of that.
         self.wait = (
-            f'for i in $(seq 30); do echo $i; python3 -c "{knock}" 2>/dev/null && break;'
-            " sleep 1; done"
+            f'for i in $(seq 30); do echo $i; bash -c "{knock}" 2>/dev/null && break; sleep 1; done'
         )
 
     def open(self) -> None:
@@ -119,7 +120,9 @@ def test_the_engine_tells_its_versions() -> None:
 def test_two_targets_side_by_side_are_built_scanned_and_named_by_their_digest(
     project: Project,
 ) -> None:
-    jobs = [project.job(name, f"RUN echo {name} >/name\nENV N={name}") for name in ("a", "b")]
+    jobs = [
+        project.job(name, f"RUN echo {name} >/name\nENV N={name}", WHOLE) for name in ("a", "b")
+    ]
     engine, outcomes = DockerEngine(), {}
     threads = [
         threading.Thread(
@@ -237,7 +240,7 @@ def test_an_unknown_base_is_named(project: Project) -> None:
 
 
 def test_a_registry_that_is_down_is_named(project: Project) -> None:
-    job = project.job("a", "RUN true")
+    job = project.job("a", "RUN true", WHOLE)
     with pytest.raises(BuildError, match=f"localhost:1/{PYTHON}.*registry is down"):
         DockerEngine().build(job, replace(HERE, mirror="localhost:1/"), Silent())
 
@@ -265,7 +268,7 @@ def test_an_index_that_answers_503_is_blamed(project: Project) -> None:
                 UV_HTTP_RETRIES=0 /uv pip install --no-cache --python /venv \\
                 "six @ {url}/six-1.17.0-py2.py3-none-any.whl"
             """
-        job = project.job("a", steps)
+        job = project.job("a", steps, WHOLE)
         project.targets["a"]["contexts"] = {"uv": f"docker-image://{MIRROR}{UV}"}  # type: ignore[index]
         job.bake_file.write_text(json.dumps({"target": project.targets}))
         with pytest.raises(BuildError, match="package index answered 503 Service Unavailable"):
@@ -425,15 +428,31 @@ copy = [["app", "/app"]]
 user = {{ name = "app", uid = 10001 }}
 [backend.cpu]
 runtime = "any"
-base = "{python}"
+base = "{base}"
+template = "{template}"
 [[smoke]]
 name = "starts"
 level = "import"
-command = ["python", "/app/main.py"]
+command = ["sh", "/app/main"]
 timeout = "60s"
 [tools]
 uv = "{uv}"
 scanner = "{python}"
+"""
+
+#: Images without a Python, but for one: they are small.
+TEMPLATE = """\
+{{% extends "cpu.Dockerfile.j2" %}}
+{{% block install %}}{{% endblock %}}
+{{% block python %}}
+{step}
+{{% endblock %}}
+{{% block account %}}{{% endblock %}}
+{{% block app %}}
+{{% for source, destination in target.copy %}}
+COPY {{{{ source | paths(destination) }}}}
+{{% endfor %}}
+{{% endblock %}}
 """
 
 DRIVER = """
@@ -479,14 +498,22 @@ class Matrix:
     """Two targets, and the pipeline over them."""
 
     ids = ("cpu-py311-one", "cpu-py311-two")
+    #: Target → the result of the run before a test.
+    built: dict[str, dict]
 
-    def __init__(self, folder: Path, image: str) -> None:
-        self.folder, self.image = folder, image
+    def __init__(self, folder: Path, image: str, base: str) -> None:
+        self.folder, self.image, self.base = folder, image, base
         (folder / "app").mkdir(parents=True)
-        self.main("print('up')")
+        self.main("echo up")
         (folder / "base.in").write_text("")
+        (folder / "small.Dockerfile.j2").write_text(TEMPLATE.format(step=""))
         self.spec = folder / "buildmatrix.toml"
-        self.spec.write_text(SPEC.format(image=image, python=PYTHON, uv=UV))
+        self.write_spec(base, "small.Dockerfile.j2")
+
+    def write_spec(self, base: str, template: str) -> None:
+        """Have both targets made from this base, by this template."""
+        values = {"image": self.image, "python": PYTHON, "uv": UV}
+        self.spec.write_text(SPEC.format(base=base, template=template, **values))
 
     def tag(self, target: str) -> str:
         """The one tag of a target."""
@@ -494,7 +521,7 @@ class Matrix:
 
     def main(self, text: str) -> None:
         """What the image's program is."""
-        (self.folder / "app/main.py").write_text(text + "\n")
+        (self.folder / "app/main").write_text(text + "\n")
 
     def start(self, **options: object) -> subprocess.Popen[str]:
         """Begin a run."""
@@ -523,36 +550,57 @@ class Matrix:
         assert any(text in line for line in process.stdout)
 
 
-@pytest.fixture
-def matrix(tmp_path: Path) -> Iterator[Matrix]:
-    matrix = Matrix(tmp_path / "matrix", f"buildmatrix-test/{uuid.uuid4().hex[:12]}")
+@contextlib.contextmanager
+def new_matrix(folder: Path, base: str) -> Iterator[Matrix]:
+    matrix = Matrix(folder, f"buildmatrix-test/{uuid.uuid4().hex[:12]}", base.removeprefix(MIRROR))
     yield matrix
-    root = matrix.folder
     tags = [matrix.tag(target) for target in matrix.ids]
-    staged = [staged_name(target, root) for target in matrix.ids]
+    staged = [staged_name(target, folder) for target in matrix.ids]
     subprocess.run(["docker", "image", "rm", "--force", *tags, *staged], capture_output=True)
+
+
+@pytest.fixture
+def matrix(tmp_path: Path, small_base: str) -> Iterator[Matrix]:
+    """A matrix of which nothing is built."""
+    with new_matrix(tmp_path / "matrix", small_base) as matrix:
+        yield matrix
+
+
+@pytest.fixture(scope="module")
+def shared_matrix(tmp_path_factory: pytest.TempPathFactory, small_base: str) -> Iterator[Matrix]:
+    with new_matrix(tmp_path_factory.mktemp("shared") / "matrix", small_base) as matrix:
+        yield matrix
+
+
+@pytest.fixture
+def settled(shared_matrix: Matrix) -> Matrix:
+    """A matrix that is built, whatever tests before have done to it."""
+    shared_matrix.main("echo up")
+    code, lines, shared_matrix.built = shared_matrix.run()
+    assert code == 0, lines
+    return shared_matrix
 
 
 GREEN = {"lock": "passed", "build": "passed", "scan": "passed", "smoke": "passed"}
 
 
-def test_a_second_run_builds_nothing_and_starts_nothing(matrix: Matrix) -> None:
-    code, lines, first = matrix.run()
-    assert code == 0, lines
-    assert {name: first[name]["gates"] for name in first} == dict.fromkeys(matrix.ids, GREEN)
+def test_a_second_run_builds_nothing_and_starts_nothing(settled: Matrix) -> None:
+    first = settled.built
+    assert {name: first[name]["gates"] for name in first} == dict.fromkeys(settled.ids, GREEN)
 
-    code, lines, second = matrix.run()
+    code, lines, second = settled.run()
 
     assert code == 0, lines
     assert not [line for line in lines if line.startswith(("step", "output"))]
     assert all(target["cached"] and target["gates"] == GREEN for target in second.values())
     assert [t["digest"] for t in second.values()] == [t["digest"] for t in first.values()]
-    assert not matrix.sdk, "a run that has nothing to do imports no Docker SDK"
+    assert not settled.sdk, "a run that has nothing to do imports no Docker SDK"
 
 
 def test_targets_that_differ_in_nothing_that_is_installed_are_installed_once(
     matrix: Matrix,
 ) -> None:
+    matrix.write_spec(PYTHON, "cpu.Dockerfile.j2")
     code, lines, built = matrix.run(smoke=False)
     assert code == 0, lines
 
@@ -595,91 +643,88 @@ def test_an_image_with_another_label_is_not_exported_again(matrix: Matrix) -> No
 
 
 def test_a_user_who_stops_while_layers_are_read_is_not_told_that_they_are_broken(
-    matrix: Matrix,
+    settled: Matrix,
 ) -> None:
-    matrix.run(smoke=False)
     # Also what the rules said of them, for which nobody reads them again.
-    kept = [*matrix.folder.glob(".buildmatrix/state/*/layers/*")]
-    kept += matrix.folder.glob(".buildmatrix/state/*/made/*")
+    kept = [*settled.folder.glob(".buildmatrix/state/*/layers/*")]
+    kept += settled.folder.glob(".buildmatrix/state/*/made/*")
     assert {path.parent.name for path in kept} == {"layers", "made"}
     for path in kept:
         path.unlink()
-    process = matrix.start(smoke=False)
-    matrix.read_until(process, "reading the layers")
+    process = settled.start(smoke=False)
+    settled.read_until(process, "reading the layers")
     process.send_signal(signal.SIGINT)
     rest, _ = process.communicate(timeout=300)
 
     assert process.returncode == 130
     assert "not judged" not in rest
-    code, lines, targets = matrix.run(smoke=False)
+    code, lines, targets = settled.run(smoke=False)
     assert code == 0, lines
     assert all(target["cached"] for target in targets.values())
 
 
-def test_an_image_deleted_behind_our_back_is_built_again_and_only_that(matrix: Matrix) -> None:
-    matrix.run()
-    one, two = matrix.ids
-    remove = ["docker", "image", "rm", "--force", f"{matrix.image}:1.0-{one}"]
+def test_an_image_deleted_behind_our_back_is_built_again_and_only_that(settled: Matrix) -> None:
+    one, two = settled.ids
+    remove = ["docker", "image", "rm", "--force", f"{settled.image}:1.0-{one}"]
     subprocess.run(remove, check=True, capture_output=True)
-    code, lines, again = matrix.run()
+    code, lines, again = settled.run()
 
     assert code == 0, lines
     assert (again[one]["cached"], again[two]["cached"]) == (False, True)
 
 
-def test_state_deleted_in_part_costs_only_the_time(matrix: Matrix) -> None:
-    matrix.run()
-    (matrix.folder / ".buildmatrix/state" / matrix.ids[0] / "record.json").write_text("{")
-    (matrix.folder / ".buildmatrix/state" / matrix.ids[1] / "inventory.json").unlink()
-    code, lines, again = matrix.run()
+def test_state_deleted_in_part_costs_only_the_time(settled: Matrix) -> None:
+    (settled.folder / ".buildmatrix/state" / settled.ids[0] / "record.json").write_text("{")
+    (settled.folder / ".buildmatrix/state" / settled.ids[1] / "inventory.json").unlink()
+    code, lines, again = settled.run()
 
     assert code == 0, lines
     assert not any(target["cached"] for target in again.values())
 
 
-def test_a_changed_file_builds_again(matrix: Matrix) -> None:
-    _, _, first = matrix.run()
-    matrix.main("print('changed')")
-    code, _, second = matrix.run()
+def test_a_changed_file_builds_again(settled: Matrix) -> None:
+    first = settled.built
+    settled.main("echo changed")
+    code, _, second = settled.run()
 
     assert code == 0
-    assert all(first[name]["digest"] != second[name]["digest"] for name in matrix.ids)
+    assert all(first[name]["digest"] != second[name]["digest"] for name in settled.ids)
 
 
-def test_a_smoke_command_that_fails_fails_its_gate_until_it_is_mended(matrix: Matrix) -> None:
-    matrix.main("raise SystemExit('libcuda.so.1: cannot open shared object file')")
+def test_a_smoke_command_that_fails_fails_its_gate_until_it_is_mended(settled: Matrix) -> None:
+    settled.main("echo 'libcuda.so.1: cannot open shared object file' >&2; exit 1")
     for _ in range(2):
-        code, lines, targets = matrix.run()
+        code, lines, targets = settled.run()
         assert code == 1, lines
-        assert targets[matrix.ids[0]]["gates"] == {**GREEN, "smoke": "failed"}
-        assert "libcuda.so.1" in targets[matrix.ids[0]]["error"]
-    matrix.main("print('up')")
+        assert targets[settled.ids[0]]["gates"] == {**GREEN, "smoke": "failed"}
+        assert "libcuda.so.1" in targets[settled.ids[0]]["error"]
+    settled.main("echo up")
 
-    assert matrix.run()[0] == 0
+    assert settled.run()[0] == 0
 
 
-def test_tags_stay_where_they_are_until_all_gates_have_passed(matrix: Matrix) -> None:
-    name = matrix.ids[0]
-    staged = staged_name(name, matrix.folder)
+def test_tags_stay_where_they_are_until_all_gates_have_passed(settled: Matrix) -> None:
+    name = settled.ids[0]
+    staged = staged_name(name, settled.folder)
     engine = DockerEngine()
-    _, _, good = matrix.run()
-    before = engine.present([matrix.tag(name), staged])
-    assert set(before) == {matrix.tag(name)}
-    assert good[name]["image"] == matrix.tag(name)
+    good = settled.built
+    before = engine.present([settled.tag(name), staged])
+    assert set(before) == {settled.tag(name)}
+    assert good[name]["image"] == settled.tag(name)
 
-    matrix.main("raise SystemExit('no')")
-    code, _, bad = matrix.run()
-    during = engine.present([matrix.tag(name), staged])
+    settled.main("exit 1")
+    code, _, bad = settled.run()
+    during = engine.present([settled.tag(name), staged])
     assert code == 1
-    assert during[matrix.tag(name)] == before[matrix.tag(name)] != during[staged]
+    assert during[settled.tag(name)] == before[settled.tag(name)] != during[staged]
     assert (bad[name]["image"], bad[name]["digest"]) == (staged, during[staged])
 
     # The same image passes where its smoke command is waived: nothing is built for that.
-    code, lines, waived = matrix.run(smoke=False)
-    after = engine.present([matrix.tag(name), staged])
+    code, lines, waived = settled.run(smoke=False)
+    after = engine.present([settled.tag(name), staged])
     assert code == 0, lines
     assert waived[name]["cached"]
-    assert after == {matrix.tag(name): during[staged]}
+    assert after == {settled.tag(name): during[staged]}
 
 
 def test_a_registry_that_cannot_be_reached_is_told_before_anything_is_built(
@@ -709,7 +754,7 @@ def break_one(matrix: Matrix) -> None:
     """Give the first target a base that does not exist."""
     text = matrix.spec.read_text() + (
         '[[override]]\nselect = ["*-one"]\n'
-        f'base = {{ build = "no-such-thing:1", final = "{PYTHON}" }}\n'
+        f'base = {{ build = "{matrix.base}", final = "no-such-thing:1" }}\n'
     )
     matrix.spec.write_text(text)
 
@@ -754,9 +799,7 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(
     one, two = matrix.ids
     # The second target does not end before the first, however busy the machine is.
     step = f"RUN echo {uuid.uuid4()}; {door.wait}"
-    (matrix.folder / "slow.Dockerfile.j2").write_text(
-        '{% extends "cpu.Dockerfile.j2" %}\n{% block build_tools %}\n' + step + "\n{% endblock %}\n"
-    )
+    (matrix.folder / "slow.Dockerfile.j2").write_text(TEMPLATE.format(step=step))
     with matrix.spec.open("a") as spec:
         spec.write('[[override]]\nselect = ["*-two"]\ntemplate = "slow.Dockerfile.j2"\n')
 

@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -64,9 +65,18 @@ def daemon(
 
 
 @pytest.fixture
-def project(tmp_path: Path, registry_tag: str) -> Iterator[Project]:
-    with docker_project(tmp_path / "project") as project:
+def project(tmp_path: Path, registry_tag: str, small_base: str) -> Iterator[Project]:
+    with docker_project(tmp_path / "project", small_base) as project:
         project.tag = registry_tag
+        # What a scan finds is nothing to these tests, and each builder would fetch a Python for it.
+        scan, nothing = project.folder / "scan", tmp_path / "nothing"
+        nothing.mkdir()
+        scanner = [sys.executable, "-I", scan / "scan.pyz", nothing, scan / "inventory.json"]
+        subprocess.run(scanner, check=True)
+        (scan / "Dockerfile").write_text(
+            "FROM rootfs AS of-target\nFROM scratch\n"
+            "COPY --from=of-target /made /\nCOPY inventory.json /\n"
+        )
         yield project
 
 
