@@ -7,15 +7,14 @@ What is expected stands in `tests/projects/projects.toml`, with the independent 
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from buildmatrix import cli
 
 pytestmark = pytest.mark.network
 
@@ -33,35 +32,29 @@ AUDITS = [
 CODES = {"passed": 0, "failed": 1, "undecided": 3}
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One folder for all projects, empty at first: wheels that they share are read once."""
-    return tmp_path_factory.mktemp("cache")
-
-
 def run(
-    project: dict[str, Any], audit: dict[str, Any], folder: Path, cache: Path
+    project: dict[str, Any], audit: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[int, dict[str, Any]]:
-    """Audit a copy of the project's files, resolved as of the day that the project names."""
+    """Audit a copy of the project's files, resolved as of the day that the project names.
+
+    In this process, and with the cache of all tests: wheels that projects share are read once.
+    """
     copy = folder / project["name"]
     shutil.copytree(PROJECTS / project["name"], copy)
     if "exclude_newer" in project:
         (copy / "uv.toml").write_text(f'exclude-newer = "{project["exclude_newer"]}"\n')
     backends = [part for name in audit["gates"] for part in ("--backend", name)]
-    ended = subprocess.run(
-        [
-            *(sys.executable, "-m", "buildmatrix", "--no-progress", "audit", audit["source"]),
-            *("--python", project["python"], *backends),
-            *("--no-vulnerabilities", "--format", "json", "-o", str(folder / "report.json")),
-        ],
-        cwd=copy,
-        env={**os.environ, "BUILDMATRIX_CACHE": str(cache)},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert (folder / "report.json").exists(), ended.stderr
-    return ended.returncode, json.loads((folder / "report.json").read_text())
+    monkeypatch.chdir(copy)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(
+            [
+                *("--no-progress", "audit", audit["source"]),
+                *("--python", project["python"], *backends),
+                *("--no-vulnerabilities", "--format", "json", "-o", str(folder / "report.json")),
+            ]
+        )
+    assert isinstance(ended.value.code, int)
+    return ended.value.code, json.loads((folder / "report.json").read_text())
 
 
 def expected(audit: dict[str, Any], kind: str, backend: str) -> list[dict[str, Any]]:
@@ -70,9 +63,12 @@ def expected(audit: dict[str, Any], kind: str, backend: str) -> list[dict[str, A
 
 @pytest.mark.parametrize(("project", "audit"), AUDITS)
 def test_a_project_is_judged_as_independent_tools_do(
-    project: dict[str, Any], audit: dict[str, Any], tmp_path: Path, cache: Path
+    project: dict[str, Any],
+    audit: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    code, report = run(project, audit, tmp_path, cache)
+    code, report = run(project, audit, tmp_path, monkeypatch)
     gates = audit["gates"]
     order = [one for one in ("failed", "undecided", "passed") if one in gates.values()]
     assert code == CODES[order[0]]
