@@ -38,8 +38,11 @@ def test_the_step_that_failed_is_named(bare: ModuleType) -> None:
 
 
 def test_the_line_before_a_silence_is_named(bare: ModuleType) -> None:
-    outcome = bare.Outcome(0, 40.0, 16.0, "== reading lists", "done")
-    assert outcome.problem(None) == "no line for 16 s after: == reading lists"
+    outcome = bare.Outcome(0, 40.0, 11.0, "== reading lists", "done")
+    assert outcome.problem(60.0) == "no line for 11 s after: == reading lists"
+    assert outcome.problem(None) is None  # Somebody else was working here.
+    outcome = bare.Outcome(0, 90.0, 61.0, "== reading lists", "done")
+    assert outcome.problem(None) == "no line for 61 s after: == reading lists"
 
 
 def test_its_time_is_bounded_on_request_only(bare: ModuleType) -> None:
