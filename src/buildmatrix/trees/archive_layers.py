@@ -22,8 +22,7 @@ WHITEOUT = ".wh."
 OPAQUE = ".wh..wh..opq"
 #: Names that containers' tools keep for themselves.
 _RESERVED = ".wh..wh."
-#: Entries of all layers of an image. Of the largest that are known they are a third as many; each
-#: takes 0.7 kB of memory.
+#: Entries of all layers of an image; each takes some 0.8 kB of memory. A desktop has 300,000.
 MOST_ENTRIES = 1_000_000
 #: Links that the folders of one name may lead through, as in the kernel (path_resolution(7)).
 MOST_LINKS = 40
