@@ -127,7 +127,7 @@ def browser() -> Iterator[Browser]:
         yield browser
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def buildmatrix() -> Buildmatrix:
     """Run the command line in a folder."""
 

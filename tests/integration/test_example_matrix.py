@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import re
 import shutil
 import subprocess
@@ -48,22 +49,24 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy_of(["buildmatrix.toml", "images"], tmp_path_factory.mktemp("good"))
 
 
+@pytest.fixture(scope="module")
+def first(good: Path, buildmatrix: Buildmatrix) -> Run:
+    """The first build of the example matrix."""
+    return buildmatrix(good, "build", "--preflight", "auto", "--format", "json", timeout=1800)
+
+
 def gates(run: Run) -> dict[str, dict[str, str]]:
     """Target → gate → state."""
     return {target["id"]: target["gates"] for target in run.report()["targets"]}
 
 
-def test_the_example_matrix_is_built_and_every_image_is_what_it_says(
-    good: Path, buildmatrix: Buildmatrix
-) -> None:
-    run = buildmatrix(good, "build", "--preflight", "auto", "--format", "json", timeout=1800)
-
-    assert run.code == 0, run.err
-    assert gates(run) == {
+def test_the_example_matrix_is_built_and_every_image_is_what_it_says(first: Run) -> None:
+    assert first.code == 0, first.err
+    assert gates(first) == {
         target: {"lock": "passed", "build": "passed", "scan": "passed", "smoke": "passed"}
         for target in GOOD
     }
-    report = run.report()
+    report = first.report()
     climbed = {target["backend"]: target["rungs"] for target in report["targets"]}
     for rungs in climbed.values():
         assert (rungs[0]["rung"], rungs[0]["state"]) == ("import", "passed"), rungs
@@ -75,6 +78,7 @@ def test_the_example_matrix_is_built_and_every_image_is_what_it_says(
         assert target["digest"].startswith("sha256:")
 
 
+@pytest.mark.usefixtures("first")
 def test_a_second_run_finds_everything_done(good: Path, buildmatrix: Buildmatrix) -> None:
     run = buildmatrix(good, "build", "--preflight", "auto", "--format", "json")
 
@@ -83,14 +87,17 @@ def test_a_second_run_finds_everything_done(good: Path, buildmatrix: Buildmatrix
     assert set(re.findall(r"\[(\S+)\] ok: nothing to do", run.err)) == GOOD, run.err
 
 
+def cpu_image(run: Run) -> str:
+    (image,) = (t["image"] for t in run.report()["targets"] if t["backend"] == "cpu")
+    return image
+
+
 def test_an_image_runs_as_a_user_without_rights_and_holds_no_tool_of_the_build(
-    good: Path, buildmatrix: Buildmatrix
+    first: Run,
 ) -> None:
-    run = buildmatrix(good, "build", "--format", "json")
-    images = {t["backend"]: t["image"] for t in run.report()["targets"]}
     script = "id -u; command -v uv pip; ls /run/secrets 2>/dev/null; cat /opt/venv/pyvenv.cfg"
     done = subprocess.run(
-        ["docker", "run", "--rm", "--network=none", images["cpu"], "sh", "-c", script],
+        ["docker", "run", "--rm", "--network=none", cpu_image(first), "sh", "-c", script],
         capture_output=True,
         text=True,
     )
@@ -100,9 +107,8 @@ def test_an_image_runs_as_a_user_without_rights_and_holds_no_tool_of_the_build(
 
 
 def test_a_chain_of_a_target_goes_from_the_requirement_line_to_the_layer(
-    good: Path, buildmatrix: Buildmatrix, tmp_path: Path
+    good: Path, first: Run, buildmatrix: Buildmatrix, tmp_path: Path
 ) -> None:
-    buildmatrix(good, "build", "--select", "cpu*")
     asked = ("why", "cpu-py311-server", "libscipy_openblas64_")
     nowhere = {"DOCKER_HOST": f"unix://{tmp_path}/no.sock"}
     # The build has read the layers.
@@ -118,7 +124,7 @@ def test_a_chain_of_a_target_goes_from_the_requirement_line_to_the_layer(
     dockerfile, _, line = told["layer"]["place"].partition(":")
     written = (good / dockerfile).read_text().splitlines()[int(line) - 1]
     assert written == "COPY --from=build /opt/venv /opt/venv"
-    assert any("COPY /opt/venv /opt/venv" in line for line in history(good, buildmatrix))
+    assert any("COPY /opt/venv /opt/venv" in line for line in history(cpu_image(first)))
 
     # The symbols are in the image, which the engine still has.
     symbols = buildmatrix(good, *asked, "--format", "json", "--symbols")
@@ -135,11 +141,9 @@ def test_a_chain_of_a_target_goes_from_the_requirement_line_to_the_layer(
     assert "Not known: which layer put a file there: the Docker daemon" in without.out
 
 
-def history(folder: Path, buildmatrix: Buildmatrix) -> list[str]:
-    """What docker says of the layers of the CPU image."""
-    run = buildmatrix(folder, "build", "--select", "cpu*", "--format", "json")
-    (target,) = run.report()["targets"]
-    command = ["docker", "history", "--no-trunc", "--format", "{{.CreatedBy}}", target["image"]]
+def history(image: str) -> list[str]:
+    """Instructions of an image's layers, as Docker shows them."""
+    command = ["docker", "history", "--no-trunc", "--format", "{{.CreatedBy}}", image]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
@@ -147,6 +151,18 @@ def history(folder: Path, buildmatrix: Buildmatrix) -> list[str]:
 def smuggled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the smuggled matrix."""
     return copy_of(["images/smuggled"], tmp_path_factory.mktemp("bad")) / "images/smuggled"
+
+
+@pytest.fixture(scope="module")
+def audited(smuggled: Path, buildmatrix: Buildmatrix) -> Run:
+    """The first build of the smuggled matrix: it locks, and reads the wheels on the index."""
+    return buildmatrix(smuggled, "build", "--format", "json", timeout=1800)
+
+
+@pytest.fixture(scope="module")
+def unaudited(smuggled: Path, audited: Run, buildmatrix: Buildmatrix) -> Run:
+    """A build of the same locks that reads images alone."""
+    return buildmatrix(smuggled, "build", "--no-audit", "--format", "json", timeout=1800)
 
 
 def names_everything(run: Run) -> None:
@@ -161,30 +177,44 @@ def names_everything(run: Run) -> None:
             assert any(library in text for text in told), named
 
 
-def test_every_smuggled_target_fails_and_names_library_distribution_and_requirement_line(
-    smuggled: Path, buildmatrix: Buildmatrix
-) -> None:
-    run = buildmatrix(smuggled, "build", "--no-audit", "--format", "json", timeout=1800)
+def test_what_the_wheels_show_on_the_index_is_not_built(audited: Run) -> None:
+    assert audited.code == 1, audited.err
+    names_everything(audited)
+    for target in ("cpu-py311-xgboost-without-nccl", "rocm7.2-py311-bitsandbytes"):
+        assert gates(audited)[target]["lock"] == "failed"
+        assert gates(audited)[target]["build"] == "not-run"
 
-    assert run.code == 1, run.err
-    names_everything(run)
+
+def test_every_smuggled_target_fails_and_names_library_distribution_and_requirement_line(
+    unaudited: Run,
+) -> None:
+    assert unaudited.code == 1, unaudited.err
+    names_everything(unaudited)
     gate = {"names": "lock", "files": "scan"}
     for target, (shown_by, *_) in SMUGGLED.items():
-        assert gates(run)[target][gate[shown_by]] == "failed", target
+        assert gates(unaudited)[target][gate[shown_by]] == "failed", target
 
 
-def test_what_the_wheels_show_on_the_index_is_not_built(
-    buildmatrix: Buildmatrix, tmp_path: Path
+@pytest.mark.usefixtures("unaudited")
+def test_both_engines_find_the_same_in_what_is_smuggled(
+    smuggled: Path, buildmatrix: Buildmatrix, tmp_path: Path
 ) -> None:
-    # Not what an earlier test has in its journal.
-    again = copy_of(["images/smuggled"], tmp_path) / "images/smuggled"
-    run = buildmatrix(again, "build", "--format", "json", timeout=1800)
-
-    assert run.code == 1, run.err
-    names_everything(run)
-    for target in ("cpu-py311-xgboost-without-nccl", "rocm7.2-py311-bitsandbytes"):
-        assert gates(run)[target]["lock"] == "failed"
-        assert gates(run)[target]["build"] == "not-run"
+    if platform.machine() != "x86_64":
+        pytest.skip("the wheels of this matrix are for amd64")
+    other = tmp_path / "oci"
+    shutil.copytree(smuggled, other, ignore=shutil.ignore_patterns(".buildmatrix"))
+    nowhere = {"DOCKER_HOST": f"unix://{tmp_path}/no.sock"}
+    reports = []
+    for engine, folder, env in (("docker", smuggled, {}), ("oci", other, nowhere)):
+        selection = ("--select", "*nccl", "--select", "*ctranslate2")
+        arguments = ("--no-audit", "--engine", engine, "--format", "json")
+        run = buildmatrix(folder, "build", *selection, *arguments, env=env, timeout=1800)
+        assert run.code == 1, run.err
+        reports.append(run.report())
+    for part in ("findings", "distributions", "unread"):
+        assert reports[0][part] == reports[1][part], part
+    states = [[target["gates"] for target in report["targets"]] for report in reports]
+    assert states[0] == states[1]
 
 
 def test_what_the_lock_shows_is_stopped_before_anything_is_downloaded(
