@@ -1,8 +1,8 @@
 """How tests share a machine: in several processes, a file to each (`--dist loadfile`).
 
-The tests of a file stay in one process, so what they share is made once. Files that change the
-same thing outside of them stay together. A test that needs the machine for itself is marked
-`alone`: no other test runs beside it.
+The tests of a file stay in one process, so what they share is made once. A file names the images
+that it makes as no other file does. A test that needs the machine for itself is marked `alone`: no
+other test runs beside it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
-from xdist.scheduler import LoadScopeScheduling
+from xdist.scheduler import LoadFileScheduling
 
 # A shell that runs the tests in the background has SIGINT ignored: nobody would see Ctrl-C then.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -28,43 +28,23 @@ if set_option := getattr(ctypes.CDLL(None), "mallopt", None):
     set_option(_M_ARENA_MAX, 2)
     set_option(_M_MMAP_THRESHOLD, 1 << 20)
 
-#: File → what it changes outside of it, where another file changes that too.
-TOGETHER = {
-    f"tests/integration/{name}.py": "the tags of the example matrix"
-    for name in ("test_example_matrix", "test_oci_contents_real", "test_oci_engine_real")
-}
-
 #: Files that take minutes. They come first: one that comes last keeps a single process busy.
-LONG = (
-    *TOGETHER,
-    *(
-        f"tests/integration/test_{name}.py"
-        for name in (
-            *("public_projects", "docker_engine", "pages", "fleet_faults_real", "builders_real"),
-            *("docker_publishing", "two_daemons", "preflight_rungs", "page_screenshots"),
-        )
-    ),
+LONG = tuple(
+    f"tests/integration/test_{name}.py"
+    for name in (
+        *("example_matrix", "oci_contents_real", "oci_engine_real", "public_projects"),
+        *("docker_engine", "pages", "fleet_faults_real", "builders_real", "docker_publishing"),
+        *("two_daemons", "preflight_rungs", "page_screenshots"),
+    )
 )
 
 
-class ByFile(LoadScopeScheduling):
-    """Gives a process what stays together, in the order of collection.
-
-    `--dist loadgroup` does not see its groups with pytest 9.2, and begins with what has most tests.
-    """
-
-    def __init__(self, config: pytest.Config, log: object) -> None:
-        config.option.loadscopereorder = False
-        super().__init__(config, log)
-
-    def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        return TOGETHER.get(file, file)
-
-
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByFile | None:
-    return ByFile(config, log) if config.getoption("dist") == "loadfile" else None
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadFileScheduling | None:
+    """Give each process a file at a time, in the order of collection."""
+    # By default, files with many tests come first.
+    config.option.loadscopereorder = False
+    return LoadFileScheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def alone(item: pytest.Item) -> bool:
