@@ -137,6 +137,7 @@ class LayeredTree(Tree):
     def _apply(self, layer: list[TarMember]) -> None:
         """Put one layer over those below; its whiteouts first, they hide nothing of its own."""
         additions: list[tuple[str, TarMember]] = []
+        whiteouts: list[tuple[int, str]] = []
         for member in layer:
             path = plain(member.name)
             if path is None:
@@ -145,10 +146,29 @@ class LayeredTree(Tree):
                 self._troubles[path] = f"folders nested more than {DEEPEST} deep"
             elif WHITEOUT in path and path.rpartition("/")[2].startswith(WHITEOUT):
                 self._hide(path)
+                whiteouts.append((len(additions), path))
             elif path:
                 additions.append((path, member))
+        if whiteouts:
+            self._check_order([path for path, _ in additions], whiteouts)
         for path, member in additions:
             self._add(path, member)
+
+    def _check_order(self, paths: Sequence[str], whiteouts: Iterable[tuple[int, str]]) -> None:
+        """Report whiteouts of what the same layer brought before: engines keep or delete it."""
+        seen: set[str] = set()
+        done = 0
+        for count, whiteout in whiteouts:
+            for added in paths[done:count]:
+                path = added
+                while path and path not in seen:
+                    seen.add(path)
+                    path = path.rpartition("/")[0]
+            done = count
+            folder, _, name = whiteout.rpartition("/")
+            hidden = f"{folder}/{name.removeprefix(WHITEOUT)}".lstrip("/")
+            if hidden in seen:
+                self._troubles[hidden] = "its own layer deletes it, and some engines keep it"
 
     def _hide(self, path: str) -> None:
         folder_path, _, name = path.rpartition("/")

@@ -300,6 +300,7 @@ def test_any_layers_are_what_their_unpacked_files_are(layers: list[list[Entry]])
         # A link to what is not there, and a name below a file, are told of: nothing unpacks them.
         told = [item for item in image.unread if "which is no file of" not in item.why]
         told = [item for item in told if "its folder is a file" not in item.why]
+        told = [item for item in told if "its own layer deletes it" not in item.why]
         image = replace(image, unread=tuple(told))
         assert differences(image, unpacked) == {}
 
@@ -596,3 +597,12 @@ def test_bytes_of_another_digest_are_never_kept_under_it(tmp_path: Path) -> None
         LayerReader(Cache(tmp_path)).inventory(
             configuration(1), [replace(good, size=good.size - 512)], None
         )
+
+
+@pytest.mark.parametrize(("path", "whiteout"), [("x.so", ".wh.x.so"), ("a/b/x.so", "a/.wh.b")])
+def test_a_whiteout_behind_a_file_of_its_own_layer_is_undecided(path: str, whiteout: str) -> None:
+    # podman (vfs) deletes the file, umoci keeps it, podman (overlay) refuses the layer.
+    inventory = of_layers([(path, ELF)], [(path, ELF), (whiteout, b"")])
+    assert [item.path for item in inventory.binaries] == [path]
+    assert len(inventory.unread) == 1 and path.startswith(inventory.unread[0].path)
+    assert of_layers([(path, ELF)], [(whiteout, b""), (path, ELF)]).unread == ()
