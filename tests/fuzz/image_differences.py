@@ -46,7 +46,7 @@ from buildmatrix.oci.documents import (
     index_of,
     manifest_of,
 )
-from buildmatrix.parsing import parse_json
+from buildmatrix.strict_json import parse_json
 
 HERE = Path(__file__).parent
 #: Inputs of a run without seconds: about 15 s each.

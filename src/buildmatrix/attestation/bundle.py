@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from buildmatrix.attestation.envelope import Envelope
-from buildmatrix.parsing import decode_json
+from buildmatrix.strict_json import decode_json
 
 MEDIA_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 #: What the media types of all versions have in common.

@@ -23,9 +23,9 @@ from buildmatrix.attestation.tagged import (
 from buildmatrix.errors import UndecidedError
 from buildmatrix.http.failures import RequestError
 from buildmatrix.oci.documents import EMPTY, Descriptor, manifest_of
-from buildmatrix.parsing import decode_json
 from buildmatrix.registry.client import Registry
 from buildmatrix.registry.reference import Reference
+from buildmatrix.strict_json import decode_json
 
 #: Manifests that are looked at, envelopes of each, and bytes of all.
 _MOST = 64

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from buildmatrix.parsing import decode_json
+from buildmatrix.strict_json import decode_json
 
 TYPE = "https://in-toto.io/Statement/v1"
 _TYPES = (TYPE, "https://in-toto.io/Statement/v0.1")

@@ -16,7 +16,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 import msgspec
 
 from buildmatrix.errors import UndecidedError
-from buildmatrix.parsing import parse_json
+from buildmatrix.strict_json import parse_json
 
 #: Bytes of one page; the largest that are known, of nightly builds, have 12 MB.
 LARGEST_PAGE = 32 << 20

@@ -32,7 +32,7 @@ from buildmatrix.oci.documents import (
     media_type_of,
 )
 from buildmatrix.oci.layout import REF_NAME
-from buildmatrix.parsing import decode_json
+from buildmatrix.strict_json import decode_json
 from buildmatrix.text import printable
 from buildmatrix.trees.archive import OpenFile, Slice, Spool, plain
 from buildmatrix.trees.archive_layers import LayeredTree

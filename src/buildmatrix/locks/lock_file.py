@@ -23,7 +23,7 @@ from buildmatrix.locks.text import (
     tables,
 )
 from buildmatrix.locks.walk import LockEdge, LockEntry
-from buildmatrix.parsing import parse_json
+from buildmatrix.strict_json import parse_json
 
 
 @dataclass(frozen=True, slots=True)

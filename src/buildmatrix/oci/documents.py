@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 
 from buildmatrix.errors import UndecidedError
-from buildmatrix.parsing import check_spelling, parse_json
+from buildmatrix.strict_json import check_spelling, parse_json
 
 # Media types
 

@@ -18,9 +18,9 @@ from urllib.parse import quote
 from buildmatrix.errors import UndecidedError
 from buildmatrix.http.addresses import HttpAddress
 from buildmatrix.http.failures import RequestError
-from buildmatrix.parsing import parse_json
 from buildmatrix.registry.reference import Reference
 from buildmatrix.registry.session import Session
+from buildmatrix.strict_json import parse_json
 
 #: Names of one page; distribution takes no more.
 _PAGE = 1000

@@ -25,8 +25,8 @@ from urllib.parse import quote_plus
 
 from buildmatrix import child
 from buildmatrix.files import read_at_most
-from buildmatrix.parsing import parse_json
 from buildmatrix.registry.reference import DOCKER_HUB, Reference
+from buildmatrix.strict_json import parse_json
 from buildmatrix.text import printable
 
 #: Under which Docker keeps what belongs to Docker Hub.

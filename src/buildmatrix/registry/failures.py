@@ -8,8 +8,8 @@ from json import JSONDecodeError
 
 from buildmatrix.http.failures import PASSING, RequestError, retry_after
 from buildmatrix.http.requests import HttpAnswer
-from buildmatrix.parsing import parse_json
 from buildmatrix.registry.credentials import RegistryLogin
+from buildmatrix.strict_json import parse_json
 from buildmatrix.text import printable, shown
 
 #: Bytes of an answer that says what is wrong, and characters of it that are shown.

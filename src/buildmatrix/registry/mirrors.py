@@ -24,8 +24,8 @@ from buildmatrix import toml
 from buildmatrix.errors import Problem, SpecError, UndecidedError
 from buildmatrix.files import read_at_most
 from buildmatrix.http.addresses import HttpAddress, parse
-from buildmatrix.parsing import parse_json
 from buildmatrix.registry.reference import DOCKER_HUB, Reference
+from buildmatrix.strict_json import parse_json
 from buildmatrix.text import printable
 
 #: Bytes of one file of settings.

@@ -20,10 +20,10 @@ from buildmatrix.http.addresses import HttpAddress, parse
 from buildmatrix.http.failures import RequestError
 from buildmatrix.http.logins import Authorization, Bearer, Login, OneOrigin
 from buildmatrix.http.requests import Body, HttpAnswer, Requests
-from buildmatrix.parsing import parse_json
 from buildmatrix.registry.challenges import Challenge
 from buildmatrix.registry.credentials import RegistryLogin
 from buildmatrix.registry.failures import refusal
+from buildmatrix.strict_json import parse_json
 
 #: Bytes of an answer; tokens have some thousand.
 _LARGEST_ANSWER = 1 << 20

@@ -16,9 +16,9 @@ from typing import Any, Literal, TypeAlias, TypeVar, get_args, get_type_hints
 import msgspec
 
 from buildmatrix import __version__
-from buildmatrix.parsing import check_spelling, parse_json
 from buildmatrix.rules.model import IF_KNOWN, IN_MEMORY, Finding
 from buildmatrix.rules.registry import RULES
+from buildmatrix.strict_json import check_spelling, parse_json
 
 Document = TypeVar("Document")
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
