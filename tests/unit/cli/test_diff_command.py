@@ -10,11 +10,13 @@ from pathlib import Path
 import jsonschema
 import msgspec._core
 import pytest
+from built_targets import leave_built
 
-from buildmatrix import cli, store
+from buildmatrix import cli
 from buildmatrix.commands.diff import source_side as diff_sides
 from buildmatrix.inventory.model import Distribution, Inventory, Stats
 from buildmatrix.reports import schemas
+from buildmatrix.state.folder import FOLDER, State
 
 #: A real extension module.
 MODULE = Path(msgspec._core.__file__)
@@ -168,7 +170,7 @@ def built(tmp_path: Path, versions: Mapping[str, str]) -> None:
     for id, version in versions.items():
         one = Distribution("demo", version, f"opt/site-packages/demo-{version}.dist-info", size=5)
         inventory = Inventory(distributions=(one,), stats=Stats(bytes_total=5))
-        store.write(tmp_path / f".buildmatrix/state/{id}/inventory.json", inventory)
+        leave_built(State(tmp_path / FOLDER).of(id), inventory)
 
 
 def test_targets_that_were_built_are_compared_again_without_being_judged_again(
@@ -183,9 +185,9 @@ def test_targets_that_were_built_are_compared_again_without_being_judged_again(
     def judged(*_: object) -> None:
         raise AssertionError("judged again")
 
-    monkeypatch.setattr(diff_sides, "evidence", judged)
-    assert document(capsys, *sources) == first
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(diff_sides, "evidence", judged)
+        assert document(capsys, *sources) == first
     monkeypatch.chdir(tmp_path)
     built(tmp_path, {"cpu-py311-server": "3.0"})
     again = document(capsys, *sources)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec._core
 import pytest
+from built_targets import BUILT, leave_built, leave_record
 
 from buildmatrix import cli, store
 from buildmatrix.api.workspace import Workspace
@@ -25,17 +26,13 @@ from buildmatrix.inventory.model import Binary, Distribution, Inventory, Unread
 from buildmatrix.reports import json_form as report_json
 from buildmatrix.reports.run.model import assemble
 from buildmatrix.rules.model import Finding, TargetResult
-from buildmatrix.state import journal
 from buildmatrix.state.folder import FOLDER, State
-from buildmatrix.state.journal import BuildRecord
 from buildmatrix.state.target_layers import keep_layers
 
 #: A real extension module: it links libc.so.6, with versioned symbols.
 MODULE = Path(msgspec._core.__file__)
 SITE = "usr/lib/python3.11/site-packages"
 TARGET = "cpu-py311-server"
-#: The image of the last build.
-BUILT = f"sha256:{'0' * 64}"
 SPEC = """\
 schema = 1
 [project]
@@ -95,8 +92,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def built(folder: Path, inventory: Inventory) -> None:
     """Leave what a build leaves that read no layers of its image."""
     files = State(folder / FOLDER).of(TARGET)
-    store.write(files.inventory, inventory)
-    record(folder, BUILT)
+    leave_built(files, inventory)
     keep_layers(files, BUILT, Inventory(), print)
 
 
@@ -269,17 +265,7 @@ def saved_image(module: bytes = b"x") -> bytes:
 
 
 def record(project: Path, image: str = IMAGE) -> None:
-    files = State(project / FOLDER).of("cpu-py311-server")
-    made = BuildRecord(
-        key="0" * 64,
-        digest=image,
-        config=None,
-        loaded=True,
-        tags=(),
-        inventory=journal.sha256_of(files.inventory),
-        seconds=1.0,
-    )
-    journal.write(files, made)
+    leave_record(State(project / FOLDER).of("cpu-py311-server"), image)
 
 
 @pytest.fixture

@@ -53,11 +53,11 @@ def test_links_are_followed_below_the_root(tmp_path: Path) -> None:
 
 
 def test_a_later_layer_hides_what_is_below(tmp_path: Path) -> None:
-    files = base_files(
-        tmp_path,
-        SYSTEM,
-        [file("etc/.wh.passwd"), file("home/.wh..wh..opq"), file("etc/group", "g")],
-    )
+    base = make_base(tmp_path, SYSTEM, [file("etc/group", "g")])
+    below, above = base.manifest.layers
+    removing = [tarfile.TarInfo(name) for name in ("etc/.wh.passwd", "home/.wh..wh..opq")]
+    layers = below, stored(base.layout, gzip.compress(archive(*removing))), above
+    files = BaseFiles(read_layer(base.layout, one, notes_store(Cache(None))) for one in layers)
     assert files.read("etc/passwd") is None
     assert files.read("etc/group") == b"g"
 

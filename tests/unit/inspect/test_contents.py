@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from built_targets import leave_built
 
-from buildmatrix import cli, store
+from buildmatrix import cli
 from buildmatrix.binaries.model import Elf
 from buildmatrix.catalogue.load import load
 from buildmatrix.commands.inspect.look import inspect_tree
@@ -15,6 +16,7 @@ from buildmatrix.device_code.model import DeviceCode
 from buildmatrix.inventory.model import Binary, Distribution, Inventory, Layer, Stats
 from buildmatrix.reports.inspect import table
 from buildmatrix.reports.inspect.model import Inspections, Machines
+from buildmatrix.state.folder import FOLDER, State
 
 SITE = "usr/lib/python3.11/site-packages"
 CORE, CUDART = f"{SITE}/acme/core.so", f"{SITE}/nvidia/lib/libcudart.so.12"
@@ -130,9 +132,9 @@ TARGET = "cuda12.8-py311-server"
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "buildmatrix.toml").write_text(SPEC)
     (tmp_path / "base.in").write_text("acme\n")
-    store.write(tmp_path / f".buildmatrix/state/{TARGET}/inventory.json", image())
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("BUILDMATRIX_CACHE", str(tmp_path / "cache"))
+    leave_built(State(tmp_path / FOLDER).of(TARGET), image())
     return tmp_path
 
 
