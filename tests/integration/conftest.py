@@ -11,24 +11,17 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import pytest
 from browser import find_browser, started
+from components import missing
 from playwright.sync_api import Browser
 
 if TYPE_CHECKING:
     from loader_roots import Toolchain
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def missing(what: str, remedy: str) -> NoReturn:
-    """End the test: as a failure on CI, as a skip that says what to do on a user's machine."""
-    text = f"{what} is missing; {remedy}"
-    if os.environ.get("CI"):
-        pytest.fail(text)
-    pytest.skip(text)
 
 
 def stack_program(name: str, unpacked: str) -> Path:

@@ -15,7 +15,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from conftest import Buildmatrix, Run, missing
+from components import missing
+from conftest import Buildmatrix, Run
 
 pytestmark = [pytest.mark.network]
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from conftest import missing
+from components import missing
 from docker_project import HERE, Project, docker_project
 from scripts.stack import engine as stack_engine
 from scripts.stack.layout import Layout

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import missing
+from components import missing
 from image_registry import ImageRegistry
 from layer_archives import tar
 

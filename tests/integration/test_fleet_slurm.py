@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import missing
+from components import missing
 from document_blocks import ROOT, blocks_of
 from layer_archives import tar
 from registry import RegistryServer

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import npm
 import pytest
-from conftest import ROOT, missing
+from components import missing
+from conftest import ROOT
 from recipes import blocks
 
 pytestmark = pytest.mark.network

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from conftest import missing
+from components import missing
 from tree_verdicts import tree_verdicts
 
 from buildmatrix.catalogue.load import load

@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Buildmatrix, missing
+from components import missing
+from conftest import Buildmatrix
 from sigstore_services import GITHUB, WORKFLOW, SigstoreServices
 from test_attestation_real import FORMS, cosign_program, registry_host
 

@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, Buildmatrix, missing
+from components import missing
+from conftest import ROOT, Buildmatrix
 
 from buildmatrix.engines.oci.bases import Bases
 from buildmatrix.engines.oci.contents import assemble

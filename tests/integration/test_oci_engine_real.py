@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, Buildmatrix, copy_of, missing
+from components import missing
+from conftest import ROOT, Buildmatrix, copy_of
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.usefixtures("engine")]
 

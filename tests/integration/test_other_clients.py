@@ -21,7 +21,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from conftest import missing, stack_program
+from components import missing
+from conftest import stack_program
 from debian_registry import debian_registry
 from layer_archives import differences, of_folder
 from raw_archives import BASE, END, WITNESSES, entry

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from conftest import missing
+from components import missing
 from layer_archives import differences, of_folder
 
 from buildmatrix.commands.fleet.model import Subject, WorkerSettings

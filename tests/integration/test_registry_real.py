@@ -21,7 +21,8 @@ from pathlib import Path
 
 import pytest
 from certificates import make_certificate
-from conftest import missing, stack_program
+from components import missing
+from conftest import stack_program
 from debian_registry import LOGIN, DebianRegistry, TokenServer, debian_registry, htpasswd
 from relay import Relay
 

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Buildmatrix, Run, missing
+from components import missing
+from conftest import Buildmatrix, Run
 from scripts.stack import engine as stack_engine
 from scripts.stack.layout import Layout
 from scripts.stack.process import State

@@ -17,9 +17,9 @@ from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NoReturn
 
 import pytest
+from components import missing
 
 from buildmatrix.engines.model import RunResult
 from buildmatrix.engines.oci import sandbox as sandbox_module
@@ -162,13 +162,6 @@ COMMANDS = {
 TELLING = ("tool 7", "missing", "locked", "text")
 #: Exit codes of podman that say less than ours.
 PODMAN = {"/usr/bin/tool/program": 126, "text": 1, "orphan": 1}
-
-
-def missing(what: str, remedy: str) -> NoReturn:
-    """End the test: as a failure on CI, as a skip that says what to do on a user's machine."""
-    if "CI" in os.environ:
-        pytest.fail(f"{what} is missing; {remedy}")
-    pytest.skip(f"{what} is missing; {remedy}")
 
 
 def program(name: str, package: str) -> str:

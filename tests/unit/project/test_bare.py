@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -82,3 +83,26 @@ def test_a_stack_leaves_the_daemons_of_a_machine_alone(enter: list[str], tmp_pat
         found = [daemon.pid for daemon in processes_naming(tmp_path, ["dockerd"])]
         run.communicate(b"\n")
     assert found == ([] if enter else [run.pid])
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_the_demo_says_that_it_goes_on_without_a_registry(tmp_path: Path, answers: bool) -> None:
+    programs, scripts = tmp_path / "bin", tmp_path / "scripts"
+    for folder in (programs, scripts):
+        folder.mkdir()
+    shutil.copy(SCRIPT.with_name("demo"), scripts)
+    (scripts / "setup.sh").touch()
+    stand_ins = {
+        "docker": "exit 1",
+        "python3": f"[[ $2 != scripts.public_registry ]] || exit {0 if answers else 1}",
+        "buildmatrix": 'echo "$@"',
+    }
+    for name, text in stand_ins.items():
+        (programs / name).write_text(f"#!/bin/bash\n{text}\n")
+        (programs / name).chmod(0o755)
+    environment = {"PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    done = subprocess.run(
+        [scripts / "demo"], env=environment, capture_output=True, text=True, check=True
+    )
+    assert ("on a base made of Debian's packages" in done.stderr) is not answers
+    assert ("--select cpu*" in done.stdout) is not answers
