@@ -45,8 +45,8 @@ if [[ $kind == test ]]; then
     need chromium chromium
     [[ -e /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf ]] || missing+=(fonts-dejavu-core)
   fi
-  # A runner of GitLab's jobs (gitlab-ci-local) copies with it.
-  if [[ -n ${CI:-} ]]; then need rsync rsync; fi
+  # A runner of GitLab's jobs (gitlab-ci-local) copies and fetches with them.
+  if [[ -n ${CI:-} ]]; then need rsync rsync; need ssh openssh-client; fi
   # Judge what is written into registries and layouts.
   if [[ -n ${CI:-} ]]; then need skopeo skopeo; need umoci umoci; need podman podman; fi
   # Its library reads archives and documents as engines do.

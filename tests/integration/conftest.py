@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -86,17 +87,20 @@ CMD ["bash"]
 
 
 @pytest.fixture(scope="session")
-def small_base(engine: None) -> str:
+def small_base(engine: None, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A small Debian in the registry on loopback: few tests need a whole one."""
     registry = os.environ.get("BUILDMATRIX_MIRROR", "localhost:5000/")
     name = f"{registry}buildmatrix-test/small-base:1"
-    # Each process builds it, the second one out of the builder's cache: the same image.
-    done = subprocess.run(
-        ["docker", "buildx", "build", "--push", "--provenance=false", "--tag", name, "-"],
-        input=_SMALL_BASE.replace("REGISTRY", registry),
-        capture_output=True,
-        text=True,
-    )
+    # Each process builds it, the second one out of the builder's cache: the same image. Two at once
+    # would get in each other's way: "already exists".
+    with (tmp_path_factory.getbasetemp().parent / "small-base.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = subprocess.run(
+            ["docker", "buildx", "build", "--push", "--provenance=false", "--tag", name, "-"],
+            input=_SMALL_BASE.replace("REGISTRY", registry),
+            capture_output=True,
+            text=True,
+        )
     assert done.returncode == 0, done.stderr
     return name
 

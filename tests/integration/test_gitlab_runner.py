@@ -87,8 +87,9 @@ class Runner:
 
 @pytest.fixture
 def runner(tmp_path: Path, wheels: Path) -> Runner:
-    if shutil.which("rsync") is None:
-        missing("rsync", "install the package rsync")
+    for program, package in (("rsync", "rsync"), ("ssh", "openssh-client")):
+        if shutil.which(program) is None:
+            missing(program, f"install the package {package}")
     component, project = tmp_path / "component", tmp_path / "project"
     shutil.copytree(ROOT / "ci" / "gitlab", component)
     commit(component)

@@ -59,16 +59,15 @@ SITE = "usr/lib/python3/dist-packages"
 #: Bytes that let a table of contents spare something.
 DATA = random.Random(11).randbytes(2_000_000)
 ARTIFACT = "text/x-test"
-#: The files of two layers; the second hides one of the first.
+#: The files of two layers.
 LAYERS: tuple[dict[str, bytes], ...] = (
     {
         f"{SITE}/demo-1.0.dist-info/METADATA": b"Name: demo\nVersion: 1.0\n",
         f"{SITE}/demo-1.0.dist-info/RECORD": b"demo/__init__.py,,\ndemo/_C.so,,\n",
         f"{SITE}/demo/__init__.py": b'import ctypes\nctypes.CDLL("libx.so")\n',
         "srv/data": DATA,
-        "srv/gone": b"old",
     },
-    {f"{SITE}/demo/_C.so": Path("/bin/true").read_bytes(), "srv/.wh.gone": b"", "etc/x": b"x"},
+    {f"{SITE}/demo/_C.so": Path("/bin/true").read_bytes(), "etc/x": b"x"},
 )
 
 
@@ -143,11 +142,7 @@ def unpacked(tmp_path: Path) -> Inventory:
     root = tmp_path / "root"
     for files in LAYERS:
         for path, data in files.items():
-            folder, _, file = path.rpartition("/")
-            if file.startswith(".wh."):
-                (root / folder / file.removeprefix(".wh.")).unlink()
-                continue
-            (root / folder).mkdir(parents=True, exist_ok=True)
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
             (root / path).write_bytes(data)
     return replace(of_folder(root), environment={"A": "b"})
 

@@ -76,9 +76,16 @@ def container(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     # Advisories are of a day, and no part of what the tutorials show.
     passed += ["-eBUILDMATRIX_NO_VULNERABILITIES=1", "-eBUILDMATRIX_CACHE=/cache"]
     passed += ["-ePYTHONPYCACHEPREFIX=/bytecode", "-eLANG=C.UTF-8"]
-    mounts = [f"-v{folder / 'site'}:/site:ro", "-v/etc/ssl/certs:/etc/ssl/certs:ro"]
-    mounts += [f"-v{path}:{path}:ro" for path in map(Path, ("/etc/pip.conf", "/etc/xdg/pip"))
-               if path.exists()]  # fmt: skip
+    certificates = Path("/etc/ssl/certs")
+    # Settings of clients, and the files that variables name.
+    named = [value for key, value in os.environ.items() if PASSED.fullmatch(key)]
+    paths = {
+        path
+        for path in map(Path, ("/etc/pip.conf", "/etc/xdg/pip", *named))
+        if path.is_absolute() and path.exists() and not path.is_relative_to(certificates)
+    }
+    mounts = [f"-v{folder / 'site'}:/site:ro"]
+    mounts += [f"-v{path}:{path}:ro" for path in sorted({certificates, *paths})]
     image = f"{os.environ.get('BUILDMATRIX_MIRROR', '')}python:3.11-slim-bookworm"
     subprocess.run(
         ["docker", "run", "-d", "--rm", "--name", name, "--network", "host", *passed, *mounts,
