@@ -7,6 +7,7 @@ allowed to say too much: it only decides which files are worth parsing.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -90,9 +91,12 @@ _NO_CODE = re.compile(rb"\n[ \t]*[#)\]}][^\n]*")
 #: What is called by one name.
 _CALLED = re.compile(rb"(?<![.\w])(\w+)\(")
 #: What may stand between a name and a dot or a bracket; dotted names, and whether they are called.
-#: Possessive: the engine would remember 200 bytes of each name of a chain, to go back to it.
+#: Possessive where Python has that: the engine would remember 200 bytes of each name of a chain.
 _GAP = rb"(?:[\s\\]|#[^\n]*\n)*"
-_DOTTED = re.compile(rb"\b(\w++(?:%b\.%b\w++)*+)(%b\()?" % (_GAP, _GAP, _GAP))
+_KEEP = b"+" if sys.version_info >= (3, 11) else b""
+_DOTTED = re.compile(
+    rb"\b(\w+%b(?:%b\.%b\w+%b)*%b)(%b\()?" % (_KEEP, _GAP, _GAP, _KEEP, _KEEP, _GAP)
+)
 _GAPS = re.compile(_GAP)
 #: Calls of one function that are looked at.
 MOST_CALLS = 10
