@@ -32,6 +32,7 @@ from buildmatrix.layers.table import (
     unpacked,
 )
 from buildmatrix.trees.base import RandomAccess, Unreadable, defect, reason
+from buildmatrix.trees.containers import FARTHEST
 
 #: Bytes between two parts that are fetched with them: a request costs more. Of an image of 4 GB, a
 #: gap of 64 KiB fetches 19 MB that nobody asked for, in 700 requests; this one 3 MB, in 1,250.
@@ -113,7 +114,10 @@ class _RangeReader:
         matters = may_matter(file.name, file.size)
         if not matters and not (file.size >= LEAST and may_hide(file.name, file.size)):
             return ()
-        return file.parts if matters and file.size <= _SMALL else file.parts[:1]
+        if matters and file.size <= _SMALL:
+            return file.parts
+        # Images of file systems say far behind their first byte what they are.
+        return [part for part in file.parts if part.start < FARTHEST]
 
     def _fetched(self, wanted: dict[int, Sequence[PackedRange]]) -> Iterator[tuple[int, bytes]]:
         """Each file with the bytes of its wanted parts, by the order in the layer."""
@@ -184,7 +188,7 @@ class _Parts:
         self._file = file
         self._starts = [part.start for part in file.parts]
         self._is_zstd = is_zstd
-        self._held = {0: head}
+        self._held = {0: head if len(self._starts) == 1 else head[: self._starts[1]]}
         self._left = _MOST_LENT
 
     def read(self, offset: int, length: int) -> bytes:
