@@ -160,7 +160,8 @@ def archive_files(archive: Slice) -> Iterator[tuple[str, TarMember]]:
 
     Raises `Unreadable`: podman takes the first of two with one path, Docker the last.
     """
-    seen: set[tuple[str, bool]] = set()
+    #: Path → whether it is a blob.
+    seen: dict[str, bool] = {}
     for count, member in enumerate(members(archive)):
         name = plain(member.name)
         if name is None:
@@ -169,9 +170,9 @@ def archive_files(archive: Slice) -> Iterator[tuple[str, TarMember]]:
             raise Unreadable(f"more than {MOST_BLOBS} files, which no saved image has")
         if member.kind != "folder":
             is_blob = member.kind == "file" and digest_in(name) != ""
-            if (name, not is_blob) in seen or ((name, is_blob) in seen and not is_blob):
+            if name in seen and not (is_blob and seen[name]):
                 raise Unreadable(f"its entry {printable(name)} comes twice")
-            seen.add((name, is_blob))
+            seen[name] = is_blob
         yield name, member
 
 
