@@ -35,7 +35,7 @@ from buildmatrix.locks.requirement_files import read_requirements
 from buildmatrix.locks.requirement_set import applies
 from buildmatrix.locks.selection import LockSelection
 from buildmatrix.locks.text import mapping, read_toml, string, strings, tables, tool_table
-from buildmatrix.locks.uvlock import own_folder, roots_of
+from buildmatrix.locks.uvlock import groups_of, own_folder, roots_of
 from buildmatrix.parsing import parse_specifiers, version_or_none
 
 #: Part of a project and a name → the extras and ranges that are asked for.
@@ -200,7 +200,7 @@ def _recorded(metadata: Mapping[str, object], own: str) -> tuple[_Requests, set[
     by_part: dict[str, list[Mapping[str, object]]] = {}
     for item in tables(metadata.get("requires-dist")):
         by_part.setdefault(_part(string(item.get("marker")), ""), []).append(item)
-    for group, items in mapping(metadata.get("requires-dev")).items():
+    for group, items in groups_of(metadata).items():
         by_part[f":{canonicalize_name(group)}"] = tables(items)
     requests: _Requests = {}
     elsewhere: set[str] = set()

@@ -45,14 +45,13 @@ class LockFile:
         self,
         dependencies: Callable[[Mapping[str, object]], Mapping[str, tuple[LockEdge, ...]]],
         forks: Callable[[Mapping[str, object]], tuple[str, ...]],
+        key: str = "package",
     ) -> list[LockEntry]:
         """The tables `[[package]]`; the functions read what differs. Raises `SpecError`."""
-        packages = tables(self.document.get("package"))
+        packages = tables(self.document.get(key))
         check_count(len(packages), self.label)
         entries = []
-        for table, line in zip(
-            packages, table_lines(self.text, "package", len(packages)), strict=True
-        ):
+        for table, line in zip(packages, table_lines(self.text, key, len(packages)), strict=True):
             name = string(table.get("name"))
             version = self.selection.check_version(string(table.get("version")), name, line)
             place = f"{self.label}:{line}" if line else ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from packaging.utils import canonicalize_name
 
@@ -27,13 +28,15 @@ from buildmatrix.locks.text import (
     tables,
     tool_table,
 )
-from buildmatrix.locks.walk import InconsistentLock, LockEdge, LockEntry, LockRoot, walk
+from buildmatrix.locks.walk import InconsistentLock, LockEdge, LockEntry, in_order
 from buildmatrix.text import without_login
 from buildmatrix.urls import path_in
 
 _HINT = "run `uv lock`"
 #: Kinds of source that are the user's own code.
 _OWN = ("editable", "virtual", "directory")
+#: Dependencies that are looked at at most; the largest real locks have some 5000.
+_MOST_STEPS = 500_000
 
 
 def read(file: LockFile) -> Lock:
@@ -47,30 +50,40 @@ def read(file: LockFile) -> Lock:
         raise SpecError([Problem(problem, selection.label)])
     selection.check_python(string(document.get("requires-python")))
     entries = file.entries(
-        _dependencies, lambda table: tuple(strings(table.get("resolution-markers")))
+        _dependencies,
+        lambda table: tuple(strings(table.get("resolution-markers"))),
+        _key_of_packages(document),
     )
     roots = roots_of(document)
     extras, groups = _names(document, roots)
     selection.check(extras, groups)
     project = find_project(*selection.beside("pyproject.toml"))
     selection = selection.with_defaults(groups & _default_groups(project, groups))
-    conflicts = _conflicts(document, roots)
+    conflicts = _conflicts(document)
     if entries and not roots and not mapping(document.get("manifest")):
         problem = "it names no project, so nothing says which of its packages are installed"
         raise SpecError([Problem(problem, selection.label, hint=_HINT)])
     try:
-        reached_entries = _walk(selection, document, entries, roots, conflicts)
+        _check_environment(document, selection)
+        walk = _Walk(selection, document, entries, roots, conflicts)
+        walk.check_requested()
+        reached_entries = walk.run()
     except (InconsistentLock, BrokenMarker) as error:
         raise SpecError([Problem(str(error), selection.label, hint=_HINT)]) from error
+    names = {string(root.get("name")) for root in roots}
     return file.lock(
         (_package(entry, askers) for entry, askers in reached_entries if entry.table not in roots),
-        selection.left_out(extras - _indirect(project, selection), groups, conflicts),
+        selection.left_out(
+            extras - _indirect(project, selection),
+            groups,
+            [{item.part for item in several if item.package in names} for several in conflicts],
+        ),
     )
 
 
 def roots_of(document: Mapping[str, object]) -> list[Mapping[str, object]]:
     """The projects that an installation starts from: the one beside the lock, else all members."""
-    packages = tables(document.get("package"))
+    packages = tables(document.get(_key_of_packages(document)))
     beside = [
         item
         for item in packages
@@ -80,101 +93,240 @@ def roots_of(document: Mapping[str, object]) -> list[Mapping[str, object]]:
     return beside or [item for item in packages if item.get("name") in members]
 
 
+def _key_of_packages(document: Mapping[str, object]) -> str:
+    """`package`, or the name that uv 0.2 wrote and later ones still read."""
+    return "package" if "package" in document else "distribution"
+
+
+def groups_of(table: Mapping[str, object]) -> Mapping[str, object]:
+    """The groups of a project, or of its `metadata`, by any of the names that uv reads."""
+    names = ("dev-dependencies", "requires-dev", "dependency-groups")
+    return next((groups for name in names if (groups := mapping(table.get(name)))), {})
+
+
 def own_folder(root: Mapping[str, object]) -> str:
     """The folder of a project of the user's own, as seen from the lock."""
     source = mapping(root.get("source"))
     return next((string(source[kind]) for kind in _OWN if kind in source), ".")
 
 
-def _walk(
-    selection: LockSelection,
-    document: Mapping[str, object],
-    entries: Sequence[LockEntry],
-    roots: Sequence[Mapping[str, object]],
-    conflicts: Sequence[frozenset[str]],
-) -> list[tuple[LockEntry, tuple[str, ...]]]:
-    environment = selection.environment
-    parts = [_parts(root, selection) for root in roots]
-    for root, root_parts in zip(roots, parts, strict=True):
-        _check_conflicts(selection, string(root.get("name")), root_parts, conflicts)
-    # uv's names for the extras and groups of projects that exclude one another.
-    chosen = {
-        f"{'group' if part.startswith(':') else 'extra'}-{len(name)}-{name}-{part.lstrip(':')}"
-        for root, root_parts in zip(roots, parts, strict=True)
-        for name in [string(root.get("name"))]
-        for part in root_parts
-        if part
-    } | {f"project-{len(name)}-{name}" for root in roots for name in [string(root.get("name"))]}
+class _ConflictItem(NamedTuple):
+    """A project, extra or group that `conflicts` names."""
 
-    def fits(marker: str | None, _: frozenset[str]) -> bool:
-        return holds(marker, environment, chosen)
+    package: str
+    #: The extra; a group with a `:` in front; empty for the project itself.
+    part: str
 
-    def allows(edge: LockEdge, entry: LockEntry) -> bool:
-        return (not edge.version or edge.version == entry.version) and (
-            edge.source is None or edge.source == entry.source
+    @property
+    def encoded(self) -> str:
+        """Name of the extra that markers use for the item (`universal_marker.rs`)."""
+        kind = "group" if self.part.startswith(":") else "extra" if self.part else "project"
+        tail = f"-{self.part.lstrip(':')}" if self.part else ""
+        return f"{kind}-{len(self.package)}-{self.package}{tail}"
+
+    def __str__(self) -> str:
+        if not self.part:
+            return f"the project `{self.package}`"
+        kind = "group" if self.part.startswith(":") else "extra"
+        return f"the {kind} `{self.part.lstrip(':')}` of {self.package}"
+
+
+class _Walk:
+    """Walks a lock as uv does (`uv-resolver/src/lock/installable.rs`)."""
+
+    def __init__(
+        self,
+        selection: LockSelection,
+        document: Mapping[str, object],
+        entries: Sequence[LockEntry],
+        roots: Sequence[Mapping[str, object]],
+        conflicts: Sequence[frozenset[_ConflictItem]],
+    ) -> None:
+        self._selection = selection
+        self._entries = entries
+        self._conflicts = conflicts
+        self._steps = 0
+        #: Active extra → the part that was asked for, and activated it.
+        self._origins: dict[str, str] = {}
+        self._by_name: dict[str, list[int]] = {}
+        for number, entry in enumerate(entries):
+            self._by_name.setdefault(entry.name, []).append(number)
+        tables_of_roots = set(map(id, roots))
+        self._roots = {
+            number: _project_of(entry, selection)
+            for number, entry in enumerate(entries)
+            if id(entry.table) in tables_of_roots
+        }
+        manifest = mapping(document.get("manifest"))
+        self._members = {*strings(manifest.get("members"))}
+        groups = mapping(manifest.get("dependency-groups"))
+        self._manifest = [
+            edge
+            for items in (
+                manifest.get("requirements"),
+                *(groups.get(name) for name in sorted(selection.groups)),
+            )
+            for edge in _edges(items)
+        ]
+        requested = ["", *sorted(selection.extras), *(f":{name}" for name in selection.groups)]
+        self._starts = [
+            (number, part)
+            for number in self._roots
+            for part in requested
+            if not part or part in entries[number].dependencies
+        ]
+
+    def check_requested(self) -> None:
+        """Raise `SpecError` where the request itself names parts that exclude one another.
+
+        `uv sync` checks this in every project that it may reach, whatever the markers say.
+        """
+        if not self._conflicts:
+            return
+        askers, _ = self._pass(frozenset(), every=True)
+        names = {self._entries[number].name for number in askers}
+        members = (names & self._members) | {self._entries[number].name for number in self._roots}
+        for several in self._conflicts:
+            self._check(
+                [
+                    item
+                    for item in several
+                    if item.package in members
+                    and (
+                        not item.part
+                        or item.part in self._selection.extras
+                        or (item.part[0] == ":" and item.part[1:] in self._selection.groups)
+                    )
+                ]
+            )
+
+    def run(self) -> list[tuple[LockEntry, tuple[str, ...]]]:
+        """The entries that are installed, in order, each with what requires it.
+
+        A dependency can activate an extra that a marker seen earlier names, so the walk repeats
+        until no further extra is activated.
+
+        Raises `SpecError` for extras that exclude one another, and `InconsistentLock`.
+        """
+        active = frozenset(
+            _ConflictItem(self._entries[number].name, part).encoded
+            for number, part in self._starts
+            if self._conflicts
         )
+        askers, after = self._pass(active)
+        while after != active:
+            active = after
+            askers, after = self._pass(active)
+        for several in self._conflicts:
+            self._check(
+                [
+                    item
+                    for item in several
+                    if item.part[:1] not in ("", ":") and item.encoded in active
+                ]
+            )
+        return in_order(self._entries, askers)
 
-    place_of = {id(entry.table): entry.place for entry in entries}
-    starts = [
-        root_edge
-        for root, root_parts in zip(roots, parts, strict=True)
-        for root_edge in _edges_of_root(root, selection, root_parts, place_of[id(root)])
-    ]
-    manifest = mapping(document.get("manifest"))
-    groups = mapping(manifest.get("dependency-groups"))
-    extra = [manifest.get("requirements"), *(groups.get(name) for name in sorted(selection.groups))]
-    starts += [LockRoot(selection.label, edge) for items in extra for edge in _edges(items)]
-    return walk(starts, entries, fits, allows)
+    def _pass(
+        self, start: frozenset[str], *, every: bool = False
+    ) -> tuple[dict[int, set[str]], frozenset[str]]:
+        """Return what is reached, with what requires it, and the extras that are then active.
+
+        Follows `every` dependency, or only those whose markers hold.
+        """
+        askers: dict[int, set[str]] = {number: set() for number in self._roots}
+        queue = [*self._starts]
+        origins = {(number, part): part for number, part in queue}
+        turned_on = {*start}
+
+        def follow(asker: str, edge: LockEdge, origin: str) -> None:
+            self._steps += 1
+            if self._steps > _MOST_STEPS:
+                raise InconsistentLock(f"more than {_MOST_STEPS} dependencies lead out of it")
+            encoded = {_ConflictItem(edge.name, extra).encoded for extra in edge.extras}
+            new = encoded - turned_on if self._conflicts else set()
+            active = turned_on | new if new else turned_on
+            try:
+                if not every and not holds(edge.marker, self._selection.environment, active):
+                    return
+                number = self._find(edge, asker)
+            except BrokenMarker as error:
+                raise InconsistentLock(
+                    f"the marker of `{edge.name}` for {asker} is not valid: {error}"
+                ) from error
+            if not every:
+                self._origins |= dict.fromkeys(new - {*self._origins}, origin)
+            turned_on.update(new)
+            askers.setdefault(number, set())
+            if asker != edge.name:
+                askers[number].add(asker)
+            for part in ("", *sorted(edge.extras)):
+                if (number, part) not in origins:
+                    origins[number, part] = origin
+                    queue.append((number, part))
+
+        for edge in self._manifest:
+            follow(self._selection.label, edge, "")
+        for number, part in queue:  # grows while it is walked
+            entry = self._entries[number]
+            place_of = places(self._roots[number], {part}) if number in self._roots else None
+            for edge in entry.dependencies.get(part, ()):
+                asker = entry.name
+                if place_of is not None:
+                    asker = place_of.get(edge.name) or entry.place or self._selection.label
+                follow(asker, edge, origins[number, part])
+        return askers, frozenset(turned_on)
+
+    def _find(self, edge: LockEdge, asker: str) -> int:
+        candidates = [
+            number
+            for number in self._by_name.get(edge.name, ())
+            if (not edge.version or edge.version == self._entries[number].version)
+            and (edge.source is None or edge.source == self._entries[number].source)
+        ]
+        if len(candidates) > 1:
+            candidates = [
+                number
+                for number in candidates
+                if not self._entries[number].forks
+                or any(
+                    holds(marker, self._selection.environment)
+                    for marker in self._entries[number].forks
+                )
+            ] or candidates
+        if not candidates:
+            raise InconsistentLock(f"{asker} asks for `{edge.name}`, which the lock does not hold")
+        return candidates[0]
+
+    def _check(self, together: Sequence[_ConflictItem]) -> None:
+        if len(together) < 2:
+            return
+        one, other = sorted(together)[:2]
+        names = f"{one} and {other}"
+        if one.package == other.package:
+            names = names.replace(f" of {one.package}", "", 1)
+        parts = {self._origins.get(item.encoded, item.part) for item in (one, other)}
+        hint = "ask for one of them"
+        if group := min((part[1:] for part in parts if part.startswith(":")), default=""):
+            hint += f"; `:-{group}` leaves a default group out"
+        raise SpecError([Problem(f"{names} exclude each other", self._selection.label, hint=hint)])
 
 
-def _items(root: Mapping[str, object], part: str) -> list[LockEdge]:
-    """What a part of a project asks for; groups have a `:` in front."""
-    if not part:
-        return list(_edges(root.get("dependencies")))
-    key = "optional-dependencies"
-    if part.startswith(":"):
-        key = "dev-dependencies" if mapping(root.get("dev-dependencies")) else "dependency-groups"
-    named = mapping(root.get(key)).items()
-    return [
-        edge
-        for name, items in named
-        if canonicalize_name(name) == part.lstrip(":")
-        for edge in _edges(items)
-    ]
+def _project_of(root: LockEntry, selection: LockSelection) -> Project | None:
+    place = posixpath.normpath(posixpath.join(own_folder(root.table), "pyproject.toml"))
+    return find_project(*selection.beside(place))
 
 
-def _parts(root: Mapping[str, object], selection: LockSelection) -> dict[str, str]:
-    """The parts of a project that are installed, each with the part that was asked for.
-
-    A group may ask for extras of its own project: `dev = ["acme[docs]"]`.
-    """
-    own = canonicalize_name(string(root.get("name")))
-    requested = ["", *sorted(selection.extras), *(f":{name}" for name in sorted(selection.groups))]
-    parts = {part: part for part in requested}
-    queue = list(parts)
-    for part in queue:  # grows while it is walked
-        for edge in _items(root, part):
-            if edge.name == own and holds(edge.marker, selection.environment, selection.extras):
-                new = sorted(edge.extras - {*parts})
-                parts.update(dict.fromkeys(new, parts[part]))
-                queue += new
-    return parts
-
-
-def _edges_of_root(
-    root: Mapping[str, object], selection: LockSelection, parts: Mapping[str, str], own_place: str
-) -> Iterator[LockRoot]:
-    path, label = selection.beside(
-        posixpath.normpath(posixpath.join(own_folder(root), "pyproject.toml"))
-    )
-    own = canonicalize_name(string(root.get("name")))
-    project = find_project(path, label)
-    for part in parts:
-        place_of = places(project, {part})
-        for edge in _items(root, part):
-            if edge.name != own:
-                place = place_of.get(edge.name) or own_place or selection.label
-                yield LockRoot(place, edge)
+def _check_environment(document: Mapping[str, object], selection: LockSelection) -> None:
+    """Raise `SpecError` where the lock is not made for the target's platform."""
+    environments = strings(document.get("supported-markers"))
+    if environments and not any(selection.fits(marker) for marker in environments):
+        target = selection.target
+        problem = (
+            f"none of its `supported-markers` is {target.platform} with Python {target.python}"
+        )
+        hint = "add it to `environments` of `[tool.uv]` in pyproject.toml, and run `uv lock`"
+        raise SpecError([Problem(problem, selection.label, hint=hint)])
 
 
 def _names(
@@ -189,7 +341,7 @@ def _names(
             *mapping(root.get("optional-dependencies")),
             *strings(metadata.get("provides-extras")),
         }
-        groups |= {*mapping(root.get("dev-dependencies")), *mapping(metadata.get("requires-dev"))}
+        groups |= {*groups_of(root), *groups_of(metadata)}
     return set(map(canonicalize_name, extras)), set(map(canonicalize_name, groups))
 
 
@@ -210,54 +362,28 @@ def _indirect(project: Project | None, selection: LockSelection) -> set[str]:
         return set()
 
 
-def _conflicts(
-    document: Mapping[str, object], roots: Sequence[Mapping[str, object]]
-) -> list[frozenset[str]]:
-    """Parts of the projects that exclude one another, as the lock declares them."""
-    names = {string(root.get("name")) for root in roots}
-    conflicts = []
+def _conflicts(document: Mapping[str, object]) -> list[frozenset[_ConflictItem]]:
+    """Sets of items that exclude one another, as the lock declares them."""
     declared = document.get("conflicts")
-    for several in declared if isinstance(declared, list) else []:
-        parts = {
-            string(item.get("extra")) or f":{string(item.get('group'))}"
+    return [
+        frozenset(
+            _ConflictItem(
+                canonicalize_name(string(item.get("package"))),
+                canonicalize_name(string(item.get("extra")))
+                or (f":{canonicalize_name(group)}" if (group := string(item.get("group"))) else ""),
+            )
             for item in tables(several)
-            if string(item.get("package")) in names
-        }
-        conflicts.append(frozenset(parts - {":"}))
-    return conflicts
-
-
-def _check_conflicts(
-    selection: LockSelection,
-    name: str,
-    parts: Mapping[str, str],
-    conflicts: Sequence[frozenset[str]],
-) -> None:
-    """Raise `SpecError` for parts that cannot be installed together, as uv does."""
-    for several in conflicts:
-        excluding = sorted(several & {*parts})
-        if len(excluding) > 1:
-            names = " and ".join(
-                f"the group `{part[1:]}`" if part.startswith(":") else f"the extra `{part}`"
-                for part in excluding[:2]
-            )
-            default = [
-                part[1:]
-                for part in excluding
-                if part[1:] in selection.groups and part.startswith(":")
-            ]
-            hint = "ask for one of them"
-            if default:
-                hint += f"; `:-{default[0]}` leaves a default group out"
-            raise SpecError(
-                [Problem(f"{names} of {name} exclude each other", selection.label, hint=hint)]
-            )
+        )
+        for several in (declared if isinstance(declared, list) else [])
+    ]
 
 
 def _dependencies(table: Mapping[str, object]) -> Mapping[str, tuple[LockEdge, ...]]:
     dependencies = {"": tuple(_edges(table.get("dependencies")))}
     for extra, items in mapping(table.get("optional-dependencies")).items():
         dependencies[canonicalize_name(extra)] = tuple(_edges(items))
+    for group, items in groups_of(table).items():
+        dependencies[f":{canonicalize_name(group)}"] = tuple(_edges(items))
     return dependencies
 
 

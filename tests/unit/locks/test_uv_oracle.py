@@ -1,0 +1,367 @@
+"""`uv.lock` means what `uv sync --frozen` installs: written-down and generated projects."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import random
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from lock_cases import target
+from package_index import PackageIndex, serve
+
+from buildmatrix.errors import SpecError
+from buildmatrix.locks.committed import read_committed
+from buildmatrix.locks.selection import LockSelection
+from buildmatrix.spec.model import Base
+
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
+#: More by hand: `BUILDMATRIX_PROJECTS=500 pytest tests/unit/locks/test_uv_oracle.py`.
+PROJECTS = int(os.environ.get("BUILDMATRIX_PROJECTS", "25"))
+NAMES = ("ant", "bee", "cat", "dog", "eel", "fox")
+MARKERS = (
+    "sys_platform == 'linux'",
+    "sys_platform == 'win32'",
+    "platform_machine == 'x86_64'",
+    "platform_machine == 'aarch64'",
+    "python_version >= '3.13'",
+    "python_version < '3.13'",
+)
+
+
+class Asked(NamedTuple):
+    """A selection."""
+
+    extras: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    platform: str = "linux/amd64"
+
+
+class Workspace(NamedTuple):
+    """The real uv, and a folder that it works in."""
+
+    folder: Path
+    environment: Mapping[str, str]
+
+    def write(self, files: Mapping[str, str]) -> None:
+        for name, text in files.items():
+            path = self.folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+
+    def uv(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [str(Path(sys.executable).parent / "uv"), *arguments]
+        return subprocess.run(
+            command, cwd=self.folder, env=self.environment, capture_output=True, text=True
+        )
+
+    def installed(self, asked: Asked) -> set[tuple[str, str]] | None:
+        """What uv would install; None where it refuses."""
+        options = [
+            *(f"--extra={extra}" for extra in asked.extras),
+            *(f"--group={group}" for group in asked.groups),
+            *(f"--no-group={group}" for group in asked.without),
+            f"--python-platform={MACHINES[asked.platform]}-manylinux_2_28",
+        ]
+        answer = self.uv("sync", "--frozen", "--dry-run", "--output-format=json", *options)
+        if answer.returncode:
+            assert "panicked" not in answer.stderr
+            return None
+        changes = json.loads(answer.stdout)["sync"]["changes"]
+        return {(change["name"], change["version"]) for change in changes}
+
+    def read(self, asked: Asked) -> set[tuple[str, str]] | None:
+        """The same in our words, without the members of the workspace."""
+        image = f"python:{platform.python_version()}-slim"
+        selection = LockSelection(
+            self.folder / "uv.lock",
+            "uv.lock",
+            target(python=PYTHON, platform=asked.platform, base=Base(image, image)),
+            *map(frozenset, asked[:3]),
+        )
+        try:
+            pins, stale = read_committed(selection)
+        except SpecError:
+            return None
+        assert stale is None, asked
+        packages = pins.lock.packages
+        return {(one.name, one.version) for one in packages if not one.source_only}
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[PackageIndex]:
+    """Six distributions in four versions, which require one another in ways that differ."""
+    dice = random.Random(27)
+    with serve() as index:
+        for name in NAMES:
+            for version in ("1.0", "1.1", "2.0", "2.1+cpu"):
+                requires = [
+                    _requirement(dice, [other for other in NAMES if other > name], version)
+                    + (f"; extra == '{extra}'" if extra else "")
+                    for extra in ("", "", "fast", "web")
+                    if name != NAMES[-1] and dice.random() < 0.5
+                ]
+                index.add("pypi", name, version, *requires)
+        yield index
+
+
+@pytest.fixture
+def workspace(
+    served: PackageIndex, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Workspace:
+    cache = tmp_path_factory.getbasetemp() / "uv-oracle"
+    kept = {name: text for name, text in os.environ.items() if not name.startswith("UV_")}
+    return Workspace(
+        tmp_path,
+        {
+            **kept,
+            "UV_DEFAULT_INDEX": served.url("pypi"),
+            "UV_CACHE_DIR": str(cache),
+            "UV_PYTHON": sys.executable,
+            "UV_PYTHON_DOWNLOADS": "never",
+            "UV_NO_CONFIG": "1",
+        },
+    )
+
+
+def _requirement(dice: random.Random, names: Sequence[str], version: str = "") -> str:
+    name = dice.choice(names)
+    extra = f"[{dice.choice(['fast', 'web'])}]" if dice.random() < 0.3 else ""
+    return f"{name}{extra}{dice.choice(['', '', '>=1.1', '<2'])}" if version else f"{name}{extra}"
+
+
+PROJECT = """\
+[project]
+name = "acme"
+version = "1"
+requires-python = ">=3.11"
+dependencies = [{dependencies}]
+[project.optional-dependencies]
+cpu = ["ant<2"]
+gpu = [{gpu}]
+[dependency-groups]
+dev = [{dev}]
+[tool.uv]
+package = false
+"""
+ENGINE = """\
+[project]
+name = "engine"
+version = "1"
+requires-python = ">=3.11"
+[project.optional-dependencies]
+cpu = ["cat==1.0"]
+gpu = ["cat==2.0"]
+[tool.uv]
+package = false
+"""
+CONFLICT = 'conflicts = [[{ extra = "cpu" }, { extra = "gpu" }]]\n'
+MEMBERS = '[tool.uv.workspace]\nmembers = ["engine"]\n[tool.uv.sources]\nengine.workspace = true\n'
+
+
+def project(gpu: str = '"ant==2.0"', dev: str = "", dependencies: str = "") -> str:
+    return PROJECT.format(gpu=gpu, dev=dev, dependencies=dependencies)
+
+
+def bare(name: str, requirement: str) -> str:
+    return (
+        f'[project]\nname = "{name}"\nversion = "1"\nrequires-python = ">=3.11"\n'
+        f'dependencies = ["{requirement}"]\n[tool.uv]\npackage = false\n'
+    )
+
+
+CPU, GPU = Asked(("cpu",)), Asked(("gpu",))
+ARM = Asked(platform="linux/arm64")
+ROWS: Mapping[str, tuple[Mapping[str, str], Sequence[Asked]]] = {
+    "a group asks for an extra of its project": (
+        {"pyproject.toml": project(dev='"acme[gpu]"') + CONFLICT},
+        [Asked(), CPU, GPU, Asked(("cpu",), without=("dev",)), Asked(without=("dev",))],
+    ),
+    "an extra asks for an extra of a member": (
+        {
+            "pyproject.toml": project('"ant==2.0", "engine[gpu]"')
+            + CONFLICT.replace(
+                "]]",
+                '], [{ package = "engine", extra = "cpu" }, '
+                '{ package = "engine", extra = "gpu" }]]',
+            )
+            + MEMBERS,
+            "engine/pyproject.toml": ENGINE,
+        },
+        [Asked(), CPU, GPU, Asked(("cpu", "gpu"))],
+    ),
+    "two members exclude each other": (
+        {
+            "pyproject.toml": '[tool.uv]\nconflicts = [[{ package = "acme" }, '
+            '{ package = "engine" }]]\n[tool.uv.workspace]\nmembers = ["acme", "engine"]\n',
+            "acme/pyproject.toml": bare("acme", "cat==1.1"),
+            "engine/pyproject.toml": bare("engine", "cat==2.0"),
+        },
+        [Asked()],
+    ),
+    "a project and a member exclude each other": (
+        {
+            "pyproject.toml": bare("acme", "cat==1.1")
+            + 'conflicts = [[{ package = "acme" }, { package = "engine" }]]\n'
+            + MEMBERS,
+            "engine/pyproject.toml": bare("engine", "cat==2.0"),
+        },
+        [Asked()],
+    ),
+    "a dependency of the project is for an extra": (
+        {
+            "pyproject.toml": project(dependencies="\"bee; extra == 'gpu' or extra == 'x'\"")
+            + CONFLICT
+        },
+        [Asked(), CPU, GPU, Asked(("x",))],
+    ),
+    "a dependency is for an extra that nobody declares": (
+        {"pyproject.toml": bare("acme", "bee; extra == 'x'")},
+        [Asked(), Asked(("x",))],
+    ),
+    "only some environments are supported": (
+        {
+            "pyproject.toml": project('"bee"', dependencies='"bee"')
+            + "environments = [\"platform_machine == 'x86_64'\"]\n"
+        },
+        [Asked(), ARM],
+    ),
+}
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_a_uv_lock_comes_to_what_uv_installs(workspace: Workspace, row: str) -> None:
+    files, selections = ROWS[row]
+    workspace.write(files)
+    assert workspace.uv("lock").returncode == 0
+    for asked in selections:
+        assert workspace.read(asked) == workspace.installed(asked), asked
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("package.dev-dependencies", "package.dependency-groups"),
+        ("requires-dev", "dependency-groups"),
+        ("[package", "[distribution"),
+    ],
+)
+def test_a_uv_lock_means_the_same_by_the_other_names_of_its_keys(
+    workspace: Workspace, old: str, new: str
+) -> None:
+    workspace.write({"pyproject.toml": project('"bee"', dev='"bee"')})
+    assert workspace.uv("lock").returncode == 0
+    lock = workspace.folder / "uv.lock"
+    assert old in lock.read_text()
+    lock.write_text(lock.read_text().replace(old, new))
+    for asked in (Asked(), Asked(groups=("dev",)), Asked(without=("dev",))):
+        assert workspace.read(asked) == workspace.installed(asked)
+
+
+def _member(dice: random.Random, name: str, others: Sequence[str], root: str = "") -> str:
+    """A random `pyproject.toml`."""
+
+    def wish(extras: Sequence[str]) -> str:
+        kind = dice.random()
+        if kind < 0.2 and extras:
+            wished = f"{name}[{dice.choice(extras)}]"
+        elif kind < 0.35 and others:
+            wished = f"{dice.choice(others)}[{dice.choice(['cpu', 'gpu', 'all'])}]"
+        else:
+            pin = dice.choice(["", "", "==1.0", ">=1.1", "<2", "==2.1+cpu"])
+            wished = _requirement(dice, NAMES) + pin
+        return wished + (f" ; {dice.choice(MARKERS)}" if dice.random() < 0.25 else "")
+
+    def wishes(most: int, extras: Sequence[str] = ()) -> str:
+        return json.dumps([wish(extras) for _ in range(dice.randint(0, most))])
+
+    every = ("cpu", "gpu", "all")
+    extra_wishes = {
+        "cpu": wishes(2),
+        "gpu": wishes(2),
+        "all": wishes(2, ("cpu", "gpu")),
+    }
+    lines = [
+        "[project]",
+        f'name = "{name}"',
+        'version = "1"',
+        'requires-python = ">=3.11"',
+        f"dependencies = {wishes(2)}",
+        "[project.optional-dependencies]",
+        *(f"{extra} = {items}" for extra, items in extra_wishes.items()),
+        "[dependency-groups]",
+        f"dev = {wishes(2, every)}",
+        f"test = {wishes(2, every)}",
+        "[tool.uv]",
+        "package = false",
+    ]
+    return "\n".join(lines) + "\n" + root
+
+
+def _workspace(dice: random.Random) -> Mapping[str, str]:
+    """The files of a random workspace."""
+    members = ["engine", "tools"][: dice.choice([0, 0, 1, 2])]
+    is_project = not members or dice.random() < 0.7
+    names = [*(["acme"] if is_project else []), *members]
+    items = [
+        f'{{ package = "{name}", {kind} }}'
+        for name in names
+        for kind in ('extra = "cpu"', 'extra = "gpu"', 'extra = "all"', 'group = "test"')
+    ] + [f'{{ package = "{name}" }}' for name in members]
+    sets = [dice.sample(items, 2) for _ in range(dice.choice([0, 1, 1, 2]))]
+    sets += [
+        [f'{{ package = "{name}", extra = "{extra}" }}' for extra in ("cpu", "gpu")]
+        for name in names
+        if dice.random() < 0.6
+    ]
+    root = f"conflicts = [{', '.join('[' + ', '.join(several) + ']' for several in sets)}]\n"
+    if dice.random() < 0.2:
+        root += f'environments = ["{dice.choice(MARKERS)}"]\n'
+    root += "[tool.uv.sources]\n" + "".join(f"{name}.workspace = true\n" for name in members)
+    root += f"[tool.uv.workspace]\nmembers = {json.dumps(members)}\n"
+    files = {
+        f"{name}/pyproject.toml": _member(
+            dice,
+            name,
+            [other for other in members if other > name],
+            "[tool.uv.sources]\n"
+            + "".join(f"{other}.workspace = true\n" for other in members if other != name),
+        )
+        for name in members
+    }
+    files["pyproject.toml"] = (
+        _member(dice, "acme", members, root) if is_project else f"[tool.uv]\n{root}"
+    )
+    return files
+
+
+def test_generated_projects_come_to_what_uv_installs(workspace: Workspace) -> None:
+    dice = random.Random(27)
+    locked = compared = 0
+    while locked < PROJECTS:
+        files = _workspace(dice)
+        one = workspace._replace(folder=workspace.folder / f"p{dice.random()}")
+        one.write(files)
+        if one.uv("lock").returncode:
+            continue
+        locked += 1
+        for _ in range(3):
+            with_dev = dice.choice([(), (), ("dev",)])
+            asked = Asked(
+                tuple(dice.sample(("cpu", "gpu", "all"), dice.choice([0, 1, 1, 2]))),
+                (*dice.choice([(), (), ("test",)]), *with_dev),
+                () if with_dev else dice.choice([(), ("dev",)]),
+                dice.choice(sorted(MACHINES)),
+            )
+            theirs = one.installed(asked)
+            compared += theirs is not None
+            assert one.read(asked) == theirs, f"{asked} of {one.folder}"
+    assert compared >= PROJECTS
