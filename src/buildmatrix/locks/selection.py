@@ -94,8 +94,8 @@ class LockSelection:
             more_groups=tuple(sorted(part[1:] for part in together if part.startswith(":"))),
         )
 
-    def check_python(self, requires_python: str) -> None:
-        """Raise `SpecError` where a lock is not for the target's Python at all."""
+    def check_python(self, requires_python: str, subject: str = "the lock") -> None:
+        """Raise `SpecError` where the lock, or a group of it, is not for the target's Python."""
         target = self.target
         try:
             # Only the minor version counts: tools that ran on 3.12.3 write `>=3.12.3`.
@@ -103,12 +103,12 @@ class LockSelection:
             reached = any(pythons.contains(f"{target.python}.{patch}") for patch in range(100))
         except InvalidSpecifier as error:
             problem = (
-                f"the lock is for Python {requires_python!r}, which is not a range of versions"
+                f"{subject} is for Python {requires_python!r}, which is not a range of versions"
             )
             raise SpecError([Problem(problem, self.label)]) from error
         if not reached:
             problem = (
-                f"the lock is for Python {requires_python}, and {target.id} has {target.python}"
+                f"{subject} is for Python {requires_python}, and {target.id} has {target.python}"
             )
             raise SpecError([Problem(problem, self.label)])
 

@@ -35,7 +35,7 @@ from buildmatrix.urls import path_in
 _HINT = "run `uv lock`"
 #: Kinds of source that are the user's own code.
 _OWN = ("editable", "virtual", "directory")
-#: Dependencies that are looked at at most; the largest real locks have some 5000.
+#: Dependencies that are followed at most; the largest real locks have some 5000.
 _MOST_STEPS = 500_000
 
 
@@ -59,6 +59,10 @@ def read(file: LockFile) -> Lock:
     selection.check(extras, groups)
     project = find_project(*selection.beside("pyproject.toml"))
     selection = selection.with_defaults(groups & _default_groups(project, groups))
+    for root in roots:
+        pythons = mapping(root.get("group-requires-python"))
+        for name in sorted(selection.groups & {*pythons}):
+            selection.check_python(string(pythons[name]), f"the group `{name}`")
     conflicts = _conflicts(document)
     if entries and not roots and not mapping(document.get("manifest")):
         problem = "it names no project, so nothing says which of its packages are installed"
@@ -237,26 +241,26 @@ class _Walk:
         askers: dict[int, set[str]] = {number: set() for number in self._roots}
         queue = [*self._starts]
         origins = {(number, part): part for number, part in queue}
-        turned_on = {*start}
+        activated = {*start}
 
         def follow(asker: str, edge: LockEdge, origin: str) -> None:
-            self._steps += 1
+            self._steps += 1 + len(edge.extras) + len(edge.marker or "") // 1000
             if self._steps > _MOST_STEPS:
                 raise InconsistentLock(f"more than {_MOST_STEPS} dependencies lead out of it")
             encoded = {_ConflictItem(edge.name, extra).encoded for extra in edge.extras}
-            new = encoded - turned_on if self._conflicts else set()
-            active = turned_on | new if new else turned_on
+            new = encoded - activated if self._conflicts else set()
+            activated.update(new)
             try:
-                if not every and not holds(edge.marker, self._selection.environment, active):
+                if not every and not holds(edge.marker, self._selection.environment, activated):
+                    activated.difference_update(new)
                     return
                 number = self._find(edge, asker)
             except BrokenMarker as error:
                 raise InconsistentLock(
                     f"the marker of `{edge.name}` for {asker} is not valid: {error}"
                 ) from error
-            if not every:
-                self._origins |= dict.fromkeys(new - {*self._origins}, origin)
-            turned_on.update(new)
+            for extra in () if every else new:
+                self._origins.setdefault(extra, origin)
             askers.setdefault(number, set())
             if asker != edge.name:
                 askers[number].add(asker)
@@ -275,7 +279,7 @@ class _Walk:
                 if place_of is not None:
                     asker = place_of.get(edge.name) or entry.place or self._selection.label
                 follow(asker, edge, origins[number, part])
-        return askers, frozenset(turned_on)
+        return askers, frozenset(activated)
 
     def _find(self, edge: LockEdge, asker: str) -> int:
         candidates = [

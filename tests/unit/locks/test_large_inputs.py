@@ -14,7 +14,7 @@ from lock_cases import target
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.errors import SpecError
-from buildmatrix.locks import requirement_files, requirement_lines
+from buildmatrix.locks import requirement_files, requirement_lines, uvlock
 from buildmatrix.locks.committed import read_committed
 from buildmatrix.locks.lines import MOST_LINES
 from buildmatrix.locks.model import Lock, Package
@@ -134,3 +134,28 @@ def test_the_shortest_way_is_taken_and_the_first_of_equal_ones() -> None:
 
 def test_a_circle_that_nobody_asks_for_is_blamed_on_its_entry() -> None:
     assert subject(a=("b",), b=("a",)).chain_to("a") == ("x.lock:1", "a 1")
+
+
+def test_extras_of_a_uv_lock_that_activate_one_another_last_first_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "uv.lock"
+    edges = "".join(
+        f'{{ name = "a", extra = ["e{n}"], marker = "extra == \'extra-1-a-e{n + 1}\'" }},'
+        for n in range(60)
+    )
+    path.write_text(
+        'version = 1\nrequires-python = ">=3.11"\n'
+        'conflicts = [[{ package = "a", extra = "x" }, { package = "a", extra = "y" }]]\n'
+        '[[package]]\nname = "root"\nversion = "1"\nsource = { virtual = "." }\n'
+        f'dependencies = [{edges} {{ name = "a", extra = ["e60"] }}]\n'
+        '[[package]]\nname = "a"\nversion = "1"\nsource = { registry = "https://e/simple" }\n'
+        '[package.optional-dependencies]\ne0 = [{ name = "b" }]\n'
+        '[[package]]\nname = "b"\nversion = "1"\nsource = { registry = "https://e/simple" }\n'
+    )
+    selection = LockSelection(path, "uv.lock", target())
+    packages = read_committed(selection)[0].lock.packages
+    assert [package.name for package in packages] == ["a", "b"]
+    monkeypatch.setattr(uvlock, "_MOST_STEPS", 2000)
+    with pytest.raises(SpecError, match="more than 2000 dependencies lead out of it"):
+        read_committed(selection)

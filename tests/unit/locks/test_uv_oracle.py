@@ -227,6 +227,13 @@ ROWS: Mapping[str, tuple[Mapping[str, str], Sequence[Asked]]] = {
         {"pyproject.toml": bare("acme", "bee; extra == 'x'")},
         [Asked(), Asked(("x",))],
     ),
+    "a group is for another Python": (
+        {
+            "pyproject.toml": project('"bee"', dev='"cat"')
+            + '[tool.uv.dependency-groups]\ndev = { requires-python = ">=3.99" }\n'
+        },
+        [Asked(), Asked(without=("dev",))],
+    ),
     "only some environments are supported": (
         {
             "pyproject.toml": project('"bee"', dependencies='"bee"')
