@@ -6,6 +6,7 @@ Source: https://python-poetry.org/docs/dependency-specification/, "Version const
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion
@@ -13,10 +14,11 @@ from packaging.version import InvalidVersion
 from buildmatrix.parsing import parse_specifiers, parse_version
 
 
+@lru_cache(maxsize=1 << 15)
 def allows(constraint: str, version: str) -> bool:
     """Whether `version` is within `constraint`; True where either cannot be understood.
 
-    For telling entries of one name apart, where a wrong yes is harmless.
+    A wrong yes takes the entry that the lock holds.
     """
     try:
         parsed = parse_version(version)

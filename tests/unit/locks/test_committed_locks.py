@@ -6,6 +6,7 @@ only hosts were changed, and wheels of other platforms taken out.
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -376,6 +377,116 @@ def test_a_poetry_lock_takes_the_entry_whose_marker_holds(
         ("nvidia-cusparse", version),
         ("torch", "2.14.1"),
     ]
+
+
+#: Generated projects, each with the lock that a release of Poetry wrote for them on an index made
+#: up for it, and with what the installer of that release picked for a selection, Linux on amd64.
+RECORDED = json.loads((DATA / "poetry-selections.json").read_text())
+
+
+@pytest.mark.parametrize(
+    "project", RECORDED, ids=[f"{one['poetry']}-{one['seed']}" for one in RECORDED]
+)
+def test_a_poetry_lock_comes_to_what_poetry_installs(
+    tmp_path: Path, project: dict[str, Any]
+) -> None:
+    for name in ("pyproject.toml", "poetry.lock"):
+        (tmp_path / name).write_text(project[name])
+    for one in project["selections"]:
+        parts = {key: tuple(one[key]) for key in ("groups", "without")}
+        names = [pin.partition("==")[0] for pin in one["packages"]]
+        if len(names) > len({*names}):  # Poetry installs one after the other.
+            said = error(tmp_path / "poetry.lock", *one["extras"], python=one["python"], **parts)
+            assert "for one selection" in said
+            continue
+        found = read(tmp_path / "poetry.lock", *one["extras"], python=one["python"], **parts)
+        assert [f"{name}=={found[name].version}" for name in sorted(found)] == one["packages"], one
+
+
+def poetry_lock(*entries: str, python: str = "*", extras: str = "") -> str:
+    """A lock of Poetry 1.8, with entries in the form `NAME VERSION`, further lines behind."""
+    text = ""
+    for entry in entries:
+        head, _, rest = entry.partition("\n")
+        name, version = head.split()
+        more = "" if "python-versions" in rest else 'python-versions = "*"\n'
+        text += f'[[package]]\nname = "{name}"\nversion = "{version}"\noptional = false\n'
+        text += f"{more}files = []\n{rest}\n"
+    return (
+        f'{text}[extras]\n{extras}\n[metadata]\nlock-version = "2.0"\n'
+        f'python-versions = "{python}"\ncontent-hash = "0"\n'
+    )
+
+
+@pytest.mark.parametrize("project", [True, False], ids=["with its project", "alone"])
+@pytest.mark.parametrize(
+    ("python", "fits"), [("^3.9", True), (">=3.12,<4", False), ("<3.9 || >=3.12", False)]
+)
+def test_a_poetry_lock_for_other_pythons_says_so(
+    tmp_path: Path, python: str, fits: bool, project: bool
+) -> None:
+    (tmp_path / "poetry.lock").write_text(poetry_lock("six 1.0", python=python))
+    if project:
+        (tmp_path / "pyproject.toml").write_text('[tool.poetry.dependencies]\nsix = "*"\n')
+    if fits:
+        assert sorted(read(tmp_path / "poetry.lock")) == ["six"]
+    else:
+        assert f"the lock is for Python {python}, and cpu-py311" in error(tmp_path / "poetry.lock")
+
+
+@pytest.mark.parametrize(
+    ("wish", "version"),
+    [
+        ('{version = "*", source = "pytorch-cpu"}', "2.3+cpu"),
+        ('{version = "*", source = "PyPI"}', "2.2"),
+        ('{url = "https://example.com/t-2.4.whl"}', "2.4"),
+        ('"*"', "2.4"),
+        ('{version = "<2.4", optional = true}', None),
+    ],
+)
+def test_the_source_of_a_poetry_dependency_picks_among_entries_of_one_name(
+    tmp_path: Path, wish: str, version: str | None
+) -> None:
+    source = '[package.source]\ntype = "{}"\nurl = "{}"\n'
+    (tmp_path / "poetry.lock").write_text(
+        poetry_lock(
+            "torch 2.2",
+            "torch 2.3+cpu\n"
+            + source.format("legacy", "https://example.com/cpu")
+            + 'reference = "pytorch-cpu"\n',
+            "torch 2.4\n" + source.format("url", "https://example.com/t-2.4.whl"),
+        )
+    )
+    (tmp_path / "pyproject.toml").write_text(f"[tool.poetry.dependencies]\ntorch = {wish}\n")
+    found = read(tmp_path / "poetry.lock")
+    assert [package.version for package in found.values()] == ([version] if version else [])
+
+
+def test_entries_of_a_poetry_lock_that_do_not_fit_together_are_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "poetry.lock").write_text(
+        poetry_lock(
+            'a 1.0\n[package.dependencies]\nc = "<2"\n',
+            'b 1.0\n[package.dependencies]\nc = ">=2"\n',
+            'b 0.9\npython-versions = "<3.9"\n',
+            "c 1.0",
+            "c 2.0",
+        )
+    )
+    (tmp_path / "pyproject.toml").write_text('[tool.poetry.dependencies]\na = "*"\nb = "*"\n')
+    assert "no entry of `c` fits all that asks for it: a and b" in error(tmp_path / "poetry.lock")
+
+
+def test_a_poetry_lock_that_fits_in_no_way_is_given_up_in_bounded_steps(tmp_path: Path) -> None:
+    names = [f"n{number:02}" for number in range(40)]
+    entries = [f"{name} {version}" for name in names for version in ("1.0", "2.0")]
+    # Whatever is chosen before, only the last name has no entry that fits.
+    rest = 'z {}\n[package.dependencies]\nn00 = "<1"\n'
+    (tmp_path / "poetry.lock").write_text(
+        poetry_lock(*entries, rest.format("1.0"), rest.format("2.0"))
+    )
+    wishes = "".join(f'{name} = "*"\n' for name in [*names, "z"])
+    (tmp_path / "pyproject.toml").write_text(f"[tool.poetry.dependencies]\n{wishes}")
+    assert "z asks for `n00`" in error(tmp_path / "poetry.lock")
 
 
 # Pipfile.lock
