@@ -5,7 +5,7 @@ Format: https://packaging.python.org/en/latest/specifications/pylock-toml/, "Ins
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from packaging.utils import canonicalize_name
@@ -14,7 +14,7 @@ from buildmatrix.errors import Problem, SpecError
 from buildmatrix.locks.command import CommandInputs, command_of
 from buildmatrix.locks.lock_file import LockFile
 from buildmatrix.locks.markers import BrokenMarker
-from buildmatrix.locks.model import Lock
+from buildmatrix.locks.model import Lock, Package
 from buildmatrix.locks.pylock_reader import entries_in
 from buildmatrix.locks.selection import LockSelection
 from buildmatrix.locks.text import string, strings, tables
@@ -48,11 +48,15 @@ def read(file: LockFile) -> Lock:
             )
             raise SpecError([problem]) from error
         if fits:
+            with_defaults.check_python(
+                string(item.get("requires-python")), f"package `{item.get('name')}`"
+            )
             for dependency in tables(item.get("dependencies")):
                 via.setdefault(string(dependency.get("name")), set()).add(string(item.get("name")))
         return fits
 
     lock, _ = entries_in(file.text, document, selection.path, selection.label, keep)
+    _check_names(lock.packages, selection.label)
     return replace(
         lock,
         digest=file.digest,
@@ -67,6 +71,23 @@ def read(file: LockFile) -> Lock:
             for package in lock.packages
         ),
     )
+
+
+def _check_names(packages: Sequence[Package], label: str) -> None:
+    """Raise `SpecError` where one selection holds two entries of a name, as PEP 751 demands."""
+    seen: dict[str, Package] = {}
+    problems = []
+    for package in packages:
+        other = seen.setdefault(package.name, package)
+        if other is not package:
+            entries = " and ".join(
+                f"{one.version or 'an entry'}" + (f" ({one.place})" if one.place else "")
+                for one in (other, package)
+            )
+            problem = f"two entries of `{package.name}` are for one target: {entries}"
+            problems.append(Problem(problem, label, hint="ask for other extras, or lock again"))
+    if problems:
+        raise SpecError(problems)
 
 
 def _check_environment(document: Mapping[str, object], selection: LockSelection) -> None:

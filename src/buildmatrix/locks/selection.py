@@ -95,7 +95,7 @@ class LockSelection:
         )
 
     def check_python(self, requires_python: str, subject: str = "the lock") -> None:
-        """Raise `SpecError` where the lock, or a group of it, is not for the target's Python."""
+        """Raise `SpecError` where a lock, or a part of it, is not for the target's Python."""
         target = self.target
         try:
             # Only the minor version counts: tools that ran on 3.12.3 write `>=3.12.3`.

@@ -654,12 +654,23 @@ def test_a_pylock_of_another_tool_comes_to_what_its_markers_say(tmp_path: Path) 
             "environments = [\"platform_machine == 'aarch64'\"]\ncreated-by",
             "none of its `environments` is linux/amd64 with Python 3.11",
         ),
+        (
+            'version = "2.9.0"',
+            'version = "2.9.0"\nrequires-python = ">=3.12"',
+            "package `torch` is for Python >=3.12, and cpu-py311-server has 3.11",
+        ),
+        (
+            'name = "triton"\nversion = "3.0"\nmarker = "\'gpu\' in extras"',
+            'name = "torch"\nversion = "3.0"',
+            "two entries of `torch` are for one target: 2.9.0 (pylock.toml:6) and 3.0 (pylock",
+        ),
     ],
 )
 def test_a_pylock_that_is_not_for_the_target_says_so(
     tmp_path: Path, old: str, new: str, said: str
 ) -> None:
     path = tmp_path / "pylock.toml"
+    assert old in PYLOCK
     path.write_text(PYLOCK.replace(old, new))
     assert said in error(path)
 
