@@ -26,6 +26,10 @@ INCLUDE = re.compile(r"(-r|--requirement|-c|--constraint)(?:\s*=\s*|\s+|(?<=-[rc
 #: Options behind a requirement, `--hash=sha256:...`.
 TRAILING_OPTIONS = re.compile(r"\s--?[a-z].*$")
 HASHES = re.compile(r"(\s+--hash(=|\s+)\S+)+\s*")
+#: Hashes that no index lists, and that an installer checks in the file (`STRONG_HASHES` of pip).
+OTHER_HASH = re.compile(
+    r"\s--hash(?:=|\s+)(?:sha384:[0-9A-Fa-f]{96}|sha512:[0-9A-Fa-f]{128})(?!\S)"
+)
 SHA256 = re.compile(r"\s--hash(?:=|\s+)sha256:([0-9A-Fa-f]{64})(?!\S)")
 ARCHIVE = re.compile(r"\.(whl|zip|tar\.gz|tar\.bz2|tgz)$")
 #: Requirements of one source with what it includes; the largest real files have 3000.
@@ -54,6 +58,8 @@ class RequirementLine:
     requirement: Requirement
     #: The sha256 hashes that the line allows, in hex; empty where it allows all.
     hashes: frozenset[str] = frozenset()
+    #: Whether it has hashes of any kind; without a sha256 they do not say which file is meant.
+    is_hashed: bool = False
 
     def __str__(self) -> str:
         # What a command line names has no lines.

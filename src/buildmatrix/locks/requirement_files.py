@@ -31,7 +31,7 @@ from buildmatrix.locks.requirement_lines import (
     on_this_machine,
 )
 from buildmatrix.locks.requirement_set import RequirementSet
-from buildmatrix.locks.text import decode, read_bytes
+from buildmatrix.locks.text import BYTE_ORDER_MARKS, decode, read_bytes
 from buildmatrix.text import without_login
 
 #: Far above any real requirements file: 1000 pins with twenty hashes each are 2 MB.
@@ -100,7 +100,7 @@ def _read_file(
         raise SpecError([Problem(f"more than {most}", label)])
     try:
         data = read_bytes(path, label, "check the path", _LARGEST)
-        text = decode(data, label)
+        text = decode(data, label, BYTE_ORDER_MARKS)
     except SpecError as error:
         requirements.problems += [
             _included(problem, label, above, number) for problem in error.problems

@@ -20,6 +20,7 @@ from buildmatrix.locks.lines import (
     ARCHIVE,
     HASHES,
     MOST_LINES,
+    OTHER_HASH,
     SHA256,
     TRAILING_OPTIONS,
     LocatedRequirement,
@@ -42,6 +43,7 @@ from buildmatrix.urls import path_in
 _FRAGMENT = re.compile(r"[#&]egg=([A-Za-z0-9][A-Za-z0-9._-]*)")
 #: sha256 of the file, as pip and `pip freeze` write it behind an address.
 _FRAGMENT_HASH = re.compile(r"[#&]sha256=([0-9A-Fa-f]{64})(?![0-9A-Fa-f])")
+_EMPTY_MARKER = re.compile(r"\s*;\s*\Z")
 #: How the address of a file, a folder or a repository begins.
 _PLACE = re.compile(r"[./~]|[A-Za-z][A-Za-z0-9+.-]*:|[^\s;@\[\]]+/")
 #: Rounds in which extras of local projects request one another.
@@ -71,7 +73,8 @@ def add_requirement(line: str, place: Place, requirements: RequirementSet) -> No
         hint = "only `--hash=sha256:...` can be here" if requirements.for_image else None
         requirements.problems.append(place.problem(problem, hint=hint))
         return
-    if "--hash" in options and not hashes:
+    is_hashed = bool(hashes or (not requirements.for_image and OTHER_HASH.search(options)))
+    if "--hash" in options and not is_hashed:
         unchecked = "the hashes of this line cannot be checked: none of them is a SHA-256"
         hint = "write `--hash=sha256:...`, with 64 hex digits"
         requirements.problems.append(place.problem(unchecked, hint=hint))
@@ -79,12 +82,18 @@ def add_requirement(line: str, place: Place, requirements: RequirementSet) -> No
     if located := named_address(text):
         _address(located, place, requirements, hashes)
         return
+    located = bare_address(text)
+    if ARCHIVE.search(located.address) and not text.startswith("-"):
+        # Also `demo-1.0-py3-none-any.whl`, which could be the name of a distribution.
+        _address(located, place, requirements, hashes)
+        return
+    if not requirements.for_image:
+        text = _EMPTY_MARKER.sub("", text)  # pip takes `demo;`, and uv does not.
     try:
         # A lock depends on the bytes of files, and not on variables of this machine.
         requirement = parse_requirement(text if requirements.for_image else expand_variables(text))
     except InvalidRequirement as error:
-        located = bare_address(text)
-        if _PLACE.match(text) or ARCHIVE.search(located.address):
+        if _PLACE.match(text):
             _address(located, place, requirements, hashes)
             return
         reason = str(error).splitlines()[0]
@@ -93,7 +102,7 @@ def add_requirement(line: str, place: Place, requirements: RequirementSet) -> No
         column = column + place.indent if column is not None else None
         requirements.problems.append(place.problem(message, column, "see PEP 508"))
         return
-    _add(requirement, place, requirements, hashes)
+    _add(requirement, place, requirements, hashes, is_hashed)
 
 
 def _add(
@@ -101,11 +110,13 @@ def _add(
     place: Place,
     requirements: RequirementSet,
     hashes: frozenset[str] = frozenset(),
+    is_hashed: bool = False,
 ) -> None:
     if len(requirements.lines) + len(requirements.constraints) >= MOST_LINES:
         raise SpecError([too_many(place.label)])
     name = canonicalize_name(requirement.name)
-    line = RequirementLine(place.label, place.number, name, requirement, hashes)
+    is_hashed = is_hashed or bool(hashes)
+    line = RequirementLine(place.label, place.number, name, requirement, hashes, is_hashed)
     (requirements.constraints if place.constraint else requirements.lines).append(line)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,13 @@ from buildmatrix.urls import remember
 
 #: Far above any real lock: 1000 packages with all their wheels come to some 5 MB.
 LARGEST = 64 * 1024 * 1024
+#: Byte order marks of requirements files, as pip reads them (`auto_decode`); the longer ones first.
+BYTE_ORDER_MARKS = (
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
 #: Packages of one lock; the largest real ones have some 2000.
 MOST_PACKAGES = 20_000
 
@@ -33,10 +41,14 @@ def read_bytes(path: Path, label: str, hint: str | None, most: int = LARGEST) ->
     return data
 
 
-def decode(data: bytes, label: str) -> str:
-    """UTF-8 text, whose credentials are remembered (`urls`); raises `SpecError`."""
+def decode(data: bytes, label: str, marks: Sequence[tuple[bytes, str]] = ()) -> str:
+    """UTF-8 text, whose credentials are remembered (`urls`); raises `SpecError`.
+
+    `marks` are byte order marks of other encodings that the file may have.
+    """
+    encoding = next((name for mark, name in marks if data.startswith(mark)), "utf-8-sig")
     try:
-        text = data.decode("utf-8-sig")
+        text = data.decode(encoding)
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         problem = Problem("this is not UTF-8 text", label, line, hint="save the file as UTF-8")

@@ -8,9 +8,12 @@ import pytest
 from lock_cases import target
 
 from buildmatrix.errors import SpecError
+from buildmatrix.locks.pinned import is_pinned
+from buildmatrix.locks.pinned import read as read_pinned
 from buildmatrix.locks.platform import marker_environment
-from buildmatrix.locks.requirement_files import read_requirements
+from buildmatrix.locks.requirement_files import add_file, check, read_requirements
 from buildmatrix.locks.requirement_set import RequirementSet, applies
+from buildmatrix.locks.selection import LockSelection
 
 
 def write(folder: Path, text: str, name: str = "requirements.in") -> Path:
@@ -110,7 +113,57 @@ def test_every_mistake_has_its_file_line_and_column(tmp_path: Path) -> None:
     assert said[4].startswith("requirements.in:5: there is no ./gone-1-py3-none-any.whl")
 
 
-@pytest.mark.parametrize("hash", ["foo", "md5:12", "sha256:abc"])
+@pytest.mark.parametrize("text", ["fast-1.0-py3-none-any.whl", "fast-1.0-py3-none-any.whl[gpu]"])
+def test_a_name_of_an_archive_is_a_file_here_as_for_pip(tmp_path: Path, text: str) -> None:
+    wheel = tmp_path / "fast-1.0-py3-none-any.whl"
+    with pytest.raises(SpecError, match=r"there is no fast-1.0-py3-none-any.whl"):
+        read(tmp_path, f"{text} ; python_version > '3'\n")
+    wheel.touch()
+    (line,) = read(tmp_path, f"{text} ; python_version > '3'\n").lines
+    assert (line.name, line.requirement.url) == ("fast", wheel.as_uri())
+    (one,) = read(tmp_path, "fast-1.0.tar.gz\n").unbuilt
+    assert one.source == "fast-1.0.tar.gz"
+
+
+@pytest.mark.parametrize("line", ["six;", "six[x] ;", "six>=1 ; "])
+def test_an_empty_marker_is_none_as_for_pip(tmp_path: Path, line: str) -> None:
+    (one,) = read(tmp_path, line).lines
+    assert (one.name, one.requirement.marker) == ("six", None)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32", "utf-16-be", "utf-16-le"])
+def test_a_byte_order_mark_says_the_encoding(tmp_path: Path, encoding: str) -> None:
+    mark = "" if encoding in ("utf-8-sig", "utf-16", "utf-32") else "\ufeff"
+    path = tmp_path / "requirements.txt"
+    text = f"{mark}# ä\nsix==1.0 --hash=sha256:{'ab' * 32}\n"
+    path.write_bytes(text.encode(encoding))
+    assert lines(read_requirements(path, "r.txt")) == {"r.txt:2": "six==1.0"}
+    assert is_pinned(path, "r.txt")
+
+
+@pytest.mark.parametrize("data", [b"\xff\xfe6", b"\xff\xfe\x00\xd8", b"\xff\xfe\0\0six\0"])
+def test_a_mark_before_other_bytes_is_a_problem(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "r.txt").write_bytes(data)
+    with pytest.raises(SpecError, match=r"r.txt:1: this is not UTF"):
+        read_requirements(tmp_path / "r.txt", "r.txt")
+
+
+@pytest.mark.parametrize("hash", [f"sha512:{'0a' * 64}", f"sha384:{'0A' * 48}"])
+def test_hashes_that_no_index_lists_allow_what_an_installer_checks(
+    tmp_path: Path, hash: str
+) -> None:
+    path = write(tmp_path, f"six==1.0 --hash={hash}\n", "requirements.txt")
+    (line,) = read_requirements(path, "requirements.txt").lines
+    assert (line.hashes, line.is_hashed) == (frozenset(), True)
+    assert is_pinned(path, "requirements.txt")
+    pins, _ = read_pinned(LockSelection(path, "requirements.txt", target()))
+    assert not pins.lock.is_completed
+    with pytest.raises(SpecError, match=r"none of them is a SHA-256"):
+        add_file(image := RequirementSet(for_image=True), path, "requirements.txt")
+        check(image)
+
+
+@pytest.mark.parametrize("hash", ["sha512:0a", "foo", "md5:12", "sha256:abc"])
 def test_hashes_that_nobody_can_check_are_not_passed_over(tmp_path: Path, hash: str) -> None:
     with pytest.raises(SpecError, match=r"requirements.in:1: the hashes of this line cannot be"):
         read(tmp_path, f"numpy==2.0 --hash={hash}\n")
