@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,18 @@ def is_lock(name: str) -> bool:
     return bool(_PYLOCK.fullmatch(name)) or name in _READERS
 
 
+def export_command(label: str) -> str:
+    """The command that exports a lock which only its own tool reads; empty for other files."""
+    name = label.rpartition("/")[2]
+    if name == "pdm.lock":
+        return "pdm export -f pylock -o pylock.toml"
+    if name.endswith(".py.lock"):
+        script = label.removesuffix(".lock")
+        output = f"pylock.{name.removesuffix('.py.lock')}.toml"
+        return shlex.join(["uv", "export", "--script", script, "-o", output])
+    return ""
+
+
 def read_committed(selection: LockSelection) -> tuple[Pins, Staleness | None]:
     """What a lock holds for a target, and why it is older than its inputs, where it is.
 
@@ -37,6 +50,9 @@ def read_committed(selection: LockSelection) -> tuple[Pins, Staleness | None]:
     elif name.endswith((".txt", ".in")):
         pins, command = pinned.read(selection)
         stale = committed_staleness.pinned_staleness(selection, pins.lock, command)
+    elif export := export_command(selection.label):
+        made = f"{selection.label} is not read; `{export}` makes a lock that is"
+        raise UsageError(made)
     else:
         readable = ", ".join(["pylock.toml", *_READERS, "a pinned requirements file (*.txt)"])
         raise UsageError(f"{selection.label} is not a lock that can be read; those are {readable}")

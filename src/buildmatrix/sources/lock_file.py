@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from buildmatrix.locks.committed import is_lock
+from buildmatrix.locks.committed import export_command, is_lock
 from buildmatrix.locks.requirement_set import RequirementSet
 from buildmatrix.locks.selection import LockSelection
 from buildmatrix.sources.declared_file import DeclaredFile, lock_again
@@ -24,7 +24,7 @@ class LockSource(DeclaredFile):
     @classmethod
     def is_named_so(cls, name: str) -> bool:
         """See `DeclaredFile.is_named_so`."""
-        return is_lock(name)
+        return is_lock(name) or bool(export_command(name))
 
     def is_locked(self, ask: LockSelection) -> bool:
         """See `Declared.is_locked`."""

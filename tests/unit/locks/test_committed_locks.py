@@ -20,6 +20,7 @@ from buildmatrix.locks.committed import read_committed
 from buildmatrix.locks.lookup import Pins, lacks_files
 from buildmatrix.locks.model import Package, Staleness
 from buildmatrix.locks.selection import LockSelection
+from buildmatrix.sources.lock_file import LockSource
 from buildmatrix.spec.model import Base
 
 DATA = Path(__file__).parent / "data"
@@ -696,6 +697,25 @@ def test_a_pipe_is_never_waited_for(tmp_path: Path) -> None:
 
     os.mkfifo(tmp_path / "uv.lock")
     assert "it is not a file" in error(tmp_path / "uv.lock")
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("pdm.lock", "pdm export -f pylock -o pylock.toml"),
+        ("bin/demo.py.lock", "uv export --script bin/demo.py -o pylock.demo.toml"),
+    ],
+)
+def test_a_lock_that_only_its_tool_reads_says_how_to_export_it(
+    tmp_path: Path, name: str, command: str
+) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("")
+    with pytest.raises(UsageError) as caught:
+        read_committed(LockSelection(path, name, target()))
+    assert caught.value.message == f"{name} is not read; `{command}` makes a lock that is"
+    assert LockSource.is_named_so(path.name)
 
 
 def test_a_file_that_is_no_lock_by_its_name_says_what_is(tmp_path: Path) -> None:
