@@ -29,6 +29,9 @@ class RequestError(UndecidedError):
         again: bool = False,
         wait: float | None = None,
         status: int | None = None,
+        of_host: str = "",
+        unconnected: bool = False,
+        connect_timed_out: bool = False,
     ) -> None:
         super().__init__(message)
         #: Whether the same request may succeed in a moment.
@@ -37,6 +40,11 @@ class RequestError(UndecidedError):
         self.wait = wait
         #: What the server answered, where it did.
         self.status = status
+        #: The failure as a sentence about the host alone; empty where the host answered.
+        self.of_host = of_host
+        #: Whether there was no connection to ask anything on.
+        self.unconnected = unconnected
+        self.connect_timed_out = connect_timed_out
         #: Who was asked last: host and port. `Requests.send` fills it in.
         self.host = ""
 
@@ -99,46 +107,66 @@ def unreached(error: Exception, address: HttpAddress, proxy: str | None) -> Requ
     """The error for a connection that could not be made, or broke; `error` is httpcore's."""
     import httpcore
 
-    every = tuple(causes(error))
     where = address.authority
     through = f" (through the proxy {shown(proxy).rstrip('/')})" if proxy else ""
-    for cause in every:
+    if unconnected := _unconnected(error, where, through):
+        text, again = unconnected
+        return RequestError(
+            text,
+            again=again,
+            of_host=text,
+            unconnected=True,
+            connect_timed_out=isinstance(error, httpcore.ConnectTimeout),
+        )
+    if isinstance(error, httpcore.PoolTimeout):
+        return RequestError(f"all connections to {where} are busy{through}")
+    if isinstance(error, httpcore.TimeoutException):
+        said = f"does not answer in time{through}"
+    elif isinstance(error, httpcore.ProtocolError):
+        text = str(error).rstrip(".") or type(error).__name__
+        said = f"breaks off, or does not speak HTTP{through}: {text}"
+    else:
+        text = f"the connection to {where} broke{through}: {_last_words(error)}"
+        return RequestError(text, again=True, of_host=text)
+    return RequestError(f"{address} {said}", again=True, of_host=f"{where} {said}")
+
+
+def _unconnected(error: Exception, where: str, through: str) -> tuple[str, bool] | None:
+    """Why there is no connection, and whether there may be one in a moment."""
+    import httpcore
+
+    for cause in causes(error):
         if isinstance(cause, ssl.SSLCertVerificationError):
             advice = (
                 "; set SSL_CERT_FILE to the file that holds your certificate authority"
                 if cause.verify_code in _UNKNOWN_ISSUER
                 else ""
             )
-            return RequestError(
-                f"the certificate of {where} is not trusted{through}: "
-                f"{cause.verify_message}{advice}"
-            )
+            text = f"the certificate of {where} is not trusted{through}: {cause.verify_message}"
+            return text + advice, False
         if isinstance(cause, ssl.SSLError) and isinstance(error, httpcore.ConnectError):
             reason = cause.reason or "no reason was given"
-            return RequestError(f"no TLS connection to {where}{through}: {reason}")
+            return f"no TLS connection to {where}{through}: {reason}", False
         if isinstance(cause, socket.gaierror):
-            return RequestError(
+            return (
                 f"the host name of {where} cannot be resolved{through}: {cause.strerror}; check "
                 "the name, the network, and HTTPS_PROXY",
-                again=True,
+                True,
             )
         if isinstance(cause, ConnectionRefusedError):
-            return RequestError(f"{where} refuses connections{through}", again=True)
+            return f"{where} refuses connections{through}", True
     if isinstance(error, httpcore.ProxyError):
-        return RequestError(f"no connection to {where}{through}: {error}")
-    if isinstance(error, httpcore.PoolTimeout):
-        return RequestError(f"all connections to {where} are busy{through}")
+        return f"no connection to {where}{through}: {error}", False
     if isinstance(error, httpcore.ConnectTimeout):
-        return RequestError(f"{where} does not take a connection in time{through}", again=True)
-    if isinstance(error, httpcore.TimeoutException):
-        return RequestError(f"{address} does not answer in time{through}", again=True)
-    if isinstance(error, httpcore.ProtocolError):
-        text = str(error).rstrip(".") or type(error).__name__
-        return RequestError(
-            f"{address} breaks off, or does not speak HTTP{through}: {text}", again=True
-        )
-    text = next((str(cause) for cause in reversed(every) if str(cause)), type(error).__name__)
-    return RequestError(f"the connection to {where} broke{through}: {text}", again=True)
+        return f"{where} does not take a connection in time{through}", True
+    if isinstance(error, httpcore.ConnectError):
+        return f"the connection to {where} broke{through}: {_last_words(error)}", True
+    return None
+
+
+def _last_words(error: Exception) -> str:
+    every = tuple(causes(error))
+    return next((str(cause) for cause in reversed(every) if str(cause)), type(error).__name__)
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:

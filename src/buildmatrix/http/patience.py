@@ -18,7 +18,10 @@ class Patience:
     pause: float = 0.3
     #: A server that says `Retry-After` more than this is not waited for.
     longest_pause: float = 30.0
-    connect: float = 10.0
+    #: TCP asks three times within these.
+    connect: float = 4.0
+    #: A host that gave no answer in all tries is not asked again for as long.
+    rest: float = 60.0
     #: Without any byte.
     silence: float = 20.0
     #: Without any byte of the answer to what changes something: a server may store an upload first.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -98,11 +99,106 @@ def _plain(answer: HttpAnswer) -> Iterator[bytes]:
         raise RequestError(f"{answer.address} ends too early", again=True)
 
 
+class _Reachability:
+    """Which hosts answer. One thread tries a silent host again while the others wait for it."""
+
+    def __init__(self, patience: Patience, clock: Callable[[], float]) -> None:
+        self._patience = patience
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._answered: set[str] = set()
+        #: Host → the thread that tries it again.
+        self._trying: dict[str, int] = {}
+        #: Host → when it may be asked again, and the failure that it was given up for.
+        self._given_up: dict[str, tuple[float, RequestError]] = {}
+        self._closed = False
+
+    def check(self, host: str) -> None:
+        """Raise the failure that a host was given up for, as long as it is."""
+        end, error = self._given_up.get(host, (0.0, None))
+        if error is not None and self._clock() < end:
+            raise _about_host(error)
+
+    def is_silent(self, error: RequestError) -> bool:
+        """Whether a failure is that of a host, and not of one file that it has."""
+        return bool(error.of_host) and (error.unconnected or error.host not in self._answered)
+
+    def is_lost(self, error: RequestError) -> bool:
+        """Whether another try is of no use: TCP itself repeated the question, and to no avail."""
+        return error.connect_timed_out and error.host not in self._answered
+
+    def note_answer(self, host: str) -> None:
+        """Note that a host answered, which ends all waiting for it."""
+        if host in self._answered and not self._trying and not self._given_up:
+            return
+        with self._changed:
+            self._answered.add(host)
+            self._given_up.pop(host, None)
+            self._trying.pop(host, None)
+            self._changed.notify_all()
+
+    def give_up(self, error: RequestError) -> None:
+        """Answer all questions to a host with `error` for a while."""
+        with self._changed:
+            self._given_up[error.host] = self._clock() + self._patience.rest, error
+            self._trying.pop(error.host, None)
+            self._changed.notify_all()
+
+    def leave(self, host: str) -> None:
+        """End the tries of this thread, so that another one may go on."""
+        if self._trying.get(host) == threading.get_ident():
+            with self._changed:
+                self._trying.pop(host, None)
+                self._changed.notify_all()
+
+    def is_tried_by_another(self, host: str) -> bool:
+        """Wait for the thread that tries a host again; False where this thread is to do it.
+
+        Raises the failure that the host was given up for.
+        """
+        this = threading.get_ident()
+        self.check(host)
+        with self._changed:
+            other = self._trying.setdefault(host, this)
+            if other == this:
+                return False
+            # Whoever stops trying without a word is replaced.
+            if not self._changed.wait_for(
+                lambda: self._closed or self._trying.get(host) != other, self._patience.request
+            ):
+                self._trying[host] = this
+                return False
+        self.check(host)
+        return True
+
+    def close(self) -> None:
+        """End all waiting."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+
+def _about_host(error: RequestError) -> RequestError:
+    """The last word about a host: no reason to try again, nor to give it up once more."""
+    last = RequestError(error.of_host)
+    last.host = error.host
+    return last
+
+
 class Requests:
-    """Sends requests for all threads. Opens nothing before the first one."""
+    """Sends requests for all threads. Opens nothing before the first one.
+
+    `clock` says how long a host that gave no answer has been left alone.
+    """
 
     def __init__(
-        self, patience: Patience, logins: Logins, trust: Trust, *, offline: bool = False
+        self,
+        patience: Patience,
+        logins: Logins,
+        trust: Trust,
+        *,
+        offline: bool = False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.patience = patience
         self.offline = offline
@@ -114,10 +210,12 @@ class Requests:
         self._transport: Transport | None = None
         self._lock = threading.Lock()
         self._closed = threading.Event()
+        self._reachability = _Reachability(patience, clock)
 
     def close(self) -> None:
         """Close all connections, and end all waiting."""
         self._closed.set()
+        self._reachability.close()
         with self._lock:
             if self._transport is not None:
                 self._transport.close()
@@ -136,15 +234,32 @@ class Requests:
                 self.pause(error, attempt)
 
     def pause(self, error: RequestError, attempt: int) -> None:
-        """Wait before one more try after the failure number `attempt`; raises it to give up."""
-        patience = self.patience
+        """Wait before one more try after the failure number `attempt`; raises it to give up.
+
+        A host that gave no answer in all tries is given up: what others ask of it fails at once.
+        """
+        patience, reachability = self.patience, self._reachability
         pause = patience.pause * 2 ** (attempt - 1)
         if error.wait is not None:
             pause = max(pause, error.wait)
-        if not error.again or attempt >= patience.tries or pause > patience.longest_pause:
+        is_silent = reachability.is_silent(error)
+        if (
+            not error.again
+            or attempt >= patience.tries
+            or pause > patience.longest_pause
+            or reachability.is_lost(error)
+        ):
             if error.again:
                 self.away.add(error.host)
+            if is_silent:
+                reachability.give_up(error)
+                raise _about_host(error) from error
+            reachability.leave(error.host)
             raise error
+        if not is_silent:
+            reachability.leave(error.host)
+        elif reachability.is_tried_by_another(error.host) and not self._closed.is_set():
+            return
         if self._closed.wait(pause):
             raise error
 
@@ -188,11 +303,13 @@ class Requests:
             sent = [("User-Agent", _user_agent()), *headers.items()]
             if login is not None:
                 sent.append(("Authorization", login.header()))
+            self._reachability.check(address.authority)
             traffic.add(0, requests=1)
             seconds = self.patience.seconds(length)
             try:
                 sending = transport.send(method, address, sent, seconds, body, direct=direct)
                 with sending as (status, fields, data):
+                    self._reachability.note_answer(address.authority)
                     answer = HttpAnswer(status, fields, _counted(data, traffic), address)
                     if status in accepted:
                         yield answer

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from buildmatrix.inventory.model import Unread
+from buildmatrix.phrases import count, listing
 from buildmatrix.rules.findings import finding
 from buildmatrix.rules.fixes import accept
 from buildmatrix.rules.model import Finding, Fix
@@ -16,7 +18,10 @@ _PLACE = re.compile(r":\d+$")
 
 
 def check(image: ImageSubject) -> Iterator[Finding]:
-    """One finding per path. The run ends with exit code 3 as long as it is not waived."""
+    """One finding per path, and one for all wheels that one cause keeps unread.
+
+    The run ends with exit code 3 as long as it is not waived.
+    """
     limit = image.policy.budget(image.policy.max_layers, image.target)
     if limit is not None and not image.inventory.layers and not isinstance(image, Wheels):
         yield finding(
@@ -29,22 +34,44 @@ def check(image: ImageSubject) -> Iterator[Finding]:
             by_path=True,
         )
     owners = {binary.path: binary.owner for binary in image.inventory.binaries}
-    for item in (*image.inventory.unread, *image.resolution.unread):
-        owner = owners.get(item.path)
+    unread = (*image.inventory.unread, *image.resolution.unread)
+    paths = {item.path for item in unread}
+    for item in merge_causes(unread) if isinstance(image, Wheels) else unread:
+        # Which wheels they are, and how many, is another matter than the cause.
+        is_one = item.path in paths
+        advice = _advice(item.path if is_one else "several.whl")
         yield finding(
             "BM902",
             image,
             f"{item.path} could not be read: {item.why}",
-            owner=owner,
+            owner=owners.get(item.path),
             path=item.path,
             chain=(item.path,),
-            fix=Fix("waive", _advice(item.path), accept("BM902", path=item.path)),
+            fix=Fix("waive", advice, accept("BM902", path=item.path) if is_one else None),
             by_path=True,
+            identity="" if is_one else item.why,
         )
 
 
+def merge_causes(unread: Iterable[Unread]) -> Iterator[Unread]:
+    """Several wheels that one cause keeps unread as one entry; the rest as it is."""
+    paths: dict[tuple[str, str], list[str]] = {}
+    for item in unread:
+        paths.setdefault((item.why, "" if _is_wheel(item.path) else item.path), []).append(
+            item.path
+        )
+    for (why, own), alike in paths.items():
+        number = len(set(alike))
+        wheels = f"{count(number, 'wheel')} ({listing(alike, 2)})" if number > 1 else alike[0]
+        yield Unread(own or wheels, why)
+
+
+def _is_wheel(path: str) -> bool:
+    return path.endswith(".whl") and "/" not in path
+
+
 def _advice(path: str) -> str:
-    if path.endswith(".whl") and "/" not in path:
+    if _is_wheel(path):
         # A wheel of a lock: the reason is with the index, and not with the file.
         return "remove the cause, and audit again: nothing is known of what it holds"
     if _PLACE.search(path):

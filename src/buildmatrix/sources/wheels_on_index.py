@@ -20,6 +20,7 @@ from buildmatrix.locks.platform import marker_environment
 from buildmatrix.locks.requires import with_askers
 from buildmatrix.phrases import count
 from buildmatrix.progress import Progress
+from buildmatrix.rules.unread_file import merge_causes
 from buildmatrix.sources.model import Declared, Facts, OnlineIndex, ReadingOptions, with_lines
 from buildmatrix.sources.resolution.chosen import chosen_wheels
 from buildmatrix.sources.resolution.questions import lock_owner
@@ -148,11 +149,14 @@ def read_wheels(resolved: Resolved, reader: Reader, deep: bool, progress: Progre
         [wheel_facts.members for wheel_facts in parts],
     )
     unread = (
-        *(Unread(wheel.filename, readings.failures[name]) for name, wheel in wheels.items()
-          if name in readings.failures),
+        *merge_causes(
+            Unread(wheel.filename, readings.failures[name])
+            for name, wheel in wheels.items()
+            if name in readings.failures
+        ),
         *(Unread(name, why) for name, why in chosen.without_wheel.items()),
         *resolved.lock.unread,
-    )  # fmt: skip
+    )
     return replace(inventory, unread=(*inventory.unread, *unread))
 
 

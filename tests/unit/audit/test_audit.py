@@ -234,6 +234,32 @@ def test_a_wheel_that_cannot_be_read_counts_with_the_bytes_that_the_lock_says(
     assert "nothing is known of what it holds" in fix.text
 
 
+def test_wheels_that_one_cause_keeps_unread_are_one_finding_with_a_count(locked: Locked) -> None:
+    for number in range(5):
+        locked.add(f"demo-{number} 1.0")
+    alone = locked.packages[4].wheels[0].filename
+    locked.server.misbehave(locked.server.path_of(alone), answering(401))
+    for package in locked.packages[:4]:
+        (wheel,) = package.wheels
+        locked.server.misbehave(locked.server.path_of(wheel.filename), answering(404))
+    report = locked.audit("cpu")
+    many, one = sorted(report.findings, key=lambda finding: finding.message)
+    assert many.message.startswith(
+        "4 wheels (demo_0-1.0-py3-none-any.whl, demo_1-1.0-py3-none-any.whl and 2 more) could not "
+        "be read: it answers 404"
+    )
+    assert one.path == alone
+    assert [item.path for item in report.unread] == [many.path, one.path]
+    assert many.fix is not None
+    assert many.fix.patch is None
+    assert exit_code(report, "never") == 3
+    # Another wheel with the same cause changes nothing in a baseline.
+    locked.add("demo-5 1.0")
+    (wheel,) = locked.packages[5].wheels
+    locked.server.misbehave(locked.server.path_of(wheel.filename), answering(404))
+    assert many.fingerprint in {finding.fingerprint for finding in locked.audit("cpu").findings}
+
+
 def test_deep_reads_the_rest_and_nothing_stays_open(locked: Locked) -> None:
     locked.add("demo 1.0", files={"demo/libdemo.so": embedded()})
     shallow, deep = locked.audit("cpu"), locked.audit("cpu", deep=True)

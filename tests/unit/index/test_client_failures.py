@@ -5,21 +5,28 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
 
+import httpcore
 import pytest
 from certificates import make_certificate
 from hasty import HASTY, hurry
 from index import IndexServer
-from loopback import answering, dripping, redirecting
+from loopback import Request, Response, Serve, answering, dripping, redirecting
 
 from buildmatrix.errors import UndecidedError
-from buildmatrix.http.failures import retry_after
+from buildmatrix.http import transport
+from buildmatrix.http.addresses import parse
+from buildmatrix.http.failures import RequestError, retry_after
+from buildmatrix.http.requests import Requests
 from buildmatrix.index.client import Client
+from buildmatrix.index.credentials import Credentials
+from buildmatrix.locks.machine_indexes import configured_trust
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
@@ -447,3 +454,119 @@ def test_a_closed_client_waits_for_nobody(packages: Path, wheel: Path) -> None:
         thread.join(timeout=300)
         assert not thread.is_alive()
         assert len(failures) == 1
+
+
+_JOBS = 16
+
+
+@pytest.fixture
+def connects(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The hosts that anybody tried to connect to, in order."""
+    hosts: list[str] = []
+    connect = transport._TimedNetwork.connect_tcp
+
+    def count(self: transport._TimedNetwork, host: str, *rest: object, **more: object) -> object:
+        hosts.append(host)
+        if host == "black.hole":
+            raise httpcore.ConnectTimeout("nobody answers")
+        return connect(self, host, *rest, **more)
+
+    monkeypatch.setattr(transport._TimedNetwork, "connect_tcp", count)
+    return hosts
+
+
+@pytest.mark.parametrize(
+    ("host", "retries", "cause"),
+    [
+        ("127.0.0.1:1", 2, "127.0.0.1:1 refuses connections"),
+        ("no-such-host.invalid", 2, "the host name of no-such-host.invalid cannot be resolved"),
+        # TCP has asked three times by then.
+        ("black.hole", 0, "black.hole does not take a connection in time"),
+        # TLS is spoken to a server without it: there is no reason to try again.
+        ("plain", 0, "no TLS connection to"),
+        ("silent", 2, "breaks off, or does not speak HTTP"),
+    ],
+)
+def test_a_host_that_does_not_answer_costs_one_attempt(
+    packages: Path, client: Client, connects: list[str], host: str, retries: int, cause: str
+) -> None:
+    def ask(number: int) -> str:
+        with pytest.raises(UndecidedError) as error:
+            client.open(f"{origin}/{number}-1.0-py3-none-any.whl")
+        return error.value.message
+
+    with IndexServer(packages) as server, ThreadPoolExecutor(_JOBS) as pool:
+        for number in range(320):
+            path = f"/{number}-1.0-py3-none-any.whl"
+            server.misbehave(path, lambda request, serve: Response(200, dropped=True))
+        known = {"plain": server.origin.replace("http:", "https:"), "silent": server.origin}
+        origin = known.get(host, f"http://{host}")
+        messages = set(pool.map(ask, range(320)))
+    (message,) = messages
+    assert cause in message
+    # Those who had begun are not told before their own connection fails.
+    assert retries < len(connects) <= _JOBS + retries
+    assert len(client.away) == (host != "plain")
+
+
+def test_a_host_that_fails_once_and_then_works_is_not_given_up(
+    packages: Path, wheel: Path, client: Client
+) -> None:
+    path = IndexServer.path_of(wheel.name)
+    begun = threading.Barrier(_JOBS)
+
+    def drop(request: Request, serve: Serve) -> Response:
+        begun.wait()
+        return Response(200, dropped=True)
+
+    with IndexServer(packages) as server, ThreadPoolExecutor(_JOBS) as pool:
+        server.misbehave(path, drop, times=_JOBS)
+        url = server.file_url(wheel.name)
+        remotes = list(pool.map(lambda _: client.open(url), range(2 * _JOBS)))
+        assert {remote.size for remote in remotes} == {wheel.stat().st_size}
+        assert server.count(path) == 3 * _JOBS
+    assert not client.away
+
+
+def test_a_file_that_a_server_never_gives_is_not_the_end_of_its_host(
+    packages: Path, wheel: Path, client: Client
+) -> None:
+    with IndexServer(packages) as server:
+        assert client.open(server.file_url(wheel.name)).size
+        server.misbehave("/x.whl", lambda request, serve: Response(200, dropped=True))
+        for _ in range(2):
+            with pytest.raises(UndecidedError, match=r"/x\.whl breaks off"):
+                client.open(f"{server.origin}/x.whl")
+        assert server.count("/x.whl") == 2 * HASTY.tries
+        assert client.open(server.file_url(wheel.name)).size
+
+
+def test_a_host_that_was_given_up_is_asked_again_after_a_while(connects: list[str]) -> None:
+    now = [0.0]
+    requests = Requests(HASTY, Credentials((), {}), configured_trust(), clock=lambda: now[0])
+
+    def ask() -> None:
+        with requests.send(parse("http://127.0.0.1:1/"), {}):
+            pass
+
+    for later, total in ((0.0, 3), (HASTY.rest - 1, 3), (HASTY.rest, 6)):
+        now[0] = later
+        with pytest.raises(RequestError, match="refuses connections"):
+            requests.again(ask)
+        assert len(connects) == total
+    requests.close()
+
+
+def test_a_thread_that_stops_trying_is_replaced(client: Client) -> None:
+    """What waits for another thread goes on by itself when that one says nothing more."""
+    hasty = replace(HASTY, request=0.01)
+    requests = Requests(hasty, Credentials((), {}), configured_trust())
+    error = RequestError("x", again=True, of_host="host", unconnected=True)
+    error.host = "host"
+    thread = threading.Thread(target=requests.pause, args=(error, 1))
+    thread.start()
+    thread.join()
+    requests.pause(error, 1)
+    with pytest.raises(RequestError, match="host"):
+        requests.pause(error, HASTY.tries)
+    requests.close()

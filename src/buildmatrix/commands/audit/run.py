@@ -25,6 +25,7 @@ from buildmatrix.reports.run.model import Report, assemble, fails
 from buildmatrix.rules import stale_lock
 from buildmatrix.rules.certainty import DECISIVE, Gain
 from buildmatrix.rules.model import GATES, AuditTotals, Gate, GateState, TargetResult
+from buildmatrix.rules.unread_file import merge_causes
 from buildmatrix.sources.resolution.resolved import Resolved, Unresolved
 from buildmatrix.vulnerabilities.advisories import AdvisoryOptions, pending_advisories
 
@@ -205,11 +206,11 @@ def _whole(works: Sequence[AuditWork], readings: Readings, seconds: float) -> In
     """What reading all wheels cost, and what of them could not be read."""
     facts = readings.facts.values()
     wheels = {key(wheel): wheel for work in works for wheel in work.wheels.values()}
-    failed = [
+    failed = merge_causes(
         Unread(wheel.filename, readings.failures[name])
         for name, wheel in wheels.items()
         if name in readings.failures
-    ]
+    )
     return Inventory(
         unread=(
             *failed,
