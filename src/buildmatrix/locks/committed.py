@@ -8,12 +8,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from buildmatrix.errors import UsageError
+from packaging.utils import canonicalize_name
+
+from buildmatrix.errors import SpecError, UsageError
 from buildmatrix.locks import committed_staleness, pinned, pipfilelock, poetrylock, pylock, uvlock
 from buildmatrix.locks.lock_file import open_lock
 from buildmatrix.locks.lookup import Pins
 from buildmatrix.locks.model import Lock, Staleness, Wheel
+from buildmatrix.locks.projects import find_project
 from buildmatrix.locks.selection import LockSelection
+from buildmatrix.locks.text import string, strings, tables, tool_table
+from buildmatrix.locks.uvsettings import settings_of
+from buildmatrix.parsing import requirement_or_none
 
 #: PEP 751: `pylock.toml`, or `pylock.` and a name.
 _PYLOCK = re.compile(r"pylock(\.[^.]+)*\.toml")
@@ -56,7 +62,27 @@ def read_committed(selection: LockSelection) -> tuple[Pins, Staleness | None]:
     else:
         readable = ", ".join(["pylock.toml", *_READERS, "a pinned requirements file (*.txt)"])
         raise UsageError(f"{selection.label} is not a lock that can be read; those are {readable}")
-    return replace(pins, lock=_rooted(pins.lock, selection.path.parent)), stale
+    lock = replace(pins.lock, decided=pins.lock.decided | _decided(selection))
+    return replace(pins, lock=_rooted(lock, selection.path.parent)), stale
+
+
+def _decided(selection: LockSelection) -> frozenset[str]:
+    """The project beside a lock, and what its settings for uv say in place of wheels."""
+    project = find_project(*selection.beside("pyproject.toml"))
+    names = {project.name} if project is not None else set()
+    if project is not None:
+        names.add(canonicalize_name(string(tool_table(project.document, "poetry").get("name"))))
+    try:
+        settings = settings_of(selection.path.parent)
+    except SpecError:
+        settings = {}
+    lines = strings(settings.get("override-dependencies"))
+    for line in (*lines, *strings(settings.get("exclude-dependencies"))):
+        requirement = requirement_or_none(line)
+        names |= {canonicalize_name(requirement.name)} if requirement is not None else set()
+    for item in tables(settings.get("dependency-metadata")):
+        names.add(canonicalize_name(string(item.get("name"))))
+    return frozenset(names - {""})
 
 
 def _uv(selection: LockSelection) -> tuple[Pins, Staleness | None]:

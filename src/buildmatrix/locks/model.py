@@ -72,6 +72,9 @@ class Lock:
     #: What conda installs in addition, as packages and as unread files.
     conda: tuple[Package, ...] = ()
     unread: tuple[Unread, ...] = ()
+    #: Normalized names that the lock's project provides or decides on itself, whatever wheels
+    #: require: its own, overrides, exclusions.
+    decided: frozenset[str] = frozenset()
     #: Indexes that gave no answer about some of the files, and may later: hosts and ports.
     away: tuple[str, ...] = ()
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from packaging.version import InvalidVersion
 
 from buildmatrix.inventory.model import Distribution
 from buildmatrix.inventory.names import distribution_name
 from buildmatrix.locks.model import Lock
+from buildmatrix.parsing import parse_version, requirement_or_none
 
 #: Start of a `Requires-Dist` line: most name what is not there, and need not be parsed.
 _NAME = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)")
@@ -16,6 +20,8 @@ _NAME = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)")
 _PLAIN = re.compile(r"\s*[A-Za-z0-9][A-Za-z0-9._-]*\s*(?:\[([^\]]*)\])?\s*(?:[(<>=!~][^;@]*)?")
 #: How often extras that an extra brings are followed; real ones nest two or three deep.
 _ROUNDS = 20
+#: What Poetry, pipenv and pip-compile leave to the environment.
+_LEFT_TO_ENVIRONMENT = frozenset({"distribute", "pip", "setuptools", "wheel"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +45,7 @@ def requirements(
     """
     from packaging.markers import InvalidMarker
 
-    from buildmatrix.parsing import holds, requirement_or_none
+    from buildmatrix.parsing import holds
 
     for line in dict.fromkeys(lines):
         start = _NAME.match(line)
@@ -117,6 +123,75 @@ def lacking(
         if required and name in names:
             missing[name] = tuple(sorted(required))
     return missing
+
+
+def unmet(
+    lock: Lock, distributions: Iterable[Distribution], environment: Mapping[str, str]
+) -> Iterator[tuple[str, Requires]]:
+    """Name of a package, and a requirement of it that the lock does not meet.
+
+    Counted are requirements without condition, and those of extras that another one asks for. A
+    lock that an installer completes has to meet those alone that name something in it.
+    """
+    versions: dict[str, list[str]] = {}
+    for package in lock.packages:
+        versions.setdefault(package.name, []).append(package.version)
+    # Metadata of what a wheel carries inside are not installed.
+    metadata = {
+        name: lines
+        for name, lines in metadata_of(
+            distribution for distribution in distributions if "/" not in distribution.path
+        ).items()
+        if name in versions and name not in lock.decided
+    }
+    values = tuple(environment.items())
+    extras: dict[str, set[str]] = {}
+    requires: dict[str, tuple[Requires, ...]] = {}
+    for _ in range(_ROUNDS):
+        requires = {
+            name: _holding(lines, bool(extras.get(name)), values)
+            for name, lines in metadata.items()
+        }
+        before, extras = extras, requested_extras(requires, {}, {})
+        if extras == before:
+            break
+    silent = lock.decided | _LEFT_TO_ENVIRONMENT
+    for name, needs in sorted(requires.items()):
+        for need in needs:
+            if need.extra is not None and need.extra not in extras.get(name, ()):
+                continue
+            if need.name in versions:
+                if need.name not in lock.decided and not _allows(need.line, versions[need.name]):
+                    yield name, need
+            elif need.name not in silent and not lock.is_completed:
+                yield name, need
+
+
+@lru_cache(maxsize=8192)
+def _holding(
+    lines: tuple[str, ...], has_extras: bool, environment: tuple[tuple[str, str], ...]
+) -> tuple[Requires, ...]:
+    """The lines that hold; those of extras only where some are asked for: they are the most."""
+    if not has_extras:
+        markers = {line: line.partition(";")[2] for line in lines}
+        lines = tuple(
+            line for line in lines if "extra" not in markers[line] or " or " in markers[line]
+        )
+    return tuple(requirements(lines, None, dict(environment)))
+
+
+def _allows(line: str, versions: Iterable[str]) -> bool:
+    """Whether a requirement line allows one of `versions`, or one cannot say."""
+    requirement = requirement_or_none(line)
+    if requirement is None or not requirement.specifier:
+        return True
+    try:
+        return any(
+            requirement.specifier.contains(parse_version(version), prereleases=True)
+            for version in versions
+        )
+    except InvalidVersion:
+        return True
 
 
 def with_askers(

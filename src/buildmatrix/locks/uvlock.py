@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from packaging.utils import canonicalize_name
@@ -75,7 +76,7 @@ def read(file: LockFile) -> Lock:
     except (InconsistentLock, BrokenMarker) as error:
         raise SpecError([Problem(str(error), selection.label, hint=_HINT)]) from error
     names = {string(root.get("name")) for root in roots}
-    return file.lock(
+    lock = file.lock(
         (_package(entry, askers) for entry, askers in reached_entries if entry.table not in roots),
         selection.left_out(
             extras - _indirect(project, selection),
@@ -83,6 +84,18 @@ def read(file: LockFile) -> Lock:
             [{item.part for item in several if item.package in names} for several in conflicts],
         ),
     )
+    return replace(lock, decided=_decided(document, roots))
+
+
+def _decided(
+    document: Mapping[str, object], roots: Sequence[Mapping[str, object]]
+) -> frozenset[str]:
+    """The projects of the lock, and what it says of requirements in place of wheels."""
+    manifest = mapping(document.get("manifest"))
+    said = [manifest.get(key) for key in ("overrides", "excludes", "dependency-metadata")]
+    named = [string(item.get("name")) for items in (roots, *said) for item in tables(items)]
+    named += [*strings(manifest.get("members")), *strings(manifest.get("excludes"))]
+    return frozenset(map(canonicalize_name, named))
 
 
 def roots_of(document: Mapping[str, object]) -> list[Mapping[str, object]]:

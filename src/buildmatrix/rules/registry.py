@@ -104,6 +104,7 @@ RULES: tuple[Rule, ...] = (
         "a wheel requires what belongs to another backend",
         "files",
     ),
+    Rule("BM111", "missing-requirement", "error", "a wheel requires what its lock lacks", "wheels"),
     Rule("BM201", "bundled-foreign-library", "error", "a library of another backend", "files"),
     Rule(
         "BM202",
