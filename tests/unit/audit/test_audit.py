@@ -164,8 +164,10 @@ def test_what_an_installer_adds_to_pinned_requirements_is_undecided_and_named(
 ) -> None:
     # Pinned on another platform: what is required on this one is not in the file.
     requires = ['nvidia-cublas-cu12; platform_system == "Linux"', 'colorama; os_name == "nt"']
+    # The image has a late patch of its Python, for which a tool pins nothing here.
+    requires.append('async-timeout; python_full_version < "3.11.3"')
     locked.add("torch 2.10.0+cpu", requires=[*requires, 'pytest; extra == "test"'])
-    assert exit_code(locked.audit("cpu"), "error") == 0
+    assert exit_code(locked.audit("cpu"), "error") == 1
     locked.is_completed = True
     report = locked.audit("cpu")
     assert exit_code(report, "error") == 3

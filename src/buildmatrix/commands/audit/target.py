@@ -16,7 +16,7 @@ from buildmatrix.inventory.model import Inventory, Unread
 from buildmatrix.judge import Judge
 from buildmatrix.loader.resolution import Resolution
 from buildmatrix.locks.model import Lock, Wheel
-from buildmatrix.locks.platform import marker_environment
+from buildmatrix.locks.platform import installed_environment, marker_environment
 from buildmatrix.locks.requires import lacking, with_askers
 from buildmatrix.phrases import listing
 from buildmatrix.rules.certainty import (
@@ -132,7 +132,8 @@ def judge_target(work: AuditWork, readings: Readings, merger: Merger, judge: Jud
     lock = with_askers(lock, merged.inventory.distributions, environment)
     work.added = lock.unread
     if lock.is_completed:
-        work.added += _added(lacking(lock, merged.inventory.distributions, environment))
+        late = installed_environment(target)
+        work.added += _added(lacking(lock, merged.inventory.distributions, late))
     known_unread = merged.inventory.unread
     merged = replace(
         merged, inventory=replace(merged.inventory, unread=(*known_unread, *work.added))
