@@ -71,10 +71,10 @@ def test_a_project_is_judged_as_independent_tools_do(
     code, report = run(project, audit, tmp_path, monkeypatch)
     gates = audit["gates"]
     order = [one for one in ("failed", "undecided", "passed") if one in gates.values()]
-    assert code == CODES[order[0]]
+    messages = [finding["message"] for finding in report["findings"]]
+    assert code == CODES[order[0]], messages
     found = {target["id"].split(":")[0]: target for target in report["targets"]}
     assert {name: found[name]["gates"]["lock"] for name in gates} == gates
-    messages = [finding["message"] for finding in report["findings"]]
     for text in audit.get("says", []):
         assert any(text in message for message in messages)
     for backend in gates:

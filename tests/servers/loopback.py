@@ -120,6 +120,8 @@ class LoopbackServer(ABC):
         self.requests: list[Seen] = []
         #: TCP connections that were accepted.
         self.connections = 0
+        #: TLS handshakes that fail with an alert before one succeeds.
+        self.alerts = 0
         #: Ends what hangs.
         self.closing = threading.Event()
         self._server = _Server(self)
@@ -219,6 +221,12 @@ class _Server(ThreadingHTTPServer):
     def finish_request(self, request: socket.socket, client_address: object) -> None:
         # The handshake belongs to the thread of the connection: a client may refuse it.
         if self.context is not None:
+            if self.owner.alerts:
+                self.owner.alerts -= 1
+                request.recv(65536)
+                # A fatal alert (RFC 8446, 6): decode_error.
+                request.sendall(b"\x15\x03\x03\x00\x02\x02\x32")
+                return
             request = self.context.wrap_socket(request, server_side=True)
         super().finish_request(request, client_address)
 

@@ -17,6 +17,17 @@ from buildmatrix.text import shown
 PASSING = frozenset({408, 429, 500, 502, 503, 504})
 #: OpenSSL's codes for a certificate that no known authority signed (x509_vfy.h): 18 to 21.
 _UNKNOWN_ISSUER = frozenset({18, 19, 20, 21})
+#: OpenSSL's reasons for a server that does not speak TLS, or no version of it that we do. Every
+#: other failed handshake is tried again, as pip and uv do: proxies send alerts when they are busy.
+_NO_TLS = frozenset(
+    {
+        "HTTP_REQUEST",
+        "RECORD_LAYER_FAILURE",
+        "TLSV1_ALERT_PROTOCOL_VERSION",
+        "UNSUPPORTED_PROTOCOL",
+        "WRONG_VERSION_NUMBER",
+    }
+)
 
 
 class RequestError(UndecidedError):
@@ -146,7 +157,7 @@ def _unconnected(error: Exception, where: str, through: str) -> tuple[str, bool]
             return text + advice, False
         if isinstance(cause, ssl.SSLError) and isinstance(error, httpcore.ConnectError):
             reason = cause.reason or "no reason was given"
-            return f"no TLS connection to {where}{through}: {reason}", False
+            return f"no TLS connection to {where}{through}: {reason}", reason not in _NO_TLS
         if isinstance(cause, socket.gaierror):
             return (
                 f"the host name of {where} cannot be resolved{through}: {cause.strerror}; check "

@@ -318,6 +318,27 @@ def test_a_server_without_tls_where_tls_is_expected_is_named(
         client.open(server.origin.replace("http:", "https:") + "/x.whl")
 
 
+@pytest.mark.parametrize("alerts", [1, 2])
+def test_a_tls_handshake_that_fails_is_tried_again(
+    packages: Path,
+    wheel: Path,
+    new_client: Callable[..., Client],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    alerts: int,
+) -> None:
+    """A proxy once answered with such an alert, and one wheel of 17 was undecided."""
+    certificate = make_certificate(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
+    with IndexServer(packages, certificate=certificate) as server:
+        server.alerts = alerts
+        assert new_client().open(server.file_url(wheel.name)).size == wheel.stat().st_size
+        assert server.alerts == 0
+        server.alerts = 100
+        with pytest.raises(UndecidedError, match="no TLS connection .*DECODE_ERROR"):
+            new_client().open(server.file_url(wheel.name))
+
+
 def test_requests_go_through_the_proxy_of_the_environment(
     packages: Path, wheel: Path, new_client: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
