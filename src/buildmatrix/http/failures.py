@@ -136,6 +136,9 @@ def unreached(error: Exception, address: HttpAddress, proxy: str | None) -> Requ
     elif isinstance(error, httpcore.ProtocolError):
         text = str(error).rstrip(".") or type(error).__name__
         said = f"breaks off, or does not speak HTTP{through}: {text}"
+        # A bad answer is one file's; a connection that ends without any is the host's.
+        if not text.startswith("Server disconnected"):
+            return RequestError(f"{address} {said}", again=True)
     else:
         text = f"the connection to {where} broke{through}: {_last_words(error)}"
         return RequestError(text, again=True, of_host=text)

@@ -335,7 +335,7 @@ def test_a_tls_handshake_that_fails_is_tried_again(
         assert new_client().open(server.file_url(wheel.name)).size == wheel.stat().st_size
         assert server.alerts == 0
         server.alerts = 100
-        with pytest.raises(UndecidedError, match="no TLS connection .*DECODE_ERROR"):
+        with pytest.raises(UndecidedError, match=r"no TLS connection .*DECODE_ERROR"):
             new_client().open(server.file_url(wheel.name))
 
 
