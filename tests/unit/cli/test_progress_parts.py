@@ -17,12 +17,12 @@ from rich.console import Console
 
 from buildmatrix.cli import COMMANDS, console, group, preflight
 from buildmatrix.cli import progress as displays
+from buildmatrix.cli.amounts import Part
 from buildmatrix.cli.options import CommandSettings, with_global_options
 from buildmatrix.cli.progress import (
     CALM,
     REFRESHES_PER_SECOND,
     LiveTable,
-    Part,
     PlainLines,
     Ticker,
     progress,
