@@ -1,12 +1,11 @@
-"""Times the scan of a large image in a registry: first, after one changed layer, by its tables.
+"""Times the scan of a large image in a registry: first, again, after one changed layer.
 
     python bench/registry.py FOLDER [--larger] [WHEELS]
 
 FOLDER gets the image, made of wheels in WHEELS (~/.cache/buildmatrix/corpus): one layer for each
-heavy one, one for the others, one for an application; once in gzip, once in zstd:chunked with parts
-of 64 KiB. It is served on loopback. Its layers have 2.3 GB, and 4.2 GB with `--larger`. Seconds,
-bytes that came over the network and the peak of memory (of the largest process, and of all
-together) are shown.
+heavy one, one for the others, one for an application. It is served on loopback. Its layers have
+2.3 GB, and 4.2 GB with `--larger`. Seconds, bytes that came over the network and the peak of memory
+(of the largest process, and of all together) are shown.
 """
 
 from __future__ import annotations
@@ -29,13 +28,6 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-
-from buildmatrix.layers.table import ZSTD_DIGEST, ZSTD_POSITION
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
 
 HEAVY = ("torch-2.15.0", "tensorflow-2.21.0", "nvidia_nccl", "triton", "mkl")
 #: Layers of the larger image beside these.
@@ -105,66 +97,34 @@ def gzipped(folder: Path, files: Iterator[File]) -> tuple[dict[str, Any], str]:
             pass
 
     with gzip.GzipFile(fileobj=Out(), mode="wb", compresslevel=1, mtime=0) as out:  # type: ignore[call-overload]
-        for data, _ in pieces(files):
+        for data in pieces(files):
             layer.plain.update(data)
             out.write(data)
     return layer.finish(f"{LAYER}+gzip", {})
 
 
-def chunked(folder: Path, files: Iterator[File]) -> tuple[dict[str, Any], str]:
-    """zstd:chunked, as containers/storage writes it."""
-    layer, told, waiting = Layer(folder), [], b""
-    for data, says in pieces(files):
-        layer.plain.update(data)
-        if says is None:
-            waiting += data
-            continue
-        if waiting:
-            layer.add(zstd.compress(waiting))
-            waiting = b""
-        says["offset"] = layer.size
-        if data:
-            layer.add(zstd.compress(data))
-        says["endOffset"] = layer.size
-        told.append(says)
-    layer.add(zstd.compress(waiting))
-    table = json.dumps({"version": 1, "entries": told}).encode()
-    packed = zstd.compress(table)
-    position = f"{layer.size + 8}:{len(packed)}:{len(table)}:1"
-    layer.add(b"\x50\x2a\x4d\x18" + len(packed).to_bytes(4, "little") + packed)
-    annotations = {ZSTD_DIGEST: digest_of(packed), ZSTD_POSITION: position}
-    return layer.finish(f"{LAYER}+zstd", annotations)
-
-
-def pieces(files: Iterator[File]) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
-    """The bytes of the archive; of those of files, what a table says."""
+def pieces(files: Iterator[File]) -> Iterator[bytes]:
+    """The bytes of the archive."""
     for info, opened in files:
-        yield info.tobuf(tarfile.PAX_FORMAT), None
-        told = {"name": info.name, "type": "reg", "size": info.size}
+        yield info.tobuf(tarfile.PAX_FORMAT)
         with opened() as source:
-            for start in range(0, max(1, info.size), PART):
-                data = source.read(PART)
-                more = {"chunkOffset": start, "chunkSize": len(data)}
-                first = told if start == 0 else {"name": info.name, "type": "chunk"}
-                yield data, {**first, **more, "chunkDigest": digest_of(data)}
-        if padding := -info.size % tarfile.BLOCKSIZE:
-            yield bytes(padding), None
-    yield bytes(2 * tarfile.BLOCKSIZE), None
+            while data := source.read(PART):
+                yield data
+        yield bytes(-info.size % tarfile.BLOCKSIZE)
+    yield bytes(2 * tarfile.BLOCKSIZE)
 
 
 def make(folder: Path, wheels: Path, heavy: tuple[str, ...]) -> None:
-    """Writes the images `gzip`, `changed` (of which one layer differs) and `table`."""
+    """Write the images `gzip` and `changed`, of which one layer differs."""
 
     def of(*names: str) -> list[Path]:
         return [next(iter(sorted(wheels.glob(f"{name}*.whl")))) for name in names]
 
     groups = [*(of(name) for name in heavy), of(*OTHERS), []]
-    for tag, write in (("gzip", gzipped), ("table", chunked)):
-        made = [write(folder, files_of(group, b"one")) for group in groups]
-        image(folder, tag, made)
-        if tag == "gzip":
-            made[-2] = write(folder, files_of(groups[-2], b"two"))
-            image(folder, "changed", made)
+    made = [gzipped(folder, files_of(group, b"one")) for group in groups]
+    image(folder, "gzip", made)
+    made[-2] = gzipped(folder, files_of(groups[-2], b"two"))
+    image(folder, "changed", made)
 
 
 def image(folder: Path, tag: str, layers: list[tuple[dict[str, Any], str]]) -> None:
@@ -260,19 +220,15 @@ def main() -> None:
     arguments = parser.parse_args()
     folder: Path = arguments.folder
     folder.mkdir(parents=True, exist_ok=True)
-    if not (folder / "table").exists():
+    if not (folder / "changed").exists():
         make(folder, arguments.wheels, HEAVY + LARGER * arguments.larger)
-    for tag in ("gzip", "table"):
-        layers = json.loads((folder / tag).read_bytes())["layers"]
-        print(tag, sum(layer["size"] for layer in layers), "bytes in", len(layers), "layers")
+    layers = json.loads((folder / "gzip").read_bytes())["layers"]
+    print(sum(layer["size"] for layer in layers), "bytes in", len(layers), "layers")
     with Server(folder) as server, tempfile.TemporaryDirectory() as cache:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         print("first", scan(server, "gzip", Path(cache)))
         print("again", scan(server, "gzip", Path(cache)))
         print("one layer changed", scan(server, "changed", Path(cache)))
-        with tempfile.TemporaryDirectory() as fresh:
-            print("by table", scan(server, "table", Path(fresh), "--tables"))
-            print("by table, again", scan(server, "table", Path(fresh), "--tables"))
         server.shutdown()
 
 

@@ -147,11 +147,9 @@ def unpacked(tmp_path: Path) -> Inventory:
     return replace(of_folder(root), environment={"A": "b"})
 
 
-def inventory(source: object, *, tables: bool = False) -> Inventory:
+def inventory(source: object) -> Inventory:
     with Registry() as registry:
-        options = ReadingOptions(
-            DockerEngine, cache=lambda: None, registry=lambda: registry, tables=tables
-        )
+        options = ReadingOptions(DockerEngine, cache=lambda: None, registry=lambda: registry)
         return parse(Argument(str(source), "scan")).facts(options).inventory
 
 
@@ -309,7 +307,7 @@ def test_podman_loads_and_pulls_what_we_write_and_we_read_what_it_saves(
 
 
 @pytest.mark.parametrize("compression", ["gzip"], indirect=True)
-def test_a_table_of_contents_that_podman_pushes(
+def test_layers_that_podman_compresses_in_chunks(
     podman: list[object], layout: OciLayout, name: Reference, unpacked: Inventory
 ) -> None:
     run(*podman, "pull", f"oci:{layout.folder}:1")
@@ -319,10 +317,7 @@ def test_a_table_of_contents_that_podman_pushes(
         *(*podman, "push", "--tls-verify=false", "--compression-format=zstd:chunked"),
         *("--format=oci", identity, f"docker://{there}"),
     )
-    whole, by_table = (inventory(f"registry:{there}", tables=tables) for tables in (False, True))
-    assert differences(whole, unpacked) == {}
-    assert differences(by_table, unpacked) == {}
-    assert by_table.stats.bytes_read < whole.stats.bytes_read // 10
+    assert differences(inventory(f"registry:{there}"), unpacked) == {}
 
 
 # Layers whose headers Python's tarfile reads otherwise

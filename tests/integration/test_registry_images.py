@@ -7,14 +7,10 @@ as a folder.
 from __future__ import annotations
 
 import gzip
-import json
 import shutil
 import subprocess
-from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import replace
 from datetime import date
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -27,7 +23,6 @@ from buildmatrix.commands.scan import scan
 from buildmatrix.engines.docker.engine import DockerEngine
 from buildmatrix.engines.text import plain
 from buildmatrix.inventory.model import Inventory
-from buildmatrix.layers.image import LayerBlob, LayerReader
 from buildmatrix.registry.client import Registry
 from buildmatrix.sources.model import Argument, Facts, ReadingOptions
 from buildmatrix.sources.parse import parse
@@ -153,56 +148,6 @@ def test_layers_however_skopeo_packs_them(
         *(f"docker-archive:{tmp_path}/image.tar", f"docker://{name}"),
     )
     assert differs(facts(f"registry:{name}"), unpacked) == {}
-
-
-def test_a_table_of_contents_that_skopeo_writes(image: str, tmp_path: Path) -> None:
-    run("docker", "save", "--output", tmp_path / "image.tar", image)
-    layout = tmp_path / "layout"
-    run(
-        *("skopeo", "copy", "--dest-compress-format", "zstd:chunked"),
-        *(f"docker-archive:{tmp_path}/image.tar", f"oci:{layout}:x"),
-    )
-    (entry,) = json.loads((layout / "index.json").read_bytes())["manifests"]
-    manifest = json.loads(blob_of(layout, entry["digest"]).read_bytes())
-    blobs = [
-        LayerBlob(
-            layer["digest"],
-            layer["size"],
-            lambda: nullcontext(iter(())),
-            layer["annotations"],
-            partial(part_of, blob_of(layout, layer["digest"])),
-        )
-        for layer in manifest["layers"]
-        if layer["size"] > 100_000
-    ]
-    reader = LayerReader(Cache(None), tables=True)
-    by_table = reader.layers(blobs)
-    assert len(reader.believed) == len(by_table) == len(blobs) > 0
-    whole = LayerReader(Cache(None))
-    for blob, facts_by_table in zip(blobs, by_table, strict=True):
-        path = blob_of(layout, blob.digest)
-
-        def opened(path: Path = path) -> nullcontext[Iterator[bytes]]:
-            return nullcontext(iter([path.read_bytes()]))
-
-        facts_of_all = whole.read(replace(blob, open=opened))
-        assert [
-            (entry.kind, entry.name.rstrip(b"/"), entry.target, entry.size or 0, entry.sha256)
-            for entry in facts_of_all.unpack()
-        ] == [
-            (entry.kind, entry.name.rstrip(b"/"), entry.target, entry.size or 0, entry.sha256)
-            for entry in facts_by_table.unpack()
-        ]
-
-
-def blob_of(layout: Path, digest: str) -> Path:
-    return layout / "blobs" / digest.replace(":", "/")
-
-
-def part_of(path: Path, offset: int, length: int) -> bytes:
-    with path.open("rb") as file:
-        file.seek(offset)
-        return file.read(length)
 
 
 def test_whoever_has_it_its_layers_are_read_once(image: str, tmp_path: Path) -> None:

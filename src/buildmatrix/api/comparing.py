@@ -32,7 +32,6 @@ def diff(
     layers: bool = False,
     deep: bool = False,
     platform: str | None = None,
-    tables: bool = False,
     fail_on: FailOn | None = None,
     waivers: Path | None = None,
     workspace: Workspace | None = None,
@@ -49,7 +48,6 @@ def diff(
         layers: for targets, compare the layers too; exports their images.
         deep: for locks, read whole wheels.
         platform: `OS/ARCH`, of images for several platforms.
-        tables: believe the tables of contents of layers in a registry.
         fail_on: the least severe new finding that makes the result fail. None is `error` where
             findings can be compared, and nothing where they cannot.
         waivers: a file with more `[[waive]]` tables.
@@ -65,7 +63,7 @@ def diff(
     spec = workspace.declared()
     first, second = (workspace.parse(source, "diff", spec) for source in (before, after))
     command.check_kinds((os.fspath(before), first.is_wheel), (os.fspath(after), second.is_wheel))
-    with workspace.reading(platform=platform, tables=tables, deep=deep, python=python) as usual:
+    with workspace.reading(platform=platform, deep=deep, python=python) as usual:
         settings = DiffSettings(
             replace(usual, layers=layers),
             spec,

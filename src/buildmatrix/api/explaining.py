@@ -36,7 +36,6 @@ def why(
     select: str | None = None,
     deep: bool = False,
     platform: str | None = None,
-    tables: bool = False,
     workspace: Workspace | None = None,
 ) -> CommandResult[Answer]:
     """Show why a library is in a source: who asked for it, who links it, where the loader finds it.
@@ -54,7 +53,6 @@ def why(
         select: which target is meant there.
         deep: read whole wheels there.
         platform: `OS/ARCH`, of an image for several platforms.
-        tables: believe the tables of contents of layers in a registry.
         workspace: this machine and the project; the current folder by default.
 
     Raises a `BuildmatrixError` where there is no answer at all; its `exit_code` says of which kind.
@@ -66,7 +64,7 @@ def why(
     workspace = workspace or Workspace()
     spec = workspace.declared()
     parsed = workspace.parse(source, "why", spec)
-    with workspace.reading(platform=platform, tables=tables, deep=deep) as usual:
+    with workspace.reading(platform=platform, deep=deep) as usual:
         options = replace(
             usual,
             layers=layers is not False,

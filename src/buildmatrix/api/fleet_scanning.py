@@ -35,7 +35,6 @@ def fleet_scan(
     would_run_on: Sequence[str] = (),
     owner_labels: Sequence[str] = (),
     platform: str | None = None,
-    tables: bool = False,
     workers: int = 0,
     scheduler: str = "",
     store: str = "",
@@ -60,7 +59,6 @@ def fleet_scan(
         would_run_on: node classes that every image is held against.
         owner_labels: labels that name an owner, the first that is there.
         platform: `OS/ARCH`, of images for several platforms; that of this machine by default.
-        tables: believe the tables of contents of layers.
         workers: processes of this machine; 0 for one per core.
         scheduler: address of a Dask scheduler in their place.
         store: URL of the store that all workers share; the cache of each machine by default.
@@ -127,7 +125,6 @@ def fleet_scan(
                 would_run_on=tuple(would_run_on),
                 owner_labels=tuple(owner_labels),
                 data_files={str(path): path.read_text("utf-8") for path in data_files},
-                tables=tables,
                 time_limit=time_limit or TIME_LIMIT,
             ),
             Steps(

@@ -32,7 +32,6 @@ def scan(
     runtime: str = "any",
     select: str | None = None,
     platform: str | None = None,
-    tables: bool = False,
     fail_on: FailOn = "error",
     strict: bool = False,
     waivers: Path | None = None,
@@ -48,7 +47,6 @@ def scan(
         runtime: the backend's version, 12.8 for CUDA.
         select: a target of the specification, as which it is judged in place of a backend.
         platform: `OS/ARCH`, of an image for several platforms.
-        tables: believe the tables of contents of layers in a registry.
         fail_on: the least severe finding that makes the result fail.
         strict: what is undecided fails.
         waivers: a file with more `[[waive]]` tables.
@@ -71,7 +69,7 @@ def scan(
         declared = with_policy(spec, policy_of(policy, workspace)), target
     parsed = workspace.parse(source, "scan", lambda: None)
     more, fingerprints = more_waivers(waivers, None), known_findings(baseline)
-    with workspace.reading(platform=platform, tables=tables) as usual:
+    with workspace.reading(platform=platform) as usual:
         facts = parsed.facts(replace(usual, data_files=tuple))
     own = workspace.data_files()
     report = command.scan(

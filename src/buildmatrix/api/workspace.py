@@ -151,7 +151,6 @@ class Workspace:
         self,
         *,
         platform: str | None = None,
-        tables: bool = False,
         deep: bool = False,
         python: str | None = None,
     ) -> Iterator[ReadingOptions]:
@@ -178,7 +177,6 @@ class Workspace:
             yield ReadingOptions(
                 self.keeper,
                 platform=platform,
-                tables=tables,
                 cache=self.fact_cache,
                 index=index,
                 registry=registry,

@@ -45,7 +45,6 @@ def command(
     deep: bool,
     offline: bool,
     platform: str | None,
-    tables: bool,
     no_cache: bool,
     engine: str,
 ) -> int:
@@ -69,7 +68,7 @@ def command(
     here = workspace(settings, engine=engine, no_cache=no_cache, offline=offline)
     spec = here.declared()
     parsed = here.parse(source, "explore", spec)
-    with here.reading(platform=platform, tables=tables, deep=deep) as usual:
+    with here.reading(platform=platform, deep=deep) as usual:
         facts = parsed.facts(replace(usual, spec=spec, lock=lock, select=select, backend=backend))
     with ExitStack() as stack:
         libraries = len(facts.inventory.binaries)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from buildmatrix.cli import completing
-from buildmatrix.cli.image_options import platform_option, tables_option
+from buildmatrix.cli.image_options import platform_option
 from buildmatrix.cli.options import (
     CommandSettings,
     option,
@@ -116,7 +116,6 @@ def command() -> None:
     help="For each layer that is read, and each image; then it is undecided.  [default: 3600]",
 )
 @platform_option
-@tables_option
 @_cluster_options
 @_report_options
 @click.pass_obj
@@ -133,7 +132,6 @@ def scan(
     owner_labels: tuple[str, ...],
     time_limit: int | None,
     platform: str | None,
-    tables: bool,
     workers: int | None,
     scheduler: str,
     store: str,
@@ -164,7 +162,6 @@ def scan(
         would_run_on=would_run_on,
         owner_labels=owner_labels,
         platform=platform,
-        tables=tables,
         time_limit=time_limit or 0,
         workers=workers or 0,
         scheduler=scheduler,

@@ -10,18 +10,11 @@ platform_option = option(
     help="Of an image for several platforms: which one is meant.  [default: this machine's]",
 )
 
-tables_option = option(
-    "--tables",
-    is_flag=True,
-    help="Of an image in a registry: believe the tables of contents of its layers (eStargz, "
-    "zstd:chunked), and read a few ranges in place of the layers.",
-)
-
 cache_option = option(
     "--no-cache", is_flag=True, help="Read everything again, and do not use the cache."
 )
 
-image_options = stacked(platform_option, tables_option, cache_option)
+image_options = stacked(platform_option, cache_option)
 
 wheel_options = stacked(
     option("--deep", is_flag=True, help="For `lock:` and similar sources: read whole wheels."),

@@ -69,7 +69,6 @@ def command(
     offline: bool,
     engine: str,
     platform: str | None,
-    tables: bool,
     no_cache: bool,
 ) -> int:
     """Show what each FILE says: an ELF object, a file of device code, or a wheel.
@@ -94,7 +93,7 @@ def command(
     here = workspace(settings, engine=engine, no_cache=no_cache, offline=offline)
     spec = here.declared()
     parsed = [here.parse(source, "inspect", spec) for source in sources]
-    with here.reading(platform=platform, tables=tables, deep=deep) as usual:
+    with here.reading(platform=platform, deep=deep) as usual:
         options = replace(usual, spec=spec, select=select, backend=backend)
         if graph or format_ in _DRAWN:
             drawing = _drawn(parsed[0], options)

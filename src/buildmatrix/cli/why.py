@@ -70,7 +70,6 @@ def command(
     offline: bool,
     engine: str,
     platform: str | None,
-    tables: bool,
     no_cache: bool,
 ) -> int:
     """Show why LIBRARY is in SOURCE: who asked for it, who links it, where the loader finds it.
@@ -95,7 +94,6 @@ def command(
         select=select,
         deep=deep,
         platform=platform,
-        tables=tables,
         workspace=workspace(settings, engine=engine, no_cache=no_cache, offline=offline),
     )
     return write_result(result, [(format_, None)], output)

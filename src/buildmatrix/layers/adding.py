@@ -53,7 +53,7 @@ def plain_layer(layer: LayerFacts) -> PlainLayer | None:
 
     Python sources mean something where distributions are, which is seen later.
     """
-    if layer.table or not layer.is_final or layer.count > MOST_ENTRIES:
+    if not layer.is_final or layer.count > MOST_ENTRIES:
         return None
     files: dict[str, int] = {}
     folders: list[str] = []

@@ -8,24 +8,21 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import msgspec
 
-from buildmatrix.errors import UndecidedError
 from buildmatrix.inventory.archive import PACKAGES
 from buildmatrix.inventory.listing import AskedNames
 from buildmatrix.inventory.model import SCHEMA, Inventory
 from buildmatrix.inventory.workers import give_back
 from buildmatrix.layers.merging import inventory_of
 from buildmatrix.layers.model import LAYER_FACTS, LayerFacts
-from buildmatrix.layers.ranges import read_by_table
 from buildmatrix.layers.reading import read_layer
 from buildmatrix.layers.resting import RestingBlocks
 from buildmatrix.layers.saved_image import Configuration
-from buildmatrix.layers.table import ReadRange, read_table, table_digest
 from buildmatrix.progress import Progress, Silent
 from buildmatrix.store.cache import DAY, Cache, code
 from buildmatrix.store.facts import FactCache
@@ -48,9 +45,6 @@ class LayerBlob:
     size: int
     #: All of its bytes.
     open: Callable[[], AbstractContextManager[Iterator[bytes]]]
-    #: What the manifest says of it, and some of its bytes, where the place of the image has that.
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    read_range: ReadRange | None = None
 
 
 #: What progress calls the layers of an image.
@@ -60,9 +54,8 @@ STEP = "layers"
 class LayerReader:
     """Reads layers that are not known yet. Without a cache, it knows those that it read itself.
 
-    With `names_only`, no file of a layer is looked at, and nothing is kept. With `tables`, a layer
-    that has a table of contents is read by it; `note` hears why where that cannot be. `progress`
-    is opened when the first byte is read.
+    With `names_only`, no file of a layer is looked at, and nothing is kept. `progress` is opened
+    when the first byte is read.
     """
 
     def __init__(
@@ -70,14 +63,10 @@ class LayerReader:
         cache: Cache,
         *,
         names_only: bool = False,
-        tables: bool = False,
-        note: Callable[[str], None] = lambda _: None,
         progress: Callable[[], Progress] = Silent,
     ) -> None:
         cache = Cache(None) if names_only else cache
         self._names_only = names_only
-        self._tables = tables
-        self._note = note
         self._progress = progress
         #: Bytes that have passed by, and those that will have; None where nobody knows.
         self._passed = 0
@@ -92,8 +81,6 @@ class LayerReader:
         self._digests: dict[str, str] = {}
         #: Bytes that were read, and the digests of the layers that they were of.
         self.bytes_read = 0
-        #: Layers whose tables of contents were believed.
-        self.believed: list[str] = []
         self._fresh: set[str] = set()
 
     def known(self, digest: str) -> LayerFacts | None:
@@ -124,10 +111,7 @@ class LayerReader:
         if not blob.digest:
             return False
         inner = self.inner(blob.digest)
-        if inner is not None and (inner in self._layers or self._store.has(f"layer {inner}")):
-            return True
-        table = table_digest(blob.annotations) if self._tables else ""
-        return bool(table) and self._store.has(f"table {table} {blob.digest}")
+        return inner is not None and (inner in self._layers or self._store.has(f"layer {inner}"))
 
     def read(
         self, blob: LayerBlob, also: Collection[int] = frozenset(), room: int = MOST_ENTRIES
@@ -164,41 +148,12 @@ class LayerReader:
             progress.part(STEP, self._passed, self._total, "bytes")
             yield chunk
 
-    def _by_table(self, blob: LayerBlob) -> LayerFacts | None:
-        """The facts of a layer as its table of contents has them; None where it has none.
-
-        They are kept apart: nobody has seen all of its bytes.
-        """
-        digest, read = table_digest(blob.annotations), blob.read_range
-        if not (self._tables and digest and read):
-            return None
-        key = f"table {digest} {blob.digest}"
-        layer = self._store.load(key, LAYER_FACTS)
-        if layer is None:
-
-            def counted(offset: int, length: int) -> bytes:
-                data = read(offset, length)
-                self.bytes_read += len(data)
-                return data
-
-            try:
-                table = read_table(blob.annotations, blob.size, counted)
-                layer = read_by_table(table, blob.size, blob.digest, counted)
-            except (Unreadable, UndecidedError) as error:
-                self._note(f"the layer {blob.digest[:19]} is read whole: {error}")
-                return None
-            self._store.save(key, layer)
-            self._fresh.add(layer.blob)
-        self.believed.append(blob.digest)
-        return self._resting.put(layer)
-
     def facts(self, blob: LayerBlob, room: int = MOST_ENTRIES) -> LayerFacts:
         """The facts of one layer. Raises `Unreadable`, and what opening it raises.
 
         `room`: see `read_layer`.
         """
-        known = self.known(blob.digest) or self._by_table(blob)
-        return known or self.read(blob, room=max(0, room))
+        return self.known(blob.digest) or self.read(blob, room=max(0, room))
 
     def layers(self, blobs: Sequence[LayerBlob]) -> list[LayerFacts]:
         """The facts of all layers. Raises `Unreadable`, and what opening one raises."""
@@ -235,11 +190,7 @@ class LayerReader:
                 layers,
                 configuration,
                 lambda index, also: self.read(blobs[index], also),
-                [
-                    index
-                    for index, layer in enumerate(layers)
-                    if (layer.digest or layer.blob) in self._fresh
-                ],
+                [index for index, layer in enumerate(layers) if layer.digest in self._fresh],
                 self._answers,
                 asked,
             )
@@ -256,8 +207,7 @@ class LayerReader:
 def _key(configuration: Configuration, layers: Sequence[LayerFacts]) -> str:
     """Names all that an inventory depends on."""
     whole = (
-        # A table is a claim: another one of the same layer must not be taken for it.
-        [(layer.digest, layer.table, layer.table and layer.blob) for layer in layers],
+        [layer.digest for layer in layers],
         sorted(configuration.environment.items()),
         sorted(configuration.labels.items()),
         configuration.digests,

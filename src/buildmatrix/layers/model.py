@@ -54,7 +54,6 @@ class LayerFacts(msgspec.Struct, frozen=True):
     """
 
     #: `sha256:...` of all of its uncompressed bytes, as they passed by (a configuration's diff_id).
-    #: Empty where only some did.
     digest: str
     #: Digest and number of the bytes that it was read from, compressed where they were.
     blob: str
@@ -64,8 +63,6 @@ class LayerFacts(msgspec.Struct, frozen=True):
     count: int
     #: Blocks of bytes of files.
     kept: Sequence[bytes]
-    #: Digest of the table of contents that they were read by; empty where all bytes were.
-    table: str = ""
     #: Whether nothing but the layer's bytes decided what could be read: a full disk may not.
     is_final: bool = True
 

@@ -103,46 +103,6 @@ def _from(
             )
 
 
-def read_range(
-    session: Session, reference: Reference, descriptor: Descriptor, offset: int, length: int
-) -> bytes:
-    """See `client.Registry.blob_range`."""
-    wanted = f"the blob {descriptor.digest}"
-    last = min(offset + length, descriptor.size) - 1
-    if offset < 0 or last < offset:
-        return b""
-
-    def work() -> bytes:
-        with session.ask(
-            reference,
-            "GET",
-            f"blobs/{descriptor.digest}",
-            wanted,
-            headers={"Range": f"bytes={offset}-{last}"},
-            accepted=(200, 206),
-            length=last + 1 - offset,
-        ) as answer:
-            if answer.status == 200:
-                raise RequestError(
-                    f"{reference.name}: the registry gives no ranges of {wanted}", status=200
-                )
-            _check_range(reference, wanted, answer, offset, last, descriptor.size)
-            data = bytearray()
-            for chunk in answer.body:
-                data += chunk
-                if len(data) > last + 1 - offset:
-                    break
-            if len(data) != last + 1 - offset:
-                raise RequestError(
-                    f"{reference.name}: a range of {wanted} has {len(data)} bytes in place of "
-                    f"{last + 1 - offset}",
-                    again=True,
-                )
-            return bytes(data)
-
-    return session.again(work)
-
-
 def _check_range(
     reference: Reference, wanted: str, answer: HttpAnswer, first: int, last: int, size: int
 ) -> None:

@@ -13,7 +13,7 @@ from buildmatrix.errors import UndecidedError
 from buildmatrix.http.failures import RequestError
 from buildmatrix.http.patience import Patience
 from buildmatrix.oci.documents import Descriptor
-from buildmatrix.registry.blobs import BlobPlace, exists, read_range, stream
+from buildmatrix.registry.blobs import BlobPlace, exists, stream
 from buildmatrix.registry.catalog import Lists
 from buildmatrix.registry.manifests import ManifestBytes, Manifests
 from buildmatrix.registry.mirrors import Mirrors
@@ -162,19 +162,6 @@ class Registry(Closing):
             yield chunks
         finally:
             chunks.close()
-
-    def blob_range(
-        self, reference: Reference, descriptor: Descriptor, offset: int, length: int
-    ) -> bytes:
-        """`length` bytes from `offset` on; nothing but their number can be checked.
-
-        Raises UndecidedError where the registry has no ranges, too.
-        """
-        return self._read(
-            reference.at(descriptor.digest),
-            lambda place: read_range(self._mirror_session, place, descriptor, offset, length),
-            lambda place: read_range(self._session, place, descriptor, offset, length),
-        )
 
     def has_blob(self, reference: Reference, digest: str) -> bool:
         """Whether the repository has a blob."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from buildmatrix.phrases import count
 from buildmatrix.sources.model import Facts, ReadingOptions
 
 if TYPE_CHECKING:
@@ -34,8 +33,6 @@ def layer_reader(options: ReadingOptions) -> LayerReader:
     cache = options.cache()
     return LayerReader(
         Cache(None) if cache is None else cache.cache,
-        tables=options.tables,
-        note=options.note,
         progress=options.progress,
     )
 
@@ -52,11 +49,4 @@ def image_facts(
     reader = reader or layer_reader(options)
     inventory = reader.inventory(configuration, layers, options.cache())
     labels, backend = configuration.labels, configuration.labels.get(BACKEND_LABEL)
-    notes: tuple[str, ...] = ()
-    if reader.believed:
-        notes = (
-            f"{count(len(reader.believed), 'layer')} of {label} read by the table of contents: "
-            "that a layer holds what its table says was not checked (without --tables it is)",
-        )
-        options.note(notes[0])
-    return Facts(label, inventory, image=image, labels=labels, backend=backend, notes=notes)
+    return Facts(label, inventory, image=image, labels=labels, backend=backend)

@@ -103,8 +103,6 @@ class ReadingOptions:
     registry: Callable[[], Registry] = _no_registry
     #: `linux/arm64`: which image is meant where there is one for each platform.
     platform: str | None = None
-    #: Whether to take the word of a layer's table of contents, where it has one.
-    tables: bool = False
     #: Whether to read which layer of a target's image brought what, which costs an export.
     layers: bool = True
     #: Whether to try that again where an earlier answer could not say.

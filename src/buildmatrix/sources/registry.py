@@ -106,13 +106,7 @@ class ImageDocuments:
         from buildmatrix.layers.image import LayerBlob
 
         return [
-            LayerBlob(
-                layer.digest,
-                layer.size,
-                partial(registry.blob, self.reference, layer),
-                layer.annotations,
-                partial(registry.blob_range, self.reference, layer),
-            )
+            LayerBlob(layer.digest, layer.size, partial(registry.blob, self.reference, layer))
             for layer in self.manifest.layers
         ]
 

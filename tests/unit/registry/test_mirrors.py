@@ -94,7 +94,6 @@ def test_the_first_mirror_of_podman_serves_and_is_said(machine: Machine) -> None
         digest = registry.resolve(machine.app).digest
         assert registry.manifest(machine.app.at(digest)).digest == digest_of(image("one"))
         assert read(registry, machine.app) == BLOB
-        assert registry.blob_range(machine.app, LAYER, 5, 10) == BLOB[5:15]
         assert registry.bytes_read > len(BLOB)
     assert machine.asked()[0] == 0 and machine.asked()[2] == 0
     assert machine.said == [f"{machine.app.name}: read from the mirror {machine.mirrors[0].host}"]

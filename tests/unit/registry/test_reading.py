@@ -238,40 +238,6 @@ def test_who_leaves_early_frees_the_connection(
     assert read(registry, app, blob) == BLOB
 
 
-def test_a_range_of_a_blob(
-    registry: Registry, server: RegistryServer, app: Reference, blob: Descriptor, path: str
-) -> None:
-    assert registry.blob_range(app, blob, 1000, 50) == BLOB[1000:1050]
-    assert registry.blob_range(app, blob, 299_990, 50) == BLOB[-10:]
-    assert registry.blob_range(app, blob, 300_000, 50) == b""
-    assert server.sent(path[4:]) == 60
-
-
-@pytest.mark.parametrize(
-    ("misdeed", "why"),
-    [
-        (answering(200, BLOB), "gives no ranges"),
-        (answering(206, b"x" * 50, content_range="bytes 1001-1050/300000"), "with others"),
-        (answering(206, b"x" * 49, content_range="bytes 1000-1049/300000"), "has 49 bytes"),
-        (answering(206, b"x" * 51, content_range="bytes 1000-1049/300000"), "has 51 bytes"),
-        (answering(416), "(416)"),
-    ],
-)
-def test_a_wrong_range_of_a_blob_is_refused(
-    registry: Registry,
-    server: RegistryServer,
-    app: Reference,
-    blob: Descriptor,
-    path: str,
-    misdeed: Misdeed,
-    why: str,
-) -> None:
-    server.misbehave(path, misdeed)
-    with pytest.raises(UndecidedError) as error:
-        registry.blob_range(app, blob, 1000, 50)
-    assert why in error.value.message and app.name in error.value.message
-
-
 def test_whether_a_blob_is_there(registry: Registry, app: Reference, blob: Descriptor) -> None:
     assert registry.has_blob(app, blob.digest)
     assert not registry.has_blob(app, digest_of(b"nothing"))

@@ -65,7 +65,6 @@ class Question:
         asked = (
             about,
             settings.platform,
-            settings.tables,
             self.backends(labels),
             self.node_classes(self.subject.node_classes),
             self.node_classes(settings.would_run_on),

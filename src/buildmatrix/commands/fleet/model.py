@@ -70,8 +70,6 @@ class WorkerSettings:
     owner_labels: tuple[str, ...] = ()
     #: The user's data files for the catalogue: name → text.
     data_files: Mapping[str, str] = field(default_factory=dict)
-    #: Whether tables of contents of layers are believed.
-    tables: bool = False
     #: Seconds for each layer that is read, and for each image.
     time_limit: float = TIME_LIMIT
 
@@ -90,7 +88,6 @@ class LayerTask:
     digest: str
     size: int
     media_type: str
-    annotations: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +106,7 @@ class LayerDone:
     denied: bool = False
     #: Seconds for which the registry asks to be left alone; 0 for no such wish.
     wait: float = 0.0
-    #: What this worker has to say beside it, once: its store is full, a table was believed.
+    #: What this worker has to say beside it, once: its store is full.
     notes: tuple[str, ...] = ()
 
 

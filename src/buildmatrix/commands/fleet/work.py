@@ -202,7 +202,6 @@ def _unread(context: WorkerContext, image: ImageDocuments) -> tuple[LayerTask, .
                 digest=descriptor.digest,
                 size=descriptor.size,
                 media_type=descriptor.media_type,
-                annotations=descriptor.annotations,
             )
     return tuple(tasks.values())
 
@@ -234,10 +233,7 @@ def _judged(
     """The results of an image, and whether they are kept. Raises what reading layers raises."""
     question = _question(context, subject)
     blobs = [_blob(context, image.reference, layer) for layer in image.manifest.layers]
-    # What tables of contents claim is kept apart from what all bytes of layers say.
-    results = (
-        () if context.settings.tables else context.stacks.results(image, blobs, question, reader)
-    )
+    results = context.stacks.results(image, blobs, question, reader)
     is_final = bool(results)
     if not results:
         is_final = all(layer.is_final for layer in reader.layers(blobs))
@@ -265,7 +261,7 @@ def _question(context: WorkerContext, subject: Subject) -> Question:
 
 
 def _reader(context: WorkerContext) -> LayerReader:
-    return LayerReader(context.cache, tables=context.settings.tables, note=context.note)
+    return LayerReader(context.cache)
 
 
 def _blob(
@@ -283,8 +279,6 @@ def _blob(
         descriptor.digest,
         descriptor.size,
         lambda: _in_time(context, reference, descriptor, seconds),
-        descriptor.annotations,
-        lambda offset, length: context.registry.blob_range(reference, descriptor, offset, length),
     )
 
 
@@ -307,9 +301,4 @@ def _in_time(
 
 
 def _descriptor(task: LayerTask) -> Descriptor:
-    return Descriptor(
-        media_type=task.media_type,
-        digest=task.digest,
-        size=task.size,
-        annotations=task.annotations,
-    )
+    return Descriptor(media_type=task.media_type, digest=task.digest, size=task.size)
