@@ -34,7 +34,7 @@ from buildmatrix.locks.text import (
     tool_table,
 )
 from buildmatrix.locks.walk import InconsistentLock, LockEdge, LockEntry
-from buildmatrix.parsing import version_or_none
+from buildmatrix.parsing import parse_version, version_or_none
 from buildmatrix.text import without_login
 
 _HINT = "run `poetry lock`"
@@ -415,7 +415,7 @@ def _serves(edge: LockEdge, entry: LockEntry) -> bool:
 
 def _rank(entry: LockEntry) -> tuple[bool, Version]:
     version = version_or_none(entry.version)
-    return version is not None, version or Version("0")
+    return version is not None, version or parse_version("0")
 
 
 def _of_extras(table: Mapping[str, object], selection: LockSelection) -> set[str]:

@@ -111,7 +111,7 @@ def test_a_rule_takes_a_module_a_page_a_line_and_a_test() -> None:
     blocks = [block for block in _BLOCK.finditer(SECTIONS["Add a rule"]) if block["path"]]
     folders = {"diff": "src/buildmatrix/rules/registry.py"}
     assert sorted(folders.get(block["language"], block["path"]) for block in blocks) == [
-        "docs/rules/BM111.md",
+        "docs/rules/BM112.md",
         "src/buildmatrix/rules/pre_release.py",
         "src/buildmatrix/rules/registry.py",
         "tests/unit/rules/test_pre_release.py",
