@@ -81,10 +81,6 @@ class SpecError(UsageError):
         self.problems = tuple(problems)
 
 
-class NoDocumentError(UsageError):
-    """A format has no document that says nothing; nothing is wrong with what was looked at."""
-
-
 class UndecidedError(BuildmatrixError):
     """Something could not be read, reached or resolved: exit code 3, never reported as clean."""
 

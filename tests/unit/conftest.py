@@ -82,10 +82,8 @@ def no_hang() -> Iterator[None]:
 
 
 @pytest.fixture
-def a_commit_and_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What some formats ask for, and neither the repository nor the clock of this machine says."""
-    monkeypatch.setenv("GITHUB_SHA", "ab" * 20)
-    monkeypatch.setenv("GITHUB_REF", "refs/heads/main")
+def a_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time that some formats ask for, whatever the clock of this machine says."""
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1790000000")
 
 

@@ -42,9 +42,8 @@ class CommandResult(Generic[Document]):
 
         `format` is a name that `--format` of the command takes, `width` the columns of a table,
         `every` lists everything, however long. Text of strangers in it is made safe for terminals
-        and CI logs. Raises `UsageError` for a format that the document does not have, and
-        `NoDocumentError`, which is one, where the format has nothing to write (`openvex` without
-        known vulnerabilities). A format that is no text, such as `parquet`, is had from `data`.
+        and CI logs. Raises `UsageError` for a format that the document does not have.
+        A format that is no text, such as `parquet`, is had from `data`.
         """
         form = self._format(format)
         if form.syntax.binary:

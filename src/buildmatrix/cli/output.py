@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from buildmatrix.cli.console import complain, write, write_data
+from buildmatrix.cli.console import write, write_data
 from buildmatrix.cli.options import Command, formats_option, option, stacked
-from buildmatrix.errors import ComponentError, NoDocumentError, UsageError
+from buildmatrix.errors import ComponentError, UsageError
 from buildmatrix.reports.formats import FLEET, RUN, Destination, Format, by_name, names
-from buildmatrix.reports.repository import job_of, time_of_writing
+from buildmatrix.reports.repository import time_of_writing
 
 if TYPE_CHECKING:
     from buildmatrix.api.result import CommandResult
@@ -83,8 +83,6 @@ def check_formats(
     for format_ in FLEET:
         if format_.name in dict(pairs) and format_.lacks:
             raise ComponentError(format_.lacks)
-    if any("job" in format_.needs for format_ in RUN if format_.name in dict(pairs)):
-        job_of(Path())
     if sum(path is None for _, path in pairs) > 1:
         raise UsageError("several formats for one output; give all but one a file: --format F=PATH")
     if all(path is not None for _, path in pairs):
@@ -118,27 +116,7 @@ def write_document(
         if format_.syntax.binary:
             write_data(format_.data(document, to), place)
             continue
-        try:
-            text = format_.render(document, to)
-        except NoDocumentError as nothing:
-            _leave_out(str(nothing), place)
-        else:
-            write(text, place, format_.syntax)
-
-
-def _leave_out(reason: str, place: Path | None) -> None:
-    """Say that a format has nothing to write. What an earlier run wrote there says so no more."""
-    if place is None or str(place) == "-":
-        complain(f"buildmatrix: nothing is written: {reason}")
-        return
-    # A link may lead to a device, and be nobody's to remove.
-    is_stale = place.is_file() and not place.is_symlink()
-    if is_stale:
-        try:
-            place.unlink()
-        except OSError as error:
-            raise UsageError(f"{place} cannot be removed: {error.strerror}; {reason}") from error
-    complain(f"buildmatrix: {place} is {'removed' if is_stale else 'not written'}: {reason}")
+        write(format_.render(document, to), place, format_.syntax)
 
 
 def write_result(

@@ -38,32 +38,23 @@ class Destination:
     exit_code: int | None = None
     #: What formats say that ask for a time.
     time: datetime | None = None
-    #: Says for which commit a document is written, and by which job.
-    job: Callable[[], object] | None = None
 
     def below(self, root: Path | None) -> Destination:
         """The same, for a document whose paths start from `root`; None where it has no paths."""
         if root is None:
             return self
-        from buildmatrix.reports.repository import job_of, text_below
+        from buildmatrix.reports.repository import text_below
 
         folder = root.resolve()
         # `.git` is a file in the folders of `git worktree`.
         up = (folder, *folder.parents)
         top = next((path for path in up if (path / ".git").exists()), None)
         text_of = partial(text_below, top or folder, folder)
-        return replace(
-            self,
-            root=folder,
-            top=top,
-            here=Path.cwd(),
-            text_of=text_of,
-            job=partial(job_of, folder),
-        )
+        return replace(self, root=folder, top=top, here=Path.cwd(), text_of=text_of)
 
 
 Need: TypeAlias = Literal[
-    "width", "color", "every", "root", "top", "here", "text_of", "exit_code", "time", "job"
+    "width", "color", "every", "root", "top", "here", "text_of", "exit_code", "time"
 ]
 _TERMINAL: tuple[Need, ...] = ("width", "color")
 
@@ -85,10 +76,7 @@ class Format:
     extra: str = ""
 
     def render(self, document: object, to: Destination) -> str:
-        """The document as text; a pure function of its arguments. Not in a binary syntax.
-
-        Raises `NoDocumentError` where the format has none for what there is to say.
-        """
+        """The document as text; a pure function of its arguments. Not in a binary syntax."""
         text: str = self._rendered(document, to)
         return text
 
@@ -143,14 +131,6 @@ RUN = (
     Format("html", "run.html:render", PAGE, (), _BY_LINE),
     Format("cyclonedx", "run.cyclonedx:render", JSON, (), _WHOLE),
     Format("spdx", "run.spdx:render", JSON, ("time",), _WHOLE),
-    Format("openvex", "run.openvex:render", JSON, ("time",), _ONCE),
-    Format(
-        "github-snapshot",
-        "run.github_snapshot:render",
-        JSON,
-        ("job", "time", "root", "top"),
-        _WHOLE,
-    ),
 )
 #: Of a `reports.diff.model.Comparison`.
 DIFF = (

@@ -16,7 +16,7 @@ from buildmatrix.reports.formats import RUN, names
 USER, PASSWORD = "ci-robot", "hunter2/Sesame"
 ENCODED = "hunter2%2FSesame"
 FORMATS = names(RUN)
-pytestmark = pytest.mark.usefixtures("a_commit_and_a_day")
+pytestmark = pytest.mark.usefixtures("a_day")
 
 
 @pytest.fixture

@@ -22,13 +22,6 @@ OBEYED = re.compile(r"^\s*::|##\w*\[", re.MULTILINE)
 HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u2028\u2029]")
 
 
-@pytest.fixture(autouse=True)
-def branch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A snapshot is about a branch, and this checkout may be one of a tag."""
-    monkeypatch.setenv("GITHUB_SHA", "1" * 40)
-    monkeypatch.setenv("GITHUB_REF", "refs/heads/main")
-
-
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """A file system with one good distribution, and others that nobody would publish."""

@@ -25,7 +25,7 @@ from buildmatrix.rules.model import AuditTotals, Finding, Fix, TargetResult, Tri
 from buildmatrix.text import JSON, each_text, printable
 from buildmatrix.vulnerabilities.model import Advisory
 
-pytestmark = pytest.mark.usefixtures("a_commit_and_a_day")
+pytestmark = pytest.mark.usefixtures("a_day")
 
 SECRET = "http://user:SECRET@host/x.whl?token=SECRET"
 SNIPPETS = (

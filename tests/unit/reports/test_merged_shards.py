@@ -101,7 +101,7 @@ def test_two_whole_matrices_and_a_report_without_shards_are_one_report() -> None
 
 
 @pytest.mark.parametrize("name", ["table", "markdown", "concise", "sarif", "junit", "html"])
-@pytest.mark.usefixtures("a_commit_and_a_day")
+@pytest.mark.usefixtures("a_day")
 def test_every_format_says_which_shard_is_missing(name: str) -> None:
     merged = merge([part(1), part(3)])
     form = next(item for item in RUN if item.name == name)

@@ -1,4 +1,4 @@
-"""What formats know of files, the day and the commit: bounded, and said before the work starts."""
+"""What formats know of files and the day."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from buildmatrix.cli import group
 from buildmatrix.errors import UsageError
 from buildmatrix.reports import repository
 from buildmatrix.reports.repository import text_below, time_of_writing
@@ -41,14 +39,3 @@ def test_the_day_is_that_of_the_environment(monkeypatch) -> None:
         monkeypatch.setenv("SOURCE_DATE_EPOCH", odd)
         with pytest.raises(UsageError, match="write seconds since"):
             time_of_writing()
-
-
-def test_a_snapshot_without_a_commit_is_refused_before_anything_is_read(
-    monkeypatch, tmp_path: Path
-) -> None:
-    for name in ("GITHUB_SHA", "GITHUB_REF"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.chdir(tmp_path)
-    said = CliRunner().invoke(group, ["report", "no.json", "--format", "github-snapshot"])
-    assert isinstance(said.exception, UsageError)
-    assert "set GITHUB_SHA" in str(said.exception)
