@@ -1,4 +1,4 @@
-"""What was accepted beforehand: `--waivers`, `--baseline`, and whose policy counts: `--policy`."""
+"""Accepted findings (`--waivers`, `--baseline`), and the policy that counts (`--policy`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `fleet_scan` and `fleet_audit` share: arguments that are checked, and the answer."""
+"""Arguments and answer that `fleet_scan` and `fleet_audit` share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a call gives: a document, the exit code of the contract, and the document as text."""
+"""Result of a call: a document, the exit code of the contract, and the document as text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Document = TypeVar("Document", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class CommandResult(Generic[Document]):
-    """What a command found out.
+    """Result of a command.
 
     Attributes:
         document: the data, whose keys `docs/contract.md` lists.
@@ -34,7 +34,7 @@ class CommandResult(Generic[Document]):
 
     @property
     def ok(self) -> bool:
-        """Whether a CI step with this result is green."""
+        """True if a CI step with this result is green."""
         return self.exit_code == EXIT_OK
 
     def render(self, format: str = "json", *, width: int = 100, every: bool = False) -> str:

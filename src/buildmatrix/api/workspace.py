@@ -1,4 +1,6 @@
-"""What all calls share: the specification, and the caches, engine and network of a machine."""
+"""Settings that all calls share: the specification, and the caches, engine and network of a
+machine.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +83,7 @@ class Workspace:
     def parse(
         self, source: str | os.PathLike[str], command: Command, spec: Callable[[], Spec | None]
     ) -> Source:
-        """What a command takes SOURCE for. Raises `UsageError`."""
+        """Parse SOURCE for a command. Raises `UsageError`."""
         from buildmatrix.sources.model import Argument
         from buildmatrix.sources.parse import parse
 
@@ -107,13 +109,13 @@ class Workspace:
         return FactCache(self.user_cache()) if self.cache else None
 
     def builder(self, name: str | None = None, buildx: str | None = None) -> Engine:
-        """Who builds: the engine of that name, or the one that this machine has."""
+        """Return the engine that builds: the one of that name, or the one that this machine has."""
         from buildmatrix.engines import choice
 
         return choice.builder(name or self.engine, buildx, self._own_engine, self.log)
 
     def keeper(self, name: str | None = None) -> Engine:
-        """Whose images are read."""
+        """Return the engine whose images are read."""
         from buildmatrix.engines import choice
         from buildmatrix.state.folder import images_folder
 
@@ -121,7 +123,9 @@ class Workspace:
         return choice.keeper(name or self.engine, self._own_engine, folder)
 
     def registry(self) -> Registry:
-        """What reads images, from the mirrors in the settings of this machine where it has some."""
+        """Return the reader of images in registries, with the mirrors that this machine's settings
+        name.
+        """
         from buildmatrix.registry.client import Registry
         from buildmatrix.registry.mirrors import Mirrors
 
@@ -154,7 +158,7 @@ class Workspace:
         deep: bool = False,
         python: str | None = None,
     ) -> Iterator[ReadingOptions]:
-        """How a SOURCE is read here; what the first one opens is closed at the end."""
+        """Yield the settings for reading a SOURCE; everything it opens is closed at the end."""
         from buildmatrix.sources.model import OnlineIndex, ReadingOptions
 
         with ExitStack() as stack:
@@ -204,7 +208,7 @@ class Workspace:
             yield watch
 
     def advisories(self, wanted: bool) -> AdvisoryOptions | None:
-        """How known vulnerabilities are asked for; None for not at all."""
+        """Return the settings for known vulnerabilities; None to skip them."""
         from buildmatrix.vulnerabilities.advisories import AdvisoryOptions
 
         return AdvisoryOptions(self.offline, self.user_cache()) if wanted else None

@@ -1,4 +1,4 @@
-"""How much of something is done, how fast, and how long the rest may take."""
+"""Amounts of finished work, with rates and remaining times."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SPACING = 1 / 64
 
 @dataclass(slots=True)
 class Part:
-    """How much of something is done, since when, and so how fast."""
+    """Progress of one amount: how much is done, since when, and how fast."""
 
     started: float
     #: What was done when the clock started: it was no work of now.
@@ -36,7 +36,7 @@ class Part:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all of it is done."""
+        """True if all of it is done."""
         return self.total is not None and self.done >= self.total
 
     def move(self, done: int, total: int | None, now: float) -> None:
@@ -94,13 +94,13 @@ def _duration(seconds: float) -> str:
 
 
 class Parts:
-    """What is being done, by the thing that it is done for and the unit."""
+    """Amounts in progress, by target and unit."""
 
     def __init__(self) -> None:
         self._parts: dict[str, dict[str, Part]] = {}
 
     def part(self, target: str, done: int, total: int | None, unit: str, now: float) -> Part:
-        """What is known of it now. It begins anew where less is done than before."""
+        """Update and return an amount. It restarts if less is done than before."""
         parts = self._parts.setdefault(target, {})
         part = parts.get(unit)
         if part is None or done < part.done:

@@ -1,4 +1,4 @@
-"""What `lock` and `generate` say of base images, since they write no report."""
+"""Remarks of `lock` and `generate` on base images, since they write no report."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ def command(
 
 
 def _signer(key: Path | None, trust_root: Path | None, *, published: bool) -> Signer:
-    """Who signs verdicts. Raises `UsageError`, `ComponentError`, and `UndecidedError`."""
+    """Return the signer of verdicts. Raises `UsageError`, `ComponentError`, `UndecidedError`."""
     from buildmatrix.attestation.keyless import keyless_signer
     from buildmatrix.attestation.keys import PASSWORD, read_private
 

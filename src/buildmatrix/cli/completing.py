@@ -1,4 +1,4 @@
-"""What a shell completes: targets, backends, rules, formats and SOURCE, and never an error.
+"""Shell completion of targets, backends, rules, formats and SOURCE; it never fails.
 
 A completer is asked with each press of Tab: it reads the specification and no catalogue, asks no
 network, and answers nothing where anything is wrong.
@@ -119,7 +119,7 @@ def rules(_ctx: click.Context) -> Mapping[str, str]:
 
 @_quiet
 def libraries(ctx: click.Context) -> Mapping[str, str]:
-    """What `why` can be asked of any SOURCE."""
+    """Return the libraries that `why` knows, whatever the SOURCE."""
     names: list[CompletionItem] = backends(ctx, click.Argument(["library"]), "")
     return {item.value: item.help or "" for item in names}
 

@@ -1,4 +1,4 @@
-"""Where text leaves the program: standard output, standard error and files.
+"""Output of the program: standard output, standard error and files.
 
 Everything is printed through here, so that nothing foreign reaches a terminal or a CI log that
 either would obey, and no secret at all (`buildmatrix.text`).

@@ -108,7 +108,7 @@ def _second(node: Node, before: Sample | None, interval: float) -> tuple[Sample,
 def _process(
     settings: CommandSettings, pid: int
 ) -> Generator[DoctorLine, None, Callable[[Collection[DoctorLine]], Diagnosis]]:
-    """What one process has mapped, and nothing else."""
+    """Read the libraries that one process has mapped, and nothing else."""
     from buildmatrix.commands.doctor import examine, process
     from buildmatrix.commands.doctor.machine import MachineFiles
     from buildmatrix.spec.paths import read_data_files
@@ -185,7 +185,7 @@ def command(
 
 
 def _code(line: DoctorLine, strict: bool) -> int:
-    """What a line says about the exit code."""
+    """Return the exit code of a line."""
     kind = line.subject.partition(" ")[0]
     if kind not in ("node", "library", "process"):
         return _CODES.get(line.state, EXIT_OK)

@@ -254,7 +254,7 @@ def _checked(
 def _without_stdout(
     pairs: tuple[tuple[str, Path | None], ...], formats: tuple[str, ...], output: Path | None
 ) -> tuple[tuple[str, Path | None], ...]:
-    """What is written beside lines on standard output: nothing that nobody asked for."""
+    """Return the requested documents other than lines on standard output."""
     for text in formats:
         if "=" not in text and output in (None, _STDOUT):
             raise UsageError(

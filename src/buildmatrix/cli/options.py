@@ -1,4 +1,4 @@
-"""What several commands share: settings, options with their environment variables, the loader."""
+"""Options that several commands share: settings, environment variables, the loader."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class _FormatOption(click.Option):
         return completing.formats(sorted(self.formats), incomplete)
 
     def resolve_envvar_value(self, ctx: click.Context) -> str | None:
-        """What the variable says to this command; None for nothing.
+        """Return the variable's value for this command; None for nothing.
 
         Formats that only other commands have are passed over, and so is a file for one where the
         command writes a single format. What no command has stays in it, and is refused.

@@ -26,7 +26,7 @@ FORMATS = names(RUN)
 
 
 def result_options(formats: Sequence[str]) -> Callable[[Command], Command]:
-    """Where a report goes and in which formats, and what makes it fail."""
+    """Add the options for formats and places of a report, and for failing on it."""
     return stacked(
         formats_option(formats),
         option(
@@ -153,7 +153,7 @@ def write_report(
 
 
 def _destination(place: Path | None, every: bool, root: Path | None) -> Destination:
-    """How a text is to look where it goes: no colors in a file; FORCE_COLOR is for pipes."""
+    """Return the style of a text by its place: no colors in a file; FORCE_COLOR is for pipes."""
     to = Destination(every=every).below(root)
     if place is not None and str(place) != "-":
         return to

@@ -102,7 +102,7 @@ def surroundings(
     netrc: Path | None,
     engine: str = AUTO,
 ) -> Surroundings:
-    """What the options say, checked."""
+    """Check and combine the options."""
     from buildmatrix.engines.model import Surroundings
 
     engine = engine_for_mirror(engine, mirror)

@@ -32,7 +32,7 @@ def _age(text: str) -> timedelta:
 def _certificates(
     subjects: tuple[str, ...], issuer: str | None, trust_root: Path | None
 ) -> CertificateCheck | None:
-    """What checks signatures by an identity; None where none may sign. Raises `UsageError`."""
+    """Return the check of signatures by an identity; None if none may sign. Raises `UsageError`."""
     from buildmatrix.attestation.certificates import CertificateCheck, Identity
     from buildmatrix.attestation.keyless import trusted_root
 

@@ -1,4 +1,4 @@
-"""How commands see this machine: the options of a command line, as a `Workspace`."""
+"""Options of a command line, as a `Workspace`."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def dockerfile(
 
 
 def build_of(spec: Spec, target: Target) -> BackendBuild:
-    """What the catalogue says about images of the target's backend."""
+    """Return the catalogue's settings for images of the target's backend."""
     return backend_build(load(spec.catalogue_files), target.backend)
 
 
@@ -65,7 +65,7 @@ def template_of(root: Path, target: Target) -> str:
 
 
 def labels(spec: Spec, target: Target, lock: Lock) -> dict[str, str]:
-    """What the image says about itself; the user's own labels win.
+    """Return the labels of the image; the user's own labels win.
 
     `org.opencontainers.image.*` as the OCI image specification has them (annotations.md).
     """
@@ -86,7 +86,9 @@ def labels(spec: Spec, target: Target, lock: Lock) -> dict[str, str]:
 
 
 def workdir(spec: Spec, target: Target) -> str | None:
-    """Where the image's command starts: the first folder that is copied, or a file's folder."""
+    """Return the working directory of the image's command: the first folder that is copied, or a
+    file's folder.
+    """
     for source, destination in target.copy:
         if not (spec.root / source).is_file():
             return destination

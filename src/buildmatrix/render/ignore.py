@@ -1,4 +1,4 @@
-"""What never reaches an image: the rules of generated `.dockerignore` files, and what they match.
+"""Files that never reach an image: the rules of generated `.dockerignore` files, and their matches.
 
 Patterns as the reference has them (https://docs.docker.com/build/concepts/context/#dockerignore-files)
 and as github.com/moby/patternmatcher reads them: relative to the context, the last match decides,
@@ -40,7 +40,7 @@ def rules(root: Path, output: str) -> tuple[str, ...]:
 
 
 class Ignored:
-    """Whether a path of the context is left out by `patterns`."""
+    """Matcher of ignored paths of a context."""
 
     def __init__(self, patterns: Sequence[str]) -> None:
         self._rules = [rule for rule in map(_rule, patterns) if rule is not None]
@@ -48,7 +48,7 @@ class Ignored:
         self.has_exceptions = any(exception for _, exception in self._rules)
 
     def __call__(self, path: str) -> bool:
-        """Whether `path`, relative to the context, or a folder that it is in is left out."""
+        """Return True if `path`, relative to the context, or one of its folders is ignored."""
         parts = path.split("/")
         names = ["/".join(parts[:count]) for count in range(len(parts), 0, -1)]
         for pattern, exception in reversed(self._rules):

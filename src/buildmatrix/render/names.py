@@ -28,7 +28,7 @@ def staged_name(target: str, root: Path) -> str:
 
 
 def site_folders(python: str) -> tuple[str, str]:
-    """Where the files of a wheel land in an image, and where its `data` does.
+    """Return the folders of an image that a wheel's files and its `data` are installed into.
 
     Source: `install` in templates/_macros.j2.
     """

@@ -35,7 +35,7 @@ class Unquotable(ValueError):
 
 
 def plain(value: object) -> object:
-    """What the environment does to a value without a filter: let plain words through."""
+    """Finalize a value without a filter: let plain words through."""
     if isinstance(value, Markup | Undefined):
         return value
     return _finished(_check(_PLAIN, str(value), "has characters that need a quoting filter"))

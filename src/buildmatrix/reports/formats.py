@@ -19,7 +19,7 @@ from buildmatrix.text import BINARY, JSON, JSON_LINE, LINES, MARKUP, PAGE, STYLE
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """What formats may have to know of where a text goes."""
+    """Facts about the place that a text goes to."""
 
     #: Columns, and whether colors are shown.
     width: int = 100
@@ -93,7 +93,7 @@ class Format:
 
     @property
     def lacks(self) -> str:
-        """What to install before it can be written; empty where all is there."""
+        """Package to install before it can be written; empty if nothing is missing."""
         if not self.package or find_spec(self.package) is not None:
             return ""
         return (

@@ -38,7 +38,7 @@ _VALUES: Mapping[tuple[type, str], tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """What wrote a document."""
+    """Tool that wrote a document."""
 
     name: Literal["buildmatrix"] = TOOL
     version: str

@@ -1,4 +1,4 @@
-"""What formats may have to know of the repository and the day that they are written in."""
+"""Facts about the repository and the date that formats need."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def text_below(top: Path, folder: Path, name: str) -> str | None:
 
 
 def time_of_writing() -> datetime:
-    """What formats say that ask for a time: `SOURCE_DATE_EPOCH`, else now; in UTC, whole seconds.
+    """Return the time for formats that need one: `SOURCE_DATE_EPOCH`, else now; in UTC, whole
+    seconds.
 
     Raises `UsageError` for a `SOURCE_DATE_EPOCH` that is no time.
     """

@@ -1,1 +1,1 @@
-"""What SOURCE means: where something to judge is, its facts, and how its files are opened again."""
+"""SOURCE arguments: where something to judge is, its facts, and how its files are opened again."""

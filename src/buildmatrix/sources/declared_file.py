@@ -68,7 +68,7 @@ class DeclaredFile(Declared):
     @classmethod
     @abstractmethod
     def is_named_so(cls, name: str) -> bool:
-        """Whether a file is of this kind by its name."""
+        """Return True if a file is of this kind by its name."""
 
     def check_parts(self) -> None:
         """Raise `UsageError` for extras and groups that no such file has."""
@@ -100,7 +100,7 @@ def lock_again(label: str) -> str:
 
 
 def is_lock_of_conda(name: str) -> bool:
-    """Whether a file is a lock that no installer of wheels reads."""
+    """Return True if a file is a lock that no installer of wheels reads."""
     return name in _LOCKS_OF_CONDA
 
 

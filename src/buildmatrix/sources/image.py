@@ -1,4 +1,4 @@
-"""What all kinds of SOURCE have in common that are images."""
+"""Code that all kinds of image SOURCE share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every SOURCE is to the commands: facts, files that are opened again, or a lock to resolve.
+"""Interface of a SOURCE: facts, files that can be opened again, or a lock to resolve.
 
 A kind of SOURCE is one class in a module of its own, named in `sources.table`. It belongs to a
 family: `Installed` lies somewhere and is read, `Declared` says what would be installed and is
@@ -60,13 +60,13 @@ class Argument:
 
     @property
     def path(self) -> Path:
-        """What is meant where the text is a path."""
+        """Path that the text names."""
         return self.root / self.text
 
 
 @dataclass(frozen=True, slots=True)
 class OnlineIndex:
-    """What reading wheels on a package index needs."""
+    """Settings for reading wheels on a package index."""
 
     reader: Reader
     progress: Progress
@@ -93,7 +93,7 @@ def _no_registry() -> Registry:
 
 @dataclass(frozen=True, slots=True)
 class ReadingOptions:
-    """What reading a SOURCE may need of this machine, and how much of it is wanted."""
+    """Settings for reading a SOURCE: what it may use of this machine, and how deep it goes."""
 
     engine: Callable[[], Engine]
     cache: Callable[[], FactCache | None] = lambda: None
@@ -132,7 +132,7 @@ class ReadingOptions:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What was read of a SOURCE, and what it says of itself."""
+    """Facts that were read of a SOURCE, and its own claims."""
 
     #: As answers call it: `dir:/srv/venv`, `target cpu-py311`.
     label: str
@@ -170,7 +170,7 @@ def with_lines(facts: Facts, lock: Lock | None, root: Path) -> Facts:
 
 @dataclass(frozen=True, slots=True)
 class KeptBeside:
-    """Where what is made of a SOURCE is kept until the next question."""
+    """Location of cached results about a SOURCE."""
 
     store: Store
     #: Files that it is made from; facts name more.
@@ -214,7 +214,7 @@ class Source(ABC):
         raise UndecidedError(f"{self} has no facts")
 
     def open(self, options: ReadingOptions) -> OpenTree | None:
-        """How the files are opened again; None where only their facts are left."""
+        """Open the files again; None if only their facts are left."""
         return None
 
     @property
@@ -224,7 +224,7 @@ class Source(ABC):
 
     @property
     def is_wheel(self) -> bool | None:
-        """Whether it is one wheel, and no set of distributions; None where only reading says."""
+        """True for one wheel, False for a set of distributions; None if only reading tells."""
         return False
 
     def target(self) -> tuple[Target, Spec] | None:
@@ -232,7 +232,7 @@ class Source(ABC):
         return None
 
     def kept_beside(self, options: ReadingOptions) -> KeptBeside | None:
-        """Where a graph and a comparison's side are kept; None for what is made anew."""
+        """Return the location of cached graphs and sides of comparisons; None to make them anew."""
         return None
 
 
@@ -284,11 +284,11 @@ class Declared(Source):
 
     @property
     def is_file(self) -> bool:
-        """Whether it names a file of this machine."""
+        """True if it names a file of this machine."""
         return "://" not in self.name
 
     def label(self, root: Path) -> str:
-        """What it is called in reports."""
+        """Return its label in reports."""
         return label_of(self.name, root) if self.is_file else shown(self.name)
 
     def at(self, path: str) -> str:
@@ -304,7 +304,7 @@ class Declared(Source):
         return facts_of(self, options)
 
     def is_locked(self, ask: LockSelection) -> bool:
-        """Whether it names the version of everything already, and nothing is to be resolved."""
+        """Return True if it pins the version of everything, so that nothing is resolved."""
         return False
 
     @abstractmethod
@@ -325,7 +325,7 @@ class Declared(Source):
 
 
 def label_of(path: str, root: Path) -> str:
-    """What a file is called: as seen from `root` where it lies below it, else as it was given."""
+    """Return the label of a file: relative to `root` if it lies below, else as given."""
     try:
         relative = os.path.relpath(root / path, root)
     except ValueError:

@@ -39,7 +39,7 @@ def parse(argument: Argument) -> Source:
 
 
 def declared(text: str, root: Path) -> Declared:
-    """What `audit` takes SOURCE for. Raises `UsageError`."""
+    """Return the kind of SOURCE that `audit` reads a text as. Raises `UsageError`."""
     source = parse(Argument(text, "audit", root))
     assert isinstance(source, Declared)
     return source

@@ -93,7 +93,7 @@ class RegistryImage(Installed):
 
 @dataclass(frozen=True, slots=True)
 class ImageDocuments:
-    """What describes one image of one platform, by its digest."""
+    """Documents that describe one image of one platform, by its digest."""
 
     reference: Reference
     manifest: Manifest
@@ -112,7 +112,7 @@ class ImageDocuments:
 
 
 class DocumentSource(Protocol):
-    """Who has manifests and configurations by their digests: `registry.client.Registry`."""
+    """Source of manifests and configurations by their digests: `registry.client.Registry`."""
 
     def manifest(self, reference: Reference) -> ManifestBytes:
         """See `Registry.manifest`."""

@@ -32,7 +32,7 @@ from buildmatrix.urls import path_in, remember
 
 
 def is_wheel_label(text: str) -> bool:
-    """Whether a report calls one wheel so."""
+    """Return True if a report's label is that of one wheel."""
     return text.startswith(f"{WheelFile.prefix}:")
 
 

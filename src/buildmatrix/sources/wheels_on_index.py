@@ -38,7 +38,7 @@ SHALLOW = (
 
 
 def facts_of(source: Declared, options: ReadingOptions) -> Facts:
-    """What the wheels hold that `source` comes to for one target.
+    """Return the facts of the wheels that `source` resolves to for one target.
 
     Raises `UsageError` where it comes to different things for several targets and nothing says
     which is meant, and whatever resolving it raises.
@@ -71,7 +71,7 @@ def resolved_for(
     backends: Sequence[str],
     globs: Sequence[str],
 ) -> tuple[Resolved | BuildmatrixError, ...]:
-    """What `source` comes to for each target that is meant; see `resolve_sources`."""
+    """Resolve `source` for each selected target; see `resolve_sources`."""
     return resolve_sources(
         [source.text],
         spec,
@@ -103,7 +103,7 @@ def _target_names(resolved: Resolved, resolutions: Sequence[Resolved | Buildmatr
 
 
 def same_for_all(text: str, resolutions: Sequence[Resolved | BuildmatrixError]) -> Resolved:
-    """What `text` comes to, where that is the same for all targets that it was resolved for.
+    """Return the resolution of `text`, if it is the same for all targets.
 
     Raises `UsageError` where it is not, and what resolving raised where nothing was found.
     """

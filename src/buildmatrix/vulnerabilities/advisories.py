@@ -17,7 +17,7 @@ from buildmatrix.vulnerabilities.model import Advisories
 
 @dataclass(frozen=True, slots=True)
 class AdvisoryOptions:
-    """How advisories are asked for."""
+    """Settings for asking for advisories."""
 
     #: Answers of the last days count; no service is asked.
     offline: bool = False
@@ -52,7 +52,7 @@ def ask(
     progress: Progress,
     stop: Event | None = None,
 ) -> Advisories:
-    """What the service of the policy says about everything that is locked, for all targets."""
+    """Ask the service of the policy about everything that is locked, for all targets."""
     from buildmatrix.vulnerabilities.check import check
 
     return check(

@@ -60,7 +60,7 @@ def check(
     now: datetime | None = None,
     stop: Event | None = None,
 ) -> Advisories:
-    """What is known against each of `packages`, (name, version) of all targets together.
+    """Return the advisories against each of `packages`, (name, version) of all targets together.
 
     `url` is the OSV service to ask instead of the public one. `cache` keeps the HTTP cache of
     pip-audit and the answers of the last days; None for neither. Never raises for what a service

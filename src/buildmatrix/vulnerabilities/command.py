@@ -42,7 +42,7 @@ _CAUSE = re.compile(r".*Caused by \w+\(.*?\): (?P<text>.+?)[\"']?\)\)")
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a run of the command answered."""
+    """Answer of a run of the command."""
 
     advisories: Mapping[Pin, tuple[Advisory, ...]]
     #: What the service does not know, with pip-audit's reason.
@@ -116,7 +116,7 @@ class PipAuditRun:
         bound(self._process.pid, memory=MEMORY, file=2 * LARGEST)
 
     def is_over(self) -> bool:
-        """Whether the process has ended."""
+        """True if the process has ended."""
         return self._process.poll() is not None
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""What an advisory service says about the distributions of a run."""
+"""Answers of an advisory service about the distributions of a run."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Advisory:
 
 @dataclass(frozen=True, slots=True)
 class PinAnswer:
-    """What the service knows about one version; no advisories: nothing is known against it."""
+    """Advisories against one version; an empty answer means none is known."""
 
     advisories: tuple[Advisory, ...]
     #: The version that was asked about. Not the installed one where that is a local version.

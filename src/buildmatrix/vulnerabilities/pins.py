@@ -1,4 +1,4 @@
-"""What is asked about: public versions, in batches that `pip-audit` takes."""
+"""Pins to ask about: public versions, in batches that `pip-audit` takes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Pin:
 
 
 def pin(name: str, version: str) -> Pin | None:
-    """What to ask for an installed version; None for an invalid name or version (PEP 440).
+    """Return the pin of an installed version; None for an invalid name or version (PEP 440).
 
     Advisories are about public versions: `2.6.0+cu124` is asked as `2.6.0`.
     """

@@ -45,7 +45,7 @@ def weigh(
 
 
 def _adds(verdict: Verdict) -> bool:
-    """Whether more that is foreign in it would be more that is wasted."""
+    """Return True if more foreign bytes in it would be more waste."""
     return verdict.is_open or (verdict.verdict != "ok" and verdict.foreign_bytes > 0)
 
 

@@ -1,4 +1,4 @@
-"""What `audit --fix` tries: one change in one place, for findings that it is to make go away."""
+"""Changes that `audit --fix` tries: each in one place, for the findings that it should fix."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What came of one way."""
+    """Result of trying one change."""
 
     way: Way
     trial: Mapping[str, Trial]

@@ -139,7 +139,7 @@ class _FixTrials:
 
     @staticmethod
     def _goes_on(case: Case, tried_ways: Mapping[Way, Tried]) -> bool:
-        """Whether a way does not work and another one is left, whose turn it is then."""
+        """Return True if a change does not work and another one is left to try."""
         tried = tried_ways.get(case.way)
         trial = tried.trial.get(case.target) if tried is not None else None
         if trial is None or trial.works is not False or case.turn + 1 == len(case.ways):

@@ -1,4 +1,4 @@
-"""How little memory a process with many threads can do with."""
+"""Memory of a process with many threads, kept small."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def modules(facts: WheelFacts) -> frozenset[str]:
 
 
 def _installed(path: str) -> str | None:
-    """Where a member lies below site-packages; None for what lies elsewhere."""
+    """Return the path of a member below site-packages; None if it lies elsewhere."""
     top, slash, below = path.partition("/")
     if top.endswith(".dist-info"):
         return None

@@ -59,7 +59,7 @@ def overlay(
 
 
 def _lexical(path: Path) -> Path:
-    """Where a file is, and not where it leads to."""
+    """Return the path of a file without following links."""
     return path.parent.resolve() / path.name
 
 

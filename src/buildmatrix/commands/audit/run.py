@@ -76,7 +76,7 @@ def audit(
 def look(
     resolved: Sequence[Resolved], reader: Reader, judge: Judge, progress: Progress, jobs: int = JOBS
 ) -> tuple[AuditWork, ...]:
-    """What the wheels of locks would bring in: one result per lock, in order."""
+    """Audit the wheels of locks: one result per lock, in order."""
     works = tuple(start(item) for item in resolved)
     _read_and_judge(works, Readings(reader, jobs, progress), judge)
     return works
@@ -203,7 +203,7 @@ def _report(
 
 
 def _whole(works: Sequence[AuditWork], readings: Readings, seconds: float) -> Inventory:
-    """What reading all wheels cost, and what of them could not be read."""
+    """Return the cost of reading all wheels, and their unread parts."""
     facts = readings.facts.values()
     wheels = {key(wheel): wheel for work in works for wheel in work.wheels.values()}
     failed = merge_causes(

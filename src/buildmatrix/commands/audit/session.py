@@ -23,7 +23,7 @@ Results = Sequence[Resolved | BuildmatrixError]
 
 @dataclass(frozen=True, slots=True)
 class AuditInputs:
-    """What is audited; relative sources start from `root`."""
+    """Inputs of an audit; relative sources start from `root`."""
 
     sources: tuple[str, ...]
     spec: Spec | None
@@ -63,7 +63,7 @@ class AuditSession:
         relock: bool = False,
         change: Callable[[Target], Target] | None = None,
     ) -> tuple[Resolved | BuildmatrixError, ...]:
-        """What the inputs resolve to; see `resolve_sources`, also for what it raises.
+        """Resolve the inputs; see `resolve_sources`, also for errors raised.
 
         `globs` choose other targets, `python` is used where the command line names none.
         """

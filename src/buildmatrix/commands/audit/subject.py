@@ -1,4 +1,4 @@
-"""What an audit is about, and by what it is judged, with a specification and without one."""
+"""Subject of an audit, and its rules, with a specification and without one."""
 
 from __future__ import annotations
 
@@ -47,5 +47,5 @@ def check_usable(results: Sequence[Resolved | BuildmatrixError]) -> None:
 
 
 def subject_of(sources: Sequence[str], spec: Spec | None) -> str:
-    """What the report says that it is about."""
+    """Return the subject that the report names."""
     return shown(", ".join(sources)) or (spec.path.name if spec is not None else "")

@@ -64,7 +64,7 @@ class AuditWork:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """What its wheels are known by."""
+        """Keys that identify its wheels."""
         return tuple(key(wheel) for wheel in self.wheels.values())
 
 
@@ -182,7 +182,7 @@ def _with_conda(lock: Lock, catalogue: Catalogue) -> Lock:
 
 
 def _added(missing: Mapping[str, tuple[str, ...]]) -> tuple[Unread, ...]:
-    """What an installer adds to pinned requirements, as unread: it was not judged."""
+    """Return the distributions that an installer adds to pinned requirements, as unread."""
     return tuple(
         Unread(
             name,

@@ -44,13 +44,13 @@ class Attempt:
 
     @property
     def works(self) -> bool:
-        """Whether it does what it is for, and nothing else."""
+        """True if it fixes its findings and changes nothing else."""
         return self.failure is None
 
 
 @dataclass(slots=True)
 class Bench:
-    """Where drafts are tried: everything is compared with the audit of what is there."""
+    """Drafts of changes, each compared with the audit of the current files."""
 
     session: AuditSession
     results: Results
@@ -139,7 +139,7 @@ class Bench:
         return self._as_if_unlocked
 
     def short(self, error: BuildmatrixError) -> str:
-        """What went wrong, in one line, with the names that the user's files have."""
+        """Return an error in one line, with the names that the user's files have."""
         target = target_of(error)
         first = error.message.removeprefix(f"{target.id}: " if target else "").splitlines()[0]
         return first.replace(f"{self._place}/", "") if self._place is not None else first
@@ -166,7 +166,7 @@ def _failure(
 
 
 def _unread(before: Report, after: Report) -> tuple[Unread, ...]:
-    """What a try could not read, beside what could not be read before."""
+    """Return the parts that a try could not read, beyond those unread before."""
     earlier = {unread.path for unread in before.unread}
     return tuple(unread for unread in after.unread if unread.path not in earlier)
 

@@ -1,4 +1,4 @@
-"""Who builds what: several builders, each with as many slots as it gets targets at a time.
+"""Schedule of several builders, each with as many slots as it builds targets at a time.
 
 A slot that is free takes, of all targets that wait, the one that its builder's cache is warmest
 for: one that shares a lock or a base with what this builder has built, and no other has.
@@ -103,7 +103,7 @@ class Builders:
         return self._hold(best)
 
     def _warmth(self, slot: Slot) -> int:
-        """How much more of the target this builder has than any other."""
+        """Return how much more of the target this builder has cached than any other."""
         parts = _parts(slot.work)
         shared = {name: len(parts & warm) for name, warm in self._warm.items()}
         own = shared.pop(slot.builder)
@@ -123,7 +123,7 @@ class Builders:
 
 
 def _parts(work: BuildWork) -> frozenset[str]:
-    """What the cache of a builder may have of a target: itself, its wheels, its bases."""
+    """Return the parts of a target that a builder may cache: itself, its wheels, its bases."""
     target, lock = work.target, work.lock
     wheels = target.lock if lock is None else lock.digest
     return frozenset((target.id, wheels, target.base.build, target.base.final))

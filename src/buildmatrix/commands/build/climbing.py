@@ -36,7 +36,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Ascent:
-    """How far an image is to climb on this machine."""
+    """Rungs that an image is to climb on this machine."""
 
     level: Rung
     #: Why it does not climb at all, where that is so.
@@ -45,7 +45,7 @@ class Ascent:
     nodes: tuple[str, ...] = ()
 
     def digest(self, config: str, waivers: Sequence[CheckWaiver] = ()) -> str:
-        """What the journal knows the answer of an image by; `waivers` hold on that day."""
+        """Return the key of an image's answer in the journal; `waivers` are valid on that day."""
         accepted = [(waiver.rung, waiver.check) for waiver in waivers]
         climb = {"preflight": self.level, "nodes": self.nodes, "tool": __version__}
         return journal.key({"image": config, "accepted": accepted, **climb})
@@ -53,7 +53,7 @@ class Ascent:
 
 @dataclass(frozen=True, slots=True)
 class Climbed:
-    """How far an image got on this machine."""
+    """Rungs that an image climbed on this machine."""
 
     state: GateState
     error: str | None
@@ -61,7 +61,7 @@ class Climbed:
 
 
 def ascent(target: Target, wanted: Rung | Literal["auto"], judge: Judge) -> Ascent:
-    """How far an image climbs, where `wanted` was asked for."""
+    """Return the rungs that an image climbs, if `wanted` was requested."""
     nodes = nodes_here(machine.MachineFiles(), judge.catalogue, target.backend)
     if wanted != "auto":
         return Ascent(wanted, nodes=nodes or ())

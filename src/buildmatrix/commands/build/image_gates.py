@@ -163,7 +163,7 @@ class ImageGates:
         return outcome
 
     def _judged(self, work: BuildWork) -> JudgedImage:
-        """What the rules say of what lies in the image, and of what its layers hide."""
+        """Judge the files of the image, and those that its layers hide."""
         assert work.record is not None
         note = partial(self.progress.step, work.target.id)
         inventory = partial(self._scanned, work, note)

@@ -1,4 +1,4 @@
-"""What a caller of `build` can choose."""
+"""Options of `build`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from buildmatrix.vulnerabilities.advisories import AdvisoryOptions
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How `build` runs."""
+    """Options of a run of `build`."""
 
     surroundings: Surroundings = field(default_factory=Surroundings)
     #: Targets that are locked, built or judged at the same time; of builders, each builds as many.

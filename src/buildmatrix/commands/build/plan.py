@@ -1,4 +1,4 @@
-"""What is to be built of a target, and the key by which the journal knows it again."""
+"""Build plan of a target, and its key in the journal."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class BuildPlan:
         self._digests = Digests(spec.root, spec.output)
 
     def job(self, target: Target, lock: Lock, files: TargetFiles, has_device: bool) -> BuildJob:
-        """What the engine is to build; `has_device` is about the target's backend."""
+        """Return the engine's job; `has_device` is about the target's backend."""
         root = self._spec.root
         return BuildJob(
             id=target.id,

@@ -50,7 +50,7 @@ TARGETS = "targets"
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a run says, and the exit code that follows from it."""
+    """Report of a run, and its exit code."""
 
     report: Report
     exit_code: int
@@ -209,7 +209,7 @@ class _BuildRun:
             self.check_builders()
 
     def counts(self, record: BuildRecord) -> bool:
-        """Whether this run can use the image of a record, if it is made of the same.
+        """Return True if this run can use the image of a record that has the same inputs.
 
         One that is here needs its builder for nothing but to be published.
         """
@@ -261,7 +261,7 @@ class _BuildRun:
         self.push_error = publication.publish(self.works, self.report)
 
     def interrupted(self) -> Result:
-        """What the run came to until the user stopped it."""
+        """Return the result up to the user's interruption."""
         finished = [work.target.id for work in self.works if work.record]
         for work in self.works:
             if not (work.green or work.red):
@@ -276,7 +276,7 @@ class _BuildRun:
         )
 
     def result(self) -> Result:
-        """What the run says, and its exit code."""
+        """Return the report of the run, and its exit code."""
         report = self.report()
         codes = [code for work in self.works for code in work.codes]
         if self.push_error:
@@ -288,7 +288,7 @@ class _BuildRun:
         )
 
     def report(self) -> Report:
-        """What is to be reported."""
+        """Return the report."""
         findings = [finding for work in self.works for finding in work.findings]
         judged = {work.target.id for work in self.works if work.scanned}
         return assemble(
@@ -319,7 +319,7 @@ class _BuildRun:
 
 
 def _no_builder(errors: Mapping[str | None, ComponentError]) -> ComponentError:
-    """What all builders have against being used; said once where it is one thing."""
+    """Return the error of all builders that cannot be used; a shared cause is named once."""
     messages = {error.message for error in errors.values()}
     if len(messages) == 1:
         return ComponentError(messages.pop())
@@ -328,7 +328,7 @@ def _no_builder(errors: Mapping[str | None, ComponentError]) -> ComponentError:
 
 
 def _is_present(record: BuildRecord, job: BuildJob | None, present: Mapping[str, str]) -> bool:
-    """Whether the image of a record is where this run wants it."""
+    """Return True if the image of a record is where this run wants it."""
     if record.loaded:
         return record.is_at(present)
     return job is not None and not job.load

@@ -25,7 +25,7 @@ SHOWN = 8
 
 @dataclass(frozen=True, slots=True)
 class SmokeOutcome:
-    """How the smoke gate of one target ended."""
+    """Outcome of the smoke gate of one target."""
 
     state: GateState
     #: Digests of the commands that this image has passed, now or earlier.

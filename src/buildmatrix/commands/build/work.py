@@ -129,13 +129,13 @@ class BuildWork:
 
     @property
     def green(self) -> bool:
-        """Whether all gates held; smoke may not have run."""
+        """True if all gates passed; smoke may not have run."""
         held = all(self.gates[gate] == "passed" for gate in ("lock", "build", "scan"))
         return held and self.gates["smoke"] in {"passed", "not-run"}
 
     @property
     def red(self) -> bool:
-        """Whether a gate did not hold: what has not run yet still may."""
+        """True if a gate failed; others may still have to run."""
         return any(state in {"failed", "undecided"} for state in self.gates.values())
 
     @property
@@ -157,7 +157,9 @@ class BuildWork:
         return "nothing to do" if self.cached else "built"
 
     def result(self, root: Path, smoke_not_run: tuple[str, ...]) -> TargetResult:
-        """What the report says of it; paths are relative to the specification's folder `root`."""
+        """Return the target's part of the report; paths are relative to the specification's folder
+        `root`.
+        """
         record, target = self.record, self.target
         # A log of an earlier run says nothing of this one.
         log = self.files.log if self.gates["build"] != "not-run" else None

@@ -39,7 +39,7 @@ class ExplainedDrift(Drift):
 
 @dataclass(frozen=True, slots=True)
 class Drifts:
-    """What differs between targets."""
+    """Differences between the images of targets."""
 
     schema: Literal["buildmatrix/drift/1"] = field(default="buildmatrix/drift/1", kw_only=True)
     tool: Tool = field(default=THIS_TOOL, kw_only=True)

@@ -51,7 +51,7 @@ class SideBar:
 
 @dataclass(frozen=True, slots=True)
 class GrowthBar:
-    """What one thing grew or shrank by; the middle of the picture is nothing."""
+    """Bar of one thing that grew or shrank; the middle of the picture is zero."""
 
     name: str
     style: Literal["grown", "shrunk"]

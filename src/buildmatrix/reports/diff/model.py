@@ -1,4 +1,4 @@
-"""What differs between two sides, as data; its formats are pure functions of it."""
+"""Differences between two sides, as data; formats are pure functions of it."""
 
 from __future__ import annotations
 

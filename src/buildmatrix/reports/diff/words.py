@@ -30,7 +30,7 @@ _LONGEST = 120
 
 
 def standing(finding: Finding) -> str:
-    """How bad a finding is, or that it is accepted."""
+    """Return the severity of a finding, or that it is accepted."""
     return "accepted" if finding.waived is not None else finding.severity
 
 
@@ -98,7 +98,7 @@ def _block(title: str, rows: Sequence[ChangeRow], every: bool) -> Block:
 
 
 def end(item: ComparedSide) -> str:
-    """What a side is: backends, size, distributions."""
+    """Describe one side: backends, size, distributions."""
     parts = [
         *([item.subject] if item.subject else []),
         *([f"for {listing(item.backends)}"] if item.backends else []),
@@ -243,7 +243,7 @@ def _libraries(changes: Iterable[LibraryChange]) -> Iterator[ChangeRow]:
 
 
 def _shows(change: LibraryChange) -> bool:
-    """Whether the versions themselves show the major change."""
+    """Return True if the versions themselves show the major change."""
     before, after = (
         "/".join(sorted({version.partition(".")[0] for version in side if version}))
         for side in (change.before, change.after)

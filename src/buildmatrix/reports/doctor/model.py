@@ -1,4 +1,4 @@
-"""What a machine can do, as data; its formats are pure functions of it."""
+"""Abilities of a machine, as data; formats are pure functions of it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class DoctorLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostDevices:
-    """What was seen of the devices of one backend."""
+    """Devices of one backend that were seen."""
 
     backend: str
     #: One node per device: `/dev/nvidia0`.
@@ -55,7 +55,7 @@ class Measure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeCheck:
-    """What a check of the catalogue says of this machine."""
+    """Result of one check of the catalogue on this machine."""
 
     id: str
     #: Whose devices it is about; empty for those of all.
@@ -95,7 +95,7 @@ class MappedLibrary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessLibraries:
-    """What a process has mapped of vendors of accelerators."""
+    """Libraries of accelerator vendors that a process has mapped."""
 
     pid: int
     command: str
@@ -108,7 +108,7 @@ class ProcessLibraries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """What `doctor` says of one machine."""
+    """Everything `doctor` reports about one machine."""
 
     schema: Literal["buildmatrix/doctor/1"] = "buildmatrix/doctor/1"
     tool: Tool = THIS_TOOL

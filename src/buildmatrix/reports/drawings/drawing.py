@@ -1,4 +1,4 @@
-"""What a picture of a graph shows: boxes and arrows, whatever the format."""
+"""Boxes and arrows of a graph, whatever the format."""
 
 from __future__ import annotations
 

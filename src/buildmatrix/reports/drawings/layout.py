@@ -1,4 +1,4 @@
-"""Where the boxes of a picture stand: layers from left to right, as few crossings as is cheap.
+"""Positions of the boxes of a picture: layers from left to right, with few crossings.
 
 The method is the one of Sugiyama, Tagawa and Toda (1981): break cycles, give each box a layer, put
 a stand-in into every layer that a long arrow passes, order each layer by its neighbors, then move

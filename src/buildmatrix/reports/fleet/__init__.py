@@ -1,1 +1,1 @@
-"""What `fleet` says about many images or repositories: data, and its formats."""
+"""Report of `fleet` about many images or repositories: data, and its formats."""

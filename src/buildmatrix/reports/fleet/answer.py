@@ -20,7 +20,7 @@ from buildmatrix.reports.fleet.vendors import VendorTotals, vendor_totals
 
 @dataclass(frozen=True)
 class FleetAnswer:
-    """What a report comes to; each part is computed when it is first asked for."""
+    """Summary of a report; each part is computed on first use."""
 
     report: FleetReport
 
@@ -61,12 +61,12 @@ class FleetAnswer:
 
     @cached_property
     def causes(self) -> Sequence[FleetCause]:
-        """What to do, what helps most first."""
+        """Fixes to make, the most effective first."""
         return causes(self.report.results)
 
     @cached_property
     def nodes(self) -> Sequence[NodeAnswer]:
-        """What breaks, by node class."""
+        """Failures by node class."""
         return node_answers(self.report)
 
     @cached_property
@@ -91,25 +91,25 @@ class FleetAnswer:
 
     @cached_property
     def owner_drift(self) -> Sequence[OwnerDrift]:
-        """What changed, by owner; none without an earlier report."""
+        """Changes by owner; none without an earlier report."""
         return owner_drift(self.report.drift) if self.report.drift is not None else ()
 
     @property
     def noun(self) -> str:
-        """What the fleet is made of."""
+        """Noun for the members of the fleet."""
         kinds = {result.kind for result in self.report.results}
         return kinds.pop() if len(kinds) == 1 else "image" if not kinds else "result"
 
     @property
     def state(self) -> FleetState:
-        """How the whole came through."""
+        """State of the whole fleet."""
         if self.failed:
             return "failed"
         return "undecided" if self.undecided_images or self.report.missing else "passed"
 
     @property
     def headline(self) -> str:
-        """What it comes to, in one line."""
+        """Summary in one line."""
         every = count(len(self.images), self.noun)
         missing = "not everything was looked at" if self.report.missing else ""
         if self.failed:
@@ -127,7 +127,7 @@ class FleetAnswer:
 
     @property
     def advice(self) -> str:
-        """What to do first; empty where nothing is to be done, or nobody knows."""
+        """First step to take; empty if there is none."""
         first = next((cause for cause in self.causes if cause.fix), None)
         if first is None:
             return ""

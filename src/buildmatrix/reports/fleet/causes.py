@@ -1,4 +1,4 @@
-"""What many images have wrong in the same way: one thing to do for all of them."""
+"""Causes that many images share: one fix for all of them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class FleetCause:
 
     @property
     def title(self) -> str:
-        """What it is about, in a few words."""
+        """Short title."""
         more = f" and {len(self.about) - 1} more" if len(self.about) > 1 else ""
         return f"{self.about[0]}{more}" if self.about else self.first.message
 
@@ -55,7 +55,7 @@ def cause_key(finding: FleetFinding) -> Key:
 
 
 def counts(finding: FleetFinding) -> bool:
-    """Whether somebody has to do something about it."""
+    """Return True if the finding asks for action."""
     return finding.waived is None and finding.severity != "note"
 
 

@@ -1,4 +1,4 @@
-"""What became of the images of a fleet since an earlier report.
+"""Changes of a fleet's images since an earlier report.
 
 An image is looked for by what it is (repository, digest, backend), and then by its names: a tag
 that moved is the same image, built again.
@@ -30,7 +30,7 @@ _ORDER: Mapping[Change, int] = {"worse": 0, "new": 1, "changed": 2, "better": 3,
 
 
 def drift_between(before: FleetReport, after: FleetReport) -> FleetDrift:
-    """What changed from one report to the next, whatever order their results are in."""
+    """Return the changes from one report to the next, whatever order their results are in."""
     changes: list[FleetChange] = []
     same = rebuilt = 0
     for earlier, later in _pairs(before.results, after.results):
@@ -87,13 +87,13 @@ def _key(result: FleetResult) -> _Key:
 
 
 def _names(result: FleetResult) -> list[_Name]:
-    """What the image can be found by under another digest."""
+    """Return the names by which the image can be found under another digest."""
     about = result.kind, result.repository, result.platform, result.backend
     return [(*about, name) for name in result.names]
 
 
 def _change(before: FleetResult | None, after: FleetResult | None) -> FleetChange | None:
-    """What is to be said of an image; None where nothing that counts is different."""
+    """Return the change of an image; None if nothing that counts is different."""
     about = after or before
     assert about is not None
     ends = _end(before), _end(after)
@@ -137,7 +137,7 @@ def _place(change: FleetChange) -> tuple[object, ...]:
 def _notes(
     before: FleetReport, after: FleetReport, changes: Iterable[FleetChange]
 ) -> Iterator[str]:
-    """What makes them hard to compare."""
+    """Yield reasons why the two reports are hard to compare."""
     if before.tool.catalogue != after.tool.catalogue:
         yield (
             f"the catalogue was that of {before.tool.catalogue or 'an unknown day'} and is that of "

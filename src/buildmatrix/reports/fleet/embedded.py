@@ -38,7 +38,7 @@ def embedded(answer: FleetAnswer) -> tuple[str, bool]:
 
 
 class _Tables:
-    """What results share, each once: a result has the numbers of the entries."""
+    """Values that results share, each once: a result holds their indexes."""
 
     def __init__(self, answer: FleetAnswer, is_whole: bool) -> None:
         self._answer, self._is_whole = answer, is_whole

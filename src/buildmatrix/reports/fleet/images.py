@@ -36,12 +36,12 @@ class Image:
 
     @property
     def is_failed(self) -> bool:
-        """Whether it failed for one of its backends."""
+        """True if it failed for one of its backends."""
         return any(result.state == "failed" for result in self.results)
 
     @property
     def is_undecided(self) -> bool:
-        """Whether it could not be judged for one of its backends, and failed for none."""
+        """True if it is undecided for one of its backends, and failed for none."""
         return not self.is_failed and any(result.state == "undecided" for result in self.results)
 
 

@@ -72,7 +72,7 @@ class FleetLayer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetFit:
-    """What an image does on one node class."""
+    """Verdict on an image for one node class."""
 
     node: str
     state: NodeState
@@ -82,8 +82,8 @@ class FleetFit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultFacts:
-    """What is said of one image (or one lock of a repository) for one backend, but for what many
-    images have in common.
+    """Result of one image (or one lock of a repository) for one backend, without the parts that
+    many images share.
     """
 
     #: `image`: of a registry; `lock`: of a repository, before anything is installed.
@@ -122,13 +122,13 @@ class ResultFacts:
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """What it is about: no two results of a report have the same."""
+        """Unique key of the result within a report."""
         what = self.digest if self.kind == "image" and self.digest else " ".join(self.names)
         return (self.repository, what, self.platform, self.backend)
 
     @property
     def title(self) -> str:
-        """What people call it: `HOST/NAME:TAG`, `HOST/NAME@sha256:0123456789ab`, `FOLDER FILE`."""
+        """Display name: `HOST/NAME:TAG`, `HOST/NAME@sha256:0123456789ab`, `FOLDER FILE`."""
         if self.kind == "lock":
             return " ".join((self.repository, *self.names[:1]))
         if self.names:
@@ -139,7 +139,7 @@ class ResultFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetResult(ResultFacts):
-    """What is said of one image (or one lock of a repository) for one backend.
+    """Result of one image (or one lock of a repository) for one backend.
 
     It is a line of the JSON Lines, complete in itself. `key` tells results apart.
     """
@@ -154,7 +154,7 @@ class FleetResult(ResultFacts):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetWork:
-    """What a run cost: the bill of cause and effect that the documentation promises."""
+    """Cost of a run."""
 
     #: References and repositories that were named, and results that came out of the store.
     subjects: int = 0
@@ -192,7 +192,7 @@ class ChangeEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetChange:
-    """What became of one image since an earlier report."""
+    """Change of one image since an earlier report."""
 
     change: Change
     title: str
@@ -205,7 +205,7 @@ class FleetChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetDrift:
-    """What changed since an earlier report."""
+    """Changes since an earlier report."""
 
     #: What that report was about, and what wrote it.
     subject: str

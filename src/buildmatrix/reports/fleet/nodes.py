@@ -1,4 +1,4 @@
-"""What the images of a fleet do on each node class, and why."""
+"""Verdicts on a fleet's images by node class, with reasons."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class NodeReason:
 
 @dataclass(frozen=True, slots=True)
 class NodeAnswer:
-    """What images do on one node class."""
+    """Verdicts of images on one node class."""
 
     node: str
     #: Whether it was asked about (`--would-run-on`), and not only images run there.
@@ -34,7 +34,7 @@ class NodeAnswer:
 
     @property
     def refused(self) -> tuple[FleetResult, ...]:
-        """What breaks on it."""
+        """Results that fail on it."""
         return self.states.get("refused", ())
 
     @property
@@ -51,7 +51,9 @@ class _Gathered:
 
 
 def node_answers(report: FleetReport) -> Sequence[NodeAnswer]:
-    """Of the node classes that were asked about, in that order, then of those images run on."""
+    """Return the answers for the node classes that were asked about, then for those that images run
+    on.
+    """
     asked = report.would_run_on
     nodes = {node: _Gathered() for node in asked}
     for result in report.results:

@@ -1,4 +1,4 @@
-"""Whose the images of a fleet are, and whose bytes cannot be used."""
+"""Owners of a fleet's images, and their unusable bytes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def owner_totals(images: Iterable[Image]) -> Sequence[OwnerTotals]:
 
 @dataclass(frozen=True, slots=True)
 class OwnerDrift:
-    """What changed for one owner since an earlier report."""
+    """Changes for one owner since an earlier report."""
 
     owner: str
     new: int

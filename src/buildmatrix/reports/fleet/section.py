@@ -52,7 +52,7 @@ class Section:
 
     @property
     def is_sentences(self) -> bool:
-        """Whether its rows are sentences."""
+        """True if its rows are sentences."""
         return not self.header
 
 

@@ -38,7 +38,7 @@ def sections(answer: FleetAnswer, limits: Limits) -> Sequence[Section]:
 
 
 def all_of_them(report: FleetReport) -> str:
-    """How to see what a short form leaves out."""
+    """Return the command that shows everything a short form omits."""
     return (
         f"the worst of {count(len(report.results), 'result')} are shown; --format html=FILE is a "
         "page that finds and sorts all of them, --format json=FILE has all there is"

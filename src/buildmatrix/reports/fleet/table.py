@@ -50,7 +50,7 @@ def _section(section: Section, width: int, paint: Painter, most: int | None) -> 
 
 
 def _shown(section: Section) -> str:
-    """How many rows there are, where not all are shown."""
+    """Return the number of rows if not all of them are shown."""
     shown = len(section.rows)
     return f" ({shown} of {shown + section.more})" if section.more else ""
 

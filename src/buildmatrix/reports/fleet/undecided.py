@@ -1,4 +1,4 @@
-"""What could not be judged, and what nobody asked for: never a part of what is clean."""
+"""Undecided and skipped parts of a fleet: never counted as clean."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DIGEST = re.compile(r"[0-9a-f]{12,}")
 
 @dataclass(frozen=True, slots=True)
 class ReasonGroup:
-    """What several results say alike."""
+    """Reason that several results share."""
 
     #: As the first of them says it, in one sentence.
     text: str

@@ -50,7 +50,7 @@ class _Layer:
 
 
 def layer_totals(results: Iterable[FleetResult]) -> LayerTotals:
-    """What the distinct layers of results come to."""
+    """Add up the distinct layers of results."""
     layers: dict[str, _Layer] = {}
     for result in results:
         is_open = result.state == "undecided"
@@ -79,7 +79,7 @@ def layer_totals(results: Iterable[FleetResult]) -> LayerTotals:
 
 
 def pull_totals(images: Iterable[Image]) -> PullTotals:
-    """What pulls of images come to."""
+    """Add up the pulls of images."""
     every = tuple(images)
     return PullTotals(
         images=len(every),

@@ -10,7 +10,7 @@ from buildmatrix.reports.fleet.model import FleetResult
 
 @dataclass(frozen=True, slots=True)
 class VendorTotals:
-    """What belongs to one vendor, in all images together, as it is installed."""
+    """Installed bytes of one vendor, over all images."""
 
     #: Empty for what belongs to none.
     vendor: str

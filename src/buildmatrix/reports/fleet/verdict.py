@@ -1,4 +1,4 @@
-"""What a report of a fleet means for whoever asked: the exit code of the contract."""
+"""Exit code of a fleet's report, by the contract."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def exit_code(report: FleetReport, fail_on: FailOn = "error", strict: bool = Fal
 
 
 def fails(finding: FleetFinding, fail_on: FailOn) -> bool:
-    """Whether a finding makes a run fail that fails on `fail_on`."""
+    """Return True if a finding makes a run fail that fails on `fail_on`."""
     if fail_on == "never" or finding.waived is not None:
         return False
     return SEVERITY_RANK[finding.severity] >= SEVERITY_RANK[fail_on]
 
 
 def is_undecided(report: FleetReport) -> bool:
-    """Whether something of the fleet is not known."""
+    """Return True if some part of the fleet is undecided."""
     return bool(report.missing) or any(item.state == "undecided" for item in report.results)

@@ -1,1 +1,1 @@
-"""What `inspect` shows: its data, and each format of it."""
+"""Report of `inspect`: data, and each format of it."""

@@ -1,4 +1,4 @@
-"""What something holds, as lists of lines for a terminal."""
+"""Contents of a wheel, an image or a tree, as lines for a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `inspect` says of a file; the JSON output has these names."""
+"""Report of `inspect` on a file; the JSON output has these names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from buildmatrix.symbols.imported import Imports
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one vendor has in a wheel in one role."""
+    """Share of one vendor in a wheel, in one role."""
 
     vendor: str
     backend: str
@@ -26,7 +26,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Machines:
-    """What something has to run on."""
+    """Requirements on the machine that runs it."""
 
     #: Who says so: a target and its node classes.
     name: str
@@ -78,7 +78,7 @@ class Architecture:
 
 @dataclass(frozen=True, slots=True)
 class VariantUse:
-    """Whether the machines of a node class, or of a target without any, take a wheel variant."""
+    """Use of a wheel variant by the machines of a node class, or of a target without any."""
 
     machines: str
     use: Literal["taken", "not-taken", "undecided"]
@@ -101,7 +101,7 @@ class ReleaseVariant:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a wheel, an image or a tree holds, added up."""
+    """Totals of a wheel, an image or a tree."""
 
     files: int
     size: int
@@ -139,7 +139,7 @@ class Inspection:
 
 @dataclass(frozen=True, slots=True)
 class Inspections:
-    """What one command says of everything that it was asked about."""
+    """Inspections of everything that one command was asked about."""
 
     schema: Literal["buildmatrix/inspect/1"] = field(default="buildmatrix/inspect/1", kw_only=True)
     files: tuple[Inspection, ...]

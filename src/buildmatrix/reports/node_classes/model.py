@@ -56,7 +56,7 @@ class Uncovered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeClassCheck:
-    """What `node-classes check` says."""
+    """Result of `node-classes check`."""
 
     schema: Literal["buildmatrix/node-classes/1"] = "buildmatrix/node-classes/1"
     tool: Tool = THIS_TOOL

@@ -68,7 +68,7 @@ def render(
 
 @cache
 def _environment(filters: tuple[tuple[str, Callable[..., object]], ...]) -> Environment:
-    """What has templates compiled, each once."""
+    """Return the template environment, which compiles each template once."""
     import jinja2
 
     environment = jinja2.Environment(

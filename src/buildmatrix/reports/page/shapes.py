@@ -19,7 +19,7 @@ class Area:
     height: float
 
     def inside(self, left: float, top: float, right: float, bottom: float) -> Area:
-        """What margins leave of it; never less than nothing."""
+        """Return the area inside of margins; never negative."""
         return Area(
             self.x + left,
             self.y + top,

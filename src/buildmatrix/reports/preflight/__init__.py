@@ -1,1 +1,1 @@
-"""What a preflight shows: rungs of a ladder, their checks, and who has to run the rest."""
+"""Report of a preflight: rungs, their checks, and who has to run the rest."""

@@ -85,7 +85,7 @@ def _headline(states: Counter[RungState]) -> str:
 
 
 def _cell(target: PreflightTarget, rung: Rung) -> Cell | None:
-    """What a rung came to; None where nobody was asked for it."""
+    """Return the cell of a rung; None if it was not requested."""
     outcomes = [outcome for outcome in target.rungs if outcome.rung == rung]
     if not outcomes:
         return None

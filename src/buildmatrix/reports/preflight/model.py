@@ -31,7 +31,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class RungOutcome:
-    """How far one rung got, at one place."""
+    """Outcome of one rung in one place."""
 
     rung: Rung
     state: RungState
@@ -63,7 +63,7 @@ class PreflightTarget:
 
 @dataclass(frozen=True, slots=True)
 class Preflight:
-    """What the images of a run did."""
+    """Preflight results of the images of a run."""
 
     tool: ReportTool
     targets: tuple[PreflightTarget, ...]

@@ -37,7 +37,7 @@ class Mark:
 
     @property
     def is_right(self) -> bool:
-        """Whether its name stands before it: behind it there is no room."""
+        """True if the name stands before the bar: behind it there is no room."""
         return self.x > 60
 
 

@@ -1,4 +1,4 @@
-"""What a preflight comes to, in a few words that all formats share."""
+"""Summary of a preflight, in the words that all formats share."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def totals(preflight: Preflight) -> str:
 
 
 def counts(preflight: Preflight) -> Counter[RungState]:
-    """How many rungs are in each state."""
+    """Count the rungs in each state."""
     return Counter(rung.state for target in preflight.targets for rung in target.rungs)
 
 

@@ -27,7 +27,7 @@ class TagMove:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promotion:
-    """What `promote` did."""
+    """Result of `promote`."""
 
     schema: Literal["buildmatrix/promotion/1"] = "buildmatrix/promotion/1"
     tool: Tool = THIS_TOOL

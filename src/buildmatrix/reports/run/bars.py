@@ -42,7 +42,7 @@ class Bar:
 
     @property
     def percent(self) -> int:
-        """How much of it is wasted."""
+        """Percentage of it that is wasted."""
         return round(100 * self.wasted / self.size) if self.size else 0
 
 
@@ -56,7 +56,7 @@ def bars(targets: Sequence[TargetResult]) -> Mapping[str, Bar]:
 
 
 def vendor_bytes(target: TargetResult) -> Sequence[VendorBytes]:
-    """What each vendor has of a target, what is of no use last.
+    """Return the bytes of each vendor in a target, unusable ones last.
 
     Of a report of earlier versions only the sums are known, and not whose they are.
     """

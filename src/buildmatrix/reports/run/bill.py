@@ -1,4 +1,4 @@
-"""What all bills of materials say of a report, before each says it in its own words."""
+"""Contents of a report that all bills of materials share."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class BillItem:
 
     @property
     def key(self) -> Key:
-        """What tells it from the others."""
+        """Identifying key."""
         return self.name, self.version
 
     @property
@@ -72,7 +72,7 @@ class Vulnerability:
 
     @property
     def advice(self) -> str:
-        """What makes them go away; empty where nobody knows."""
+        """Fixes that resolve them; empty if none is known."""
         fixes = {fix.text for finding in self.findings if (fix := finding.offered_fix)}
         return "; ".join(map(printable, sorted(fixes)))
 
@@ -115,12 +115,12 @@ def loose(report: Report) -> tuple[NativeComponent, ...]:
 
 
 def knows_graph(report: Report) -> bool:
-    """Whether the report says who requires what."""
+    """Return True if the report holds the graph of requirements."""
     return any(target.composition is not None for target in report.targets)
 
 
 def edges(report: Report) -> Mapping[Key, tuple[Key, ...]]:
-    """Who requires what: distribution → distributions, sorted."""
+    """Return the edges of requirements: distribution → distributions, sorted."""
     required: dict[Key, set[Key]] = {}
     for target in report.targets:
         if target.composition is None:
@@ -137,7 +137,7 @@ def edges(report: Report) -> Mapping[Key, tuple[Key, ...]]:
 
 
 def roots(report: Report) -> tuple[Key, ...]:
-    """What a requirement line names, or nothing requires, sorted."""
+    """Return the distributions that a requirement line names or nothing requires, sorted."""
     return tuple(
         sorted(
             {
@@ -150,7 +150,7 @@ def roots(report: Report) -> tuple[Key, ...]:
 
 
 def is_root(entry: DistributionBytes) -> bool:
-    """Whether a requirement line names a distribution, or nothing requires it."""
+    """Return True if a requirement line names the distribution, or nothing requires it."""
     return entry.asker == _label(entry) or not entry.required_by
 
 
@@ -185,7 +185,7 @@ def _item(key: Key, verdicts: Iterable[Verdict], entries: Iterable[DistributionB
 
 
 def _label(entry: DistributionBytes) -> str:
-    """How the chain to it names it: its first link where a requirement line does."""
+    """Return its name in the chain to it: the first link, if a requirement line is."""
     return f"{entry.name} {entry.version}".rstrip()
 
 

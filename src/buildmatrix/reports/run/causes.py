@@ -1,4 +1,4 @@
-"""What makes most of a report: findings that one step cures, and the bytes that it is about."""
+"""Causes of most of a report: findings that one step fixes, and their bytes."""
 
 from __future__ import annotations
 

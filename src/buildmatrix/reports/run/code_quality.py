@@ -37,7 +37,7 @@ def render(report: Report, *, root: PurePath | None = None, top: PurePath | None
 
 
 def _failures(report: Report, place: Json) -> Iterator[Json]:
-    """What is not known: it must not look as if nothing was found."""
+    """Yield an issue for each undecided part: it must not look clean."""
     for target in report.targets:
         if target.error is not None:
             yield _issue("target", f"{target.id}: {target.error}", target.id, "blocker", place)

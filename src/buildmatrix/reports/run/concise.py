@@ -51,7 +51,7 @@ def _line(place: str, severity: Severity, text: str, code: str) -> str:
 
 
 def _text(report: Report, group: FindingGroup, ids: list[str]) -> str:
-    """What was found, where else, and what to do about it."""
+    """Return the finding, its other places, and its fix."""
     message = group.messages[0].text
     if group.others:
         message += f", with {count(len(group.others), 'more finding')} of this cause"

@@ -1,4 +1,4 @@
-"""What to do first: the fixes that make most findings go away."""
+"""First steps: the fixes that resolve most findings."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def _component(item: BillItem) -> Component:
 
 
 def _native(owner: str, part: NativeComponent) -> Component:
-    """What belongs to a vendor inside of a distribution, with what proves it."""
+    """Return the component of a vendor inside of a distribution, with its evidence."""
     from cyclonedx.model.component import Component, ComponentType
     from cyclonedx.model.component_evidence import (
         AnalysisTechnique,

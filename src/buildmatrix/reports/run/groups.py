@@ -57,7 +57,7 @@ class FindingGroup:
     def cures(
         self, *, audited: bool, numbers: Mapping[str, int] | None = None
     ) -> tuple[SharedText, ...]:
-        """What makes the findings go away; empty where nobody knows.
+        """Return the fixes that resolve the findings; empty if none is known.
 
         `numbers`: the fixes that stand above, by their `cure_key`.
         """
@@ -113,7 +113,7 @@ def groups(findings: Iterable[Finding], targets: Sequence[str] = ()) -> tuple[Fi
 
 
 def cure_key(finding: Finding) -> str:
-    """What findings with one cure have in common, whatever their backend; empty for no cure."""
+    """Return the key that findings with one fix share, whatever their backend; empty for no fix."""
     if finding.fix is None or finding.waived is not None:
         return ""
     return f"{finding.fix.kind} {_neutral(advice(finding.fix, audited=True), finding.backend)}"
@@ -184,7 +184,7 @@ def verdicts(
 
 
 def _cause(finding: Finding) -> tuple[object, ...]:
-    """What the findings of one target have in common that are read as one."""
+    """Return the key of findings of one target that read as one."""
     about = (finding.rule, finding.severity, finding.judged, finding.vendor, finding.waived)
     rule = rule_of(finding.rule)
     if finding.fix is not None and finding.fix.kind in rule.shared_fixes:
@@ -201,14 +201,14 @@ def _cause(finding: Finding) -> tuple[object, ...]:
 
 
 def _about(alike: Sequence[Finding]) -> tuple[object, ...]:
-    """What such findings of several targets have in common; their cures may differ."""
+    """Return the key of such findings across targets; their fixes may differ."""
     first = alike[0]
     about = (first.rule, first.severity, first.judged, first.vendor, first.waived)
     return (*about, first.chain[:1], frozenset(map(_identity, alike)))
 
 
 def _identity(finding: Finding) -> str:
-    """What a finding is about, whatever its backend; the same under two versions of Python."""
+    """Return the subject of a finding, whatever its backend; the same for two Pythons."""
     return fingerprint(finding.rule, "", finding.distribution, finding.path, finding.vendor)
 
 

@@ -61,7 +61,7 @@ _LONG = 500
 
 @dataclass(frozen=True, slots=True)
 class _TargetsSection:
-    """What is said of the same targets."""
+    """Section about targets with the same findings."""
 
     name: str
     targets: Sequence[str]
@@ -72,7 +72,7 @@ class _TargetsSection:
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What the whole comes to."""
+    """Outcome of the whole run."""
 
     state: GateState
     headline: str
@@ -254,7 +254,7 @@ def _graphs(report: Report) -> Sequence[LinkGraph]:
 
 @dataclass(frozen=True, slots=True)
 class _Revision:
-    """What a change brings (`audit --diff`), in words."""
+    """Effect of a change (`audit --diff`), in words."""
 
     accepts: tuple[str, tuple[str, ...]]
     summary: str
@@ -299,13 +299,13 @@ def _sections(report: Report, finding_groups: Iterable[FindingGroup]) -> list[_T
 
 
 def _patches(group: FindingGroup) -> Iterable[str]:
-    """What to write, each text once."""
+    """Yield the texts to write, each once."""
     fixes = (finding.offered_fix for finding in group.findings)
     return dict.fromkeys(fix.patch for fix in fixes if fix and fix.patch)
 
 
 def _evidence(group: FindingGroup) -> Sequence[Evidence]:
-    """What findings of several targets rest on is there once."""
+    """Return the evidence of findings of several targets, each piece once."""
     return list(dict.fromkeys(item for finding in group.findings for item in finding.evidence))
 
 

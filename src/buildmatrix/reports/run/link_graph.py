@@ -1,4 +1,4 @@
-"""Who links or requires whom: distributions as boxes, arrows from who needs to who is needed."""
+"""Graph of links and requirements: distributions as boxes, arrows to their dependencies."""
 
 from __future__ import annotations
 

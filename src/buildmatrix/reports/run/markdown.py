@@ -84,7 +84,7 @@ def _body(report: Report) -> Iterator[str]:
 
 
 def _to_do(report: Report, offered: Sequence[Cure]) -> Iterator[str]:
-    """What to write first: a sentence, then the fixes, numbered."""
+    """Yield the first steps: a sentence, then the fixes, numbered."""
     if not offered:
         return
     untried = any(not cure.works for cure in offered) and report.fixes is None

@@ -50,7 +50,7 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class FixesTried:
-    """What `audit --fix` found: the fixes that work together, as one change."""
+    """Result of `audit --fix`: the fixes that work together, as one change."""
 
     #: For `git apply`; empty where no file can say any of them.
     patch: str = ""
@@ -64,7 +64,7 @@ class FixesTried:
 
 @dataclass(frozen=True, slots=True)
 class TargetDifference:
-    """What a change brings for one target."""
+    """Effect of a change on one target."""
 
     id: str
     backend: str
@@ -94,7 +94,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportTool(Tool):
-    """What made a report."""
+    """Tool that made a report."""
 
     #: Date of the catalogue, `YYYY-MM-DD`.
     catalogue: str
@@ -112,7 +112,7 @@ class ReportShard:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a run says about its subject. Build it with `assemble`, which sorts."""
+    """Findings and verdicts of a run. Build it with `assemble`, which sorts."""
 
     schema: Literal["buildmatrix/report/1"] = field(default="buildmatrix/report/1", kw_only=True)
     tool: ReportTool = field(default=ReportTool(version=__version__, catalogue=""), kw_only=True)
@@ -133,7 +133,7 @@ class Report:
 
     @property
     def is_audit(self) -> bool:
-        """Whether some target was audited, before anything was built."""
+        """True if some target was audited before anything was built."""
         return any(target.audit is not None for target in self.targets)
 
 
@@ -166,13 +166,13 @@ def assemble(
 
 
 def steps(targets: Iterable[TargetResult]) -> tuple[Step, ...]:
-    """What targets went through: the gates, and publishing where it was asked for."""
+    """Return the steps of targets: the gates, and publishing if it was requested."""
     pushed = any(target.push is not None for target in targets)
     return (*GATES, "push") if pushed else GATES
 
 
 def state_of(target: TargetResult, step: Step) -> GateState:
-    """How a target came through a step."""
+    """Return the state of a target's step."""
     if step == "push":
         return target.push or "not-run"
     return target.gates.get(step, "not-run")
@@ -185,12 +185,12 @@ def requirement_line(finding: Finding) -> tuple[str, int] | None:
 
 
 def left_out(report: Report) -> tuple[str, ...]:
-    """What of the sources was not looked at, since nobody asked for it; a sentence each."""
+    """Return the unrequested parts of the sources that were not audited, a sentence each."""
     return tuple(dict.fromkeys(target.left_out for target in report.targets if target.left_out))
 
 
 def targets_in(targets: Iterable[TargetResult], state: GateState) -> int:
-    """How many targets came through one of their steps in this way."""
+    """Count the targets with one of their steps in this state."""
     return sum(state in (*target.gates.values(), target.push) for target in targets)
 
 
@@ -231,25 +231,25 @@ def exit_code(report: Report, fail_on: FailOn = "error", strict: bool = False) -
 
 
 def is_not_checked(finding: Finding) -> bool:
-    """Whether a finding says that known vulnerabilities could not be checked."""
+    """Return True if a finding says that known vulnerabilities could not be checked."""
     return rule_of(finding.rule).unknown == "advisories" and finding.waived is None
 
 
 def fails(finding: Finding, fail_on: FailOn = "error") -> bool:
-    """Whether a finding makes a run fail that fails on `fail_on`."""
+    """Return True if a finding makes a run fail that fails on `fail_on`."""
     if fail_on == "never" or finding.waived is not None:
         return False
     return SEVERITY_RANK[finding.severity] >= SEVERITY_RANK[fail_on]
 
 
 def leaves_open(finding: Finding) -> bool:
-    """Whether a finding says that something is not known, which nobody asked to be so."""
+    """Return True if a finding says that something is unknown which was not accepted."""
     is_open = rule_of(finding.rule).is_open
     return is_open and finding.severity != "note" and finding.waived is None
 
 
 def is_undecided(report: Report) -> bool:
-    """Whether something that was asked for is not known."""
+    """Return True if a requested answer is missing."""
     if targets_in(report.targets, "undecided"):
         return True
     if any(map(leaves_open, report.findings)):
@@ -258,13 +258,13 @@ def is_undecided(report: Report) -> bool:
 
 
 def unread(report: Report) -> tuple[Unread, ...]:
-    """What could not be read and has no finding that says so."""
+    """Return the unread parts that no finding reports."""
     covered = {finding.path for finding in report.findings if is_unread(finding)}
     return tuple(item for item in report.unread if item.path not in covered)
 
 
 def is_unread(finding: Finding) -> bool:
-    """Whether a finding says that a file could not be read."""
+    """Return True if a finding says that a file could not be read."""
     return rule_of(finding.rule).unknown == "file"
 
 

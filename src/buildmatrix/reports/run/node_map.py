@@ -55,7 +55,7 @@ class MapRow:
 
 @dataclass(frozen=True, slots=True)
 class MapGroup:
-    """What targets have in common that are alike in every field."""
+    """Fields of targets that are alike in every field."""
 
     targets: tuple[str, ...]
     #: How they run on each node class.
@@ -74,7 +74,7 @@ class NodeMap:
 
     @property
     def has_code(self) -> bool:
-        """Whether it says anything about device code."""
+        """True if it mentions device code."""
         return any(group.rows for group in self.groups)
 
 

@@ -1,4 +1,4 @@
-"""How reports write the grid of targets and node classes."""
+"""The grid of targets and node classes, as reports write it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def rule_codes(fit: NodeFit) -> str:
 
 
 def notes(targets: Iterable[TargetResult]) -> Sequence[str]:
-    """What no finding says about cells, each sentence once."""
+    """Return the remarks on cells that no finding makes, each sentence once."""
     sentences = (
         f"{fit.node}: {reason.text}"
         for target in targets

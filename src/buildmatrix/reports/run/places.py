@@ -1,4 +1,4 @@
-"""Where in a repository a finding stands, for formats that are read beside its files."""
+"""Places of findings in a repository, for formats that are read beside its files."""
 
 from __future__ import annotations
 

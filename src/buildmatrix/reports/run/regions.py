@@ -1,4 +1,4 @@
-"""Where in a file a requirement stands: lines and columns, as SARIF 2.1.0 counts them (3.30).
+"""Positions of requirements in a file: lines and columns, as SARIF 2.1.0 counts them (3.30).
 
 Columns count UTF-16 code units from 1, as editors and code hosts do; an end column is the one
 behind the last character.

@@ -27,7 +27,9 @@ class Replacement:
     gone: tuple[str, ...] = ()
 
     def fits(self, text: str) -> bool:
-        """Whether a file holds what this replaces: neither did it change, nor was a secret cut."""
+        """Return True if a file holds the text to replace: it did not change, and no secret was
+        cut.
+        """
         begin = self.region.start_line - 1
         return tuple(_lines(text)[begin : begin + len(self.gone)]) == self.gone
 

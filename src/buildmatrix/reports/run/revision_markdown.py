@@ -1,4 +1,4 @@
-"""What a change brings (`audit --diff`), as a comment on a pull request: the rest is folded."""
+"""Effect of a change (`audit --diff`), as a comment on a pull request; details are folded."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from buildmatrix.text import printable
 
 
 def accepted(difference: Difference, width: int, paint: Painter) -> list[str]:
-    """What the change accepts by itself, which stands before all else."""
+    """Return what the change accepts by itself, which comes first."""
     sentence, lines = accepts(difference)
     if not sentence:
         return []

@@ -1,4 +1,4 @@
-"""What a change brings (`audit --diff`), in words: the same for a terminal and for Markdown."""
+"""Effect of a change (`audit --diff`), in words for a terminal and for Markdown."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Alike:
 
 
 def alike(difference: Difference) -> tuple[Alike, ...]:
-    """What came, went and changed; targets with the same difference together."""
+    """Return the additions, removals and changes; targets with the same ones together."""
     groups: dict[Block, list[str]] = {}
     for target in difference.targets:
         for block in blocks(_comparison(target), every=False):
@@ -84,7 +84,7 @@ def summary(difference: Difference) -> str:
 
 
 def _about(finding: Finding) -> tuple[str, str | None, str | None, str | None]:
-    """What makes a finding the same on several targets."""
+    """Return the key that makes a finding the same on several targets."""
     return finding.rule, finding.distribution, finding.path, finding.vendor
 
 
@@ -98,7 +98,9 @@ def _gone(target: TargetDifference) -> tuple[Finding, ...]:
 
 
 def accepts(difference: Difference) -> tuple[str, tuple[str, ...]]:
-    """What a change accepts: a sentence that comes first, and each finding; empty for nothing."""
+    """Return what a change accepts: a sentence that comes first, and each finding; empty for
+    nothing.
+    """
     findings = without_repeats(difference.accepts)
     if not findings:
         return "", ()
@@ -117,7 +119,7 @@ def gone(difference: Difference) -> tuple[FindingGroup, ...]:
 
 
 def _largest(targets: Sequence[TargetDifference]) -> str:
-    """How much more there is to download where it is most."""
+    """Return the growth of the download of the target that grows most."""
     differences = {
         target.id: target.after.download - (target.before or AuditTotals()).download
         for target in targets

@@ -1,4 +1,4 @@
-"""How reports write what of an image ran where it was built, and what did not."""
+"""Rungs of images that ran where they were built, and those that did not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from buildmatrix.rules.rungs import RUNGS
 
 
 def ladders(report: Report) -> tuple[SharedText, ...]:
-    """What ran of the ladder, what did not, and who has to run that; alike targets together."""
+    """Return the rungs that ran, those that did not, and who has to run them; alike targets
+    together.
+    """
     return by_text(
         (target.id, "; ".join(_parts(target.rungs))) for target in report.targets if target.rungs
     )

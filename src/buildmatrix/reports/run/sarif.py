@@ -121,7 +121,8 @@ def render(
 
 
 def _category(report: Report) -> str:
-    """What tells runs of one repository apart (3.17.3): GitHub's category and a slash.
+    """Return the category that tells runs of one repository apart (3.17.3): GitHub's category and a
+    slash.
 
     Shards of a matrix that are about one target each are one category each; a report of several
     targets is one, so that alerts of a target end with it.
@@ -172,7 +173,7 @@ def _rule(rule: Rule, *, in_full: bool) -> Json:
 
 
 def _rule_properties(rule: Rule) -> Json:
-    """What GitHub sorts and filters alerts by."""
+    """Return the properties that GitHub sorts and filters alerts by."""
     tags: list[Json] = ["accelerator", _TAGS[rule.code[2]]]
     properties: dict[str, Json] = {
         "tags": tags,
@@ -290,7 +291,9 @@ class _Results:
         return self.texts[file]
 
     def _changes(self, files: dict[str, tuple[Replacement, ...]]) -> list[Json]:
-        """What a fix replaces in each file (3.56); nothing where a file changed meanwhile."""
+        """Return the replacements of a fix in each file (3.56); none for a file that changed
+        meanwhile.
+        """
         texts = {file: self._text_of(file) for file in files}
         if not all(
             change.fits(text)
@@ -326,7 +329,7 @@ class _Results:
 
 
 def _related(finding: Finding) -> Iterator[Json]:
-    """How it came in: the chain behind the requirement line (3.27.22)."""
+    """Yield the chain behind the requirement line (3.27.22)."""
     chain = finding.chain[1:] if requirement_line(finding) else finding.chain
     for number, part in enumerate(chain[:_MOST_RELATED], 1):
         kind = "resource" if "/" in part else "package"

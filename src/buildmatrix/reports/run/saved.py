@@ -153,7 +153,7 @@ def _joined(texts: Iterable[str]) -> str:
 
 
 def _gone(reports: Sequence[Report], merged: Report) -> tuple[Finding, ...] | None:
-    """What is gone by one report and is in none of them; None where none was compared.
+    """Return the findings that one report calls gone and none has; None if none was compared.
 
     Where another report did not get as far with that backend, it may still be there.
     """

@@ -99,7 +99,7 @@ def _seconds(seconds: float) -> str:
 def _findings(
     report: Report, finding_groups: Sequence[FindingGroup], width: int, paint: Painter
 ) -> Iterator[list[str]]:
-    """What is said of the same targets stands together, what is about most of them first."""
+    """Yield the findings, those of the same targets together, the most common first."""
     ids = [result.id for result in report.targets]
     about: dict[tuple[str, ...], list[str]] = {}
     for brought in wasted_texts(report) if report.is_audit else ():
@@ -170,7 +170,7 @@ def _block(
 
 
 def _of(shared: SharedText, texts: Sequence[SharedText], ids: Sequence[str]) -> str:
-    """Where targets differ: which of them a text is about."""
+    """Return the targets that a text is about, if targets differ."""
     return f"{named(shared.targets, ids)}: " if len(texts) > 1 else ""
 
 
@@ -252,7 +252,7 @@ def _unread(report: Report, paint: Painter) -> Iterator[list[str]]:
 
 
 def _without_device(report: Report, width: int, paint: Painter) -> list[str]:
-    """What a green smoke gate does not vouch for."""
+    """Return what a green smoke gate does not cover."""
     return [
         paint(line, "dim")
         for said in without_device(report)

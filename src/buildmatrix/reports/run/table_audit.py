@@ -41,5 +41,5 @@ def _cells(totals: AuditTotals) -> list[str]:
 
 
 def not_certain(report: Report) -> str:
-    """What is said of verdicts that may still change; empty where there are none."""
+    """Return the remark on verdicts that may still change; empty if there are none."""
     return " ".join(f"{text}." for text in uncertain_words(report, str))

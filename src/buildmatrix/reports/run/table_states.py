@@ -1,4 +1,4 @@
-"""How tables write the state of a gate."""
+"""States of gates, as tables write them."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What one requirement line brings; the only one has no title."""
+    """Packages of one requirement line; the only one has no title."""
 
     area: Area
     title: str

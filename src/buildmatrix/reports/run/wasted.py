@@ -1,4 +1,4 @@
-"""What an audit found to be wasted: bytes that nothing on the backend can use, and who asks."""
+"""Wasted bytes of an audit: those nothing on the backend can use, and the lines that bring them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from buildmatrix.rules.model import Verdict
 
 @dataclass(frozen=True, slots=True)
 class Brought:
-    """What one requirement line wastes in one target."""
+    """Waste that one requirement line brings into one target."""
 
     #: `requirements.in:3`, and the distribution that it names.
     line: str
@@ -27,7 +27,7 @@ class Brought:
 
 
 def brought(report: Report, target: str) -> tuple[Brought, ...]:
-    """What each requirement line wastes, the most first.
+    """Return the waste of each requirement line, the most first.
 
     A distribution that several lines ask for counts where its chain begins, so the sums add up.
     """

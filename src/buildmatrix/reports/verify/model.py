@@ -1,4 +1,4 @@
-"""Whether an image has a proof that holds today, as data; its formats are pure functions of it."""
+"""Answer of `verify`, as data; formats are pure functions of it."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Proof:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """What `verify` says of one image."""
+    """Answer of `verify` about one image."""
 
     schema: Literal["buildmatrix/verification/1"] = "buildmatrix/verification/1"
     tool: Tool = THIS_TOOL

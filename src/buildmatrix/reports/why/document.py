@@ -24,7 +24,7 @@ class LayerOrigin:
 
 @dataclass(frozen=True, slots=True)
 class HiddenFiles:
-    """What one layer brought and a later one deleted or replaced."""
+    """Files of one layer that a later one deleted or replaced."""
 
     path: str
     files: int
@@ -81,7 +81,7 @@ class NodeDetails(NamedNode):
 
 @dataclass(frozen=True)
 class NodeAnswer(NodeDetails):
-    """How one gets to a node; see `reports.why.model.AnsweredNode`."""
+    """Ways to a node; see `reports.why.model.AnsweredNode`."""
 
     state: State
     chains: tuple[tuple[NamedNode, ...], ...]
@@ -97,7 +97,7 @@ class NodeAnswer(NodeDetails):
 
 @dataclass(frozen=True, slots=True)
 class QuestionSummary:
-    """What was asked."""
+    """Question of `why`."""
 
     text: str
     kind: str

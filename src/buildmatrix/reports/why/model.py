@@ -24,7 +24,7 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What was asked, and what that is in this graph."""
+    """Question, and its meaning in this graph."""
 
     text: str
     #: `backend`, `vendor`, `path`, `glob`, `distribution` or `name`.
@@ -49,7 +49,7 @@ State = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What the link of one binary to a library is good for."""
+    """Symbols that one binary uses from a library it links."""
 
     #: Path of the binary, and its NEEDED entry.
     binary: str

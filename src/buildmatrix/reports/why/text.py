@@ -293,12 +293,12 @@ def _site(answer: Answer) -> str:
 
 
 def _name(node: Node) -> str:
-    """What is said of a node in a list: for a copy the file that holds it."""
+    """Return the name of a node in a list: for a copy, the file that holds it."""
     return node.embedded.path.rpartition("/")[2] if node.embedded else node.label.rpartition("/")[2]
 
 
 def _taken(use: Use) -> str:
-    """How much a link is used: `41 symbols`."""
+    """Return the amount of use of a link: `41 symbols`."""
     if use.unread is not None:
         return "symbols not known"
     return count(use.count, "symbol") if use.count else "for nothing"

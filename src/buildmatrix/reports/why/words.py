@@ -89,7 +89,7 @@ def edge_path(edge: Edge) -> str:
 
 
 def searched(edge: Edge) -> str:
-    """Where the loader looked, for what it did not find."""
+    """Return the places that the loader searched in vain."""
     folders = [posixpath.normpath(folder) for folder in edge.searched]
     if not folders:
         return "nowhere: no search path leads to a folder of the tree"
@@ -99,7 +99,7 @@ def searched(edge: Edge) -> str:
 
 
 def copy(embedded: Embedded, size: str) -> str:
-    """What is known of code inside of a file; `size` is its size in words."""
+    """Describe code inside of a file; `size` is its size in words."""
     parts = []
     if embedded.section is not None:
         parts.append(f"section {embedded.section}")
@@ -134,7 +134,9 @@ def _instruction(graph: Graph, layer: int) -> str:
 
 
 def buried(graph: Graph, item: Buried, size: str) -> str:
-    """What layers hide, who brought it, and who took it away; `size` is its size in words."""
+    """Describe files that layers hide: which layer brought and which removed them; `size` is in
+    words.
+    """
     verb = "replaced" if item.replaced else "deleted"
     files = f"{item.files} file" if item.files == 1 else f"{item.files} files"
     return (
@@ -144,7 +146,7 @@ def buried(graph: Graph, item: Buried, size: str) -> str:
 
 
 def place(graph: Graph, layer: int) -> str:
-    """Where the instruction of a layer stands; empty where nothing is known of that."""
+    """Return the place of a layer's instruction; empty if unknown."""
     return graph.places[layer] if layer < len(graph.places) else ""
 
 

@@ -1,1 +1,1 @@
-"""What a lock or a requirements file would install, for each target."""
+"""Distributions that a lock or a requirements file installs, for each target."""

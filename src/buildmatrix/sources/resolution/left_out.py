@@ -11,7 +11,7 @@ _NAMED = 8
 
 
 def parts_left_out(out: LeftOut, label: str) -> str:
-    """What of the file `label` is not looked at, and how it is asked for; empty for nothing."""
+    """Return the unaudited parts of the file `label`, and how to request them; empty for none."""
     kinds = (("extras", out.extras), ("groups", out.groups))
     parts = [
         f"{kind} {listing([f'`{name}`' for name in names], _NAMED)}"

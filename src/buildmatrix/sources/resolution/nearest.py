@@ -30,7 +30,7 @@ def ask_index(index: str, name: str) -> tuple[str, ...]:
 
 
 def without_build(target: Target, lines: Iterable[RequirementLine], listing: Listing | None) -> str:
-    """What is missing for pinned members of a family that `target` takes from somewhere.
+    """Describe the missing builds of pinned members of a family that `target` takes from an index.
 
     Empty where that is not the reason, or where it is not known. Without a `listing` no index is
     asked.

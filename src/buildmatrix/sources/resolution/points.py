@@ -105,7 +105,7 @@ def with_python(target: Target, python: str | None, requires_python: str) -> Tar
 
 
 def minor(python: str) -> int:
-    """What Pythons 3 are ordered by."""
+    """Return the minor version that Pythons 3 are sorted by."""
     return int(python.partition(".")[2])
 
 

@@ -1,4 +1,4 @@
-"""What is to be asked of the index, for one target, before it is known what that target gets."""
+"""Questions to the index for one target, before it is known what that target gets."""
 
 from __future__ import annotations
 
@@ -129,7 +129,8 @@ class Questions:
         return IndexQuestion(target, key, ask, finish, stale, label, bool(missing))
 
     def _present(self, requirements: RequirementSet) -> set[str]:
-        """What pip finds installed by conda: it takes that from an index only where a line says so.
+        """Return the distributions that conda installs: pip takes them from an index only if a line
+        says so.
 
         What the conda packages require is unknown, and so is whether pip would find that, too.
         """

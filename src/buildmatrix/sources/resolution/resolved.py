@@ -1,4 +1,4 @@
-"""What an audit looks at: for each target, the distributions that would be installed.
+"""Subjects of an audit: for each target, the distributions that would be installed.
 
 A committed lock is taken as it is. What is not locked is resolved by uv, for each target with that
 target's Python, platform and indexes; equal questions are asked once. Nothing is written but the
@@ -78,7 +78,7 @@ def resolve_sources(
     progress: Progress,
     jobs: int = JOBS,
 ) -> tuple[Resolved | BuildmatrixError, ...]:
-    """What every source resolves to on every target that it is audited for.
+    """Resolve every source for every target that it is audited for.
 
     Args:
         sources: SOURCEs (`sources.parse`); none for the targets of the specification.
