@@ -48,8 +48,10 @@ def read(source: ByteSource, offset: int, limit: int) -> CodeContainer | None:
     if opened is None:
         return None
     entries, end = tuple(opened.entries), opened.end
+    # nvcc writes an empty container before those of PTX alone.
+    is_empty = not entries and end == opened.start
     # The magic number alone proves nothing: constants of a parser look like it.
-    if all(entry.kind == "unknown" for entry in entries):
+    if not is_empty and all(entry.kind == "unknown" for entry in entries):
         return None
     return CodeContainer(entries, end)
 

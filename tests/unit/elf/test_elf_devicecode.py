@@ -79,6 +79,15 @@ def test_a_fat_binary_in_read_only_data_is_found_without_its_section() -> None:
     assert (code.arch, code.section) == ("sm_75", ".rodata")
 
 
+def test_an_empty_fat_binary_before_ptx_is_not_damaged() -> None:
+    """As nvcc 13.0 writes with `-gencode arch=compute_80,code=compute_80`."""
+    data = Image(parts=[Part(".nv_fatbin", fat_binary() + fat_binary(fat_entry(1, 80)))]).build()
+    elf = read_elf(BytesSource(data), len(data))
+    assert elf is not None
+    assert brief(elf.device_code) == [("nv-fatbin", "ptx", "compute_80", 1)]
+    assert elf.unread == ()
+
+
 def test_names_inside_a_fat_binary_in_read_only_data_are_no_literals() -> None:
     payload = b"\0libinside.so.1\0".ljust(64, b"\0")
     data = Image(
