@@ -108,6 +108,35 @@ def test_a_build_for_cuda_without_a_device_does_not_pass(site: Path, catalogue: 
     assert "no driver" in checks["torch"].message
 
 
+@pytest.mark.parametrize(
+    ("build", "libraries", "has_torch", "state"),
+    [
+        ("CPU", (), True, "not-run"),
+        ("GPU", (), True, "failed"),
+        ("CPU", ("/usr/local/cuda/lib64/libcudart.so.12",), True, "failed"),
+        # Nothing uses the devices: the image goes on with the CPU.
+        ("CPU", (), False, "failed"),
+    ],
+)
+def test_a_cpu_build_beside_a_framework_with_devices_fails_nothing(
+    build: str, libraries: tuple[str, ...], has_torch: bool, state: str, catalogue: Catalogue
+) -> None:
+    """chromadb and others require `onnxruntime`, the distribution for the CPU."""
+    cpu = {"ids": ["CPUExecutionProvider"], "kinds": ["CPUExecutionProvider"], "names": [""]}
+    seen = [
+        Check("frameworks", "passed", values={"names": ["onnxruntime", "torch"][: 1 + has_torch]}),
+        Check("machine", "passed", values={"nodes": ["/dev/nvidia0"], "drivers": ["580.1"]}),
+        Check("onnxruntime", "passed", values={**cpu, "build": build, "libraries": [*libraries]}),
+    ]
+    if has_torch:
+        gpu = {"ids": ["cuda:0"], "kinds": ["cuda"], "names": ["H100"], "build": "cuda 12.8"}
+        seen.append(Check("torch", "passed", values=gpu))
+    checks, _ = judged(seen, FINE, "cuda", catalogue, None)
+    (found,) = [check for check in checks if check.subject == "onnxruntime"]
+    assert found.state == state
+    assert state_of(checks) == ("passed" if state == "not-run" else "failed")
+
+
 def test_what_hip_calls_cuda_is_no_device_of_cuda(
     site: Path, catalogue: Catalogue, nodes: Path
 ) -> None:

@@ -71,6 +71,26 @@ def test_each_module_and_entry_point_is_imported_by_itself(site: Path) -> None:
     assert checks["torn"].values["distribution"] == "torn"
 
 
+def test_folders_that_are_no_modules_are_not_imported(site: Path) -> None:
+    """botorch and others list `dist`, `website` or `scripts` in top_level.txt."""
+    install(site, "torn", "")
+    info = site / "torn-1.0.dist-info"
+    (info / "top_level.txt").write_text("dist\ngone\nspace\ntorn\nwebsite\n")
+    (site / "website").mkdir()
+    files = ("torn/__init__.py", "website/build.py", "website/a.css", "space/part/__init__.py")
+    (site / "space/part").mkdir(parents=True)
+    (site / "space/part/__init__.py").touch()
+    # `gone` is in RECORD and was removed afterwards.
+    (info / "RECORD").write_text("".join(f"{name},,\n" for name in (*files, "gone/__init__.py")))
+    checks = imported(site)
+    assert {name: check.state for name, check in checks.items()} == {
+        "gone": "not-run",
+        "space": "passed",
+        "torn": "passed",
+    }
+    assert checks["gone"].message == "torn names it, and has no such module"
+
+
 def test_the_package_that_breaks_the_import_of_another_is_named(site: Path) -> None:
     install(site, "plugin", "raise OSError('no driver here')")
     install(site, "framework", "import plugin")

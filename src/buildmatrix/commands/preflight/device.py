@@ -95,6 +95,8 @@ def judged(
         if check is not listing and check is not machine:
             wanted = questions[check.subject]["wanted"] if check.subject in questions else []
             verdicts += _framework(check, wanted, sight)
+    if seen_devices(verdicts):
+        verdicts = [_without_cpu_build(check, sight) for check in verdicts]
     verdicts += unfinished(texts(listing, "names"), seen, "the probe ended before it got there")
     if sight.nodes is None and any(check.state == "passed" for check in verdicts):
         verdicts[0] = replace(verdicts[0], state="passed")
@@ -192,6 +194,21 @@ def _framework(check: Check, wanted: Sequence[str], sight: _Sight) -> Iterator[C
         reasons = "; ".join(part for part in because if part)
         message = f"{what} {answer} no device of {sight.backend}" + (reasons and f": {reasons}")
         yield Check(check.subject, "failed", message, check.seconds, values)
+
+
+def _without_cpu_build(check: Check, sight: _Sight) -> Check:
+    """Do not fail a framework that is a build for the CPU, beside one that uses the devices.
+
+    Many distributions require `onnxruntime`, whose builds for devices have names of their own.
+    """
+    is_built_for_it = check.values.get("build", "CPU") != "CPU" or any(
+        f"({sight.backend}" in text for text in texts(check, "vendor_libraries")
+    )
+    kinds = texts(check, "kinds")
+    if check.state != "failed" or not kinds or is_built_for_it or "reason" in check.values:
+        return check
+    message = f"a build without {sight.backend}, which runs on the CPU here ({', '.join(kinds)})"
+    return replace(check, state="not-run", message=message)
 
 
 def _values(check: Check, catalogue: Catalogue) -> dict[str, Value]:

@@ -24,7 +24,6 @@ OPTIONS = json.loads(sys.argv[1])
 MARK = OPTIONS["mark"]
 SECONDS = OPTIONS.get("seconds", 120)
 MEMORY = OPTIONS.get("memory", 4 << 30)
-JOBS = OPTIONS.get("jobs", 2)
 #: Top-level modules that are installed.
 INSTALLED: set[str] = set()
 #: Before what the process of an import says of its error.
@@ -86,19 +85,25 @@ def modules() -> dict[str, tuple[str, str]]:
 
 
 def top_level(distribution: metadata.Distribution, text: str | None) -> list[str]:
-    """The importable names of a distribution: what it says, or what its files are."""
-    if text:
-        names = text.split()
-    else:
-        names = []
-        for file in distribution.files or ():
-            first = file.parts[0]
-            if len(file.parts) == 1 and file.suffix == ".py":
-                names.append(file.stem)
-            elif len(file.parts) == 1 and file.suffix == ".so":
-                names.append(first.partition(".")[0])
-            elif len(file.parts) == 2 and file.parts[1] == "__init__.py":
-                names.append(first)
+    """Return the importable names of a distribution: those it names that have modules.
+
+    Lists often name folders without any (`dist`, `website`), and folders that nobody imports.
+    """
+    modules, folders = set(), set()
+    for file in distribution.files or ():
+        first = file.parts[0]
+        if file.suffix not in (".py", ".so"):
+            continue
+        if len(file.parts) == 1:
+            modules.add(first.partition(".")[0])
+        elif len(file.parts) == 2 and file.name == "__init__.py":
+            modules.add(first)
+        elif file.suffix == ".so" or file.name == "__init__.py":
+            # A namespace of packages or of extension modules.
+            folders.add(first)
+    names = set(text.split()) if text else modules
+    if text and distribution.files:
+        names &= modules | folders
     usable = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
     # Tests that some distributions install beside themselves are nobody's interface.
     return sorted({n for n in names if usable.match(n) and n not in ("tests", "test", "docs")})
@@ -204,6 +209,10 @@ def check(item: tuple[str, tuple[str, str]]) -> None:
         # Which file the error came up in names the distribution that broke it.
         values["raised_in"] = said.get("raised_in") or ""
         module = said.get("missing_module")
+        if module == name.partition(":")[0] and kind == "module":
+            message = f"{distribution} names it, and has no such module"
+            report(name, "not-run", message, seconds, exit_code=code, **values)
+            return
         if module and is_optional(module, distribution):
             values["missing_module"] = module
             message = f"it needs the module {module}, which is optional and not installed"
@@ -217,6 +226,19 @@ def check(item: tuple[str, tuple[str, str]]) -> None:
         report(name, "failed", last, seconds, exit_code=code, **values)
 
 
+def jobs() -> int:
+    """Return how many imports run at a time: one for each CPU that has 2 GiB of free memory."""
+    free: list[int] = [4 << 30]
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        free = [int(n.split()[1]) << 10 for n in lines if n.startswith("MemAvailable:")]
+    with contextlib.suppress(OSError, ValueError):
+        group = Path("/sys/fs/cgroup")
+        limit, used = ((group / f"memory.{name}").read_text() for name in ("max", "current"))
+        free.append(int(limit) - int(used))
+    return max(1, min(len(os.sched_getaffinity(0)), min(free) // (2 << 30)))
+
+
 def main() -> None:
     """Look at all of them."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -225,7 +247,7 @@ def main() -> None:
     wanted = OPTIONS.get("modules")
     items = [i for i in sorted(origins.items()) if wanted is None or i[0] in wanted]
     report("modules", "passed", "", count=len(items), names=[name for name, _ in items])
-    with ThreadPoolExecutor(JOBS) as pool:
+    with ThreadPoolExecutor(OPTIONS.get("jobs") or jobs()) as pool:
         list(pool.map(check, items))
 
 
