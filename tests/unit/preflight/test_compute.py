@@ -72,10 +72,12 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Mapping[str, Any]
     clock = Clock()
     monkeypatch.setattr(compute, "time", clock)
 
-    def measure(framework: Stub, type: str = "float32") -> Mapping[str, Any]:
+    def measure(
+        framework: Stub, type: str = "float32", *, is_host: bool = False
+    ) -> Mapping[str, Any]:
         framework.clock = clock
         answers: list[dict[str, Any]] = []
-        device = Device("gpu:0", "gpu")
+        device = Device("gpu:0", "gpu", is_host=is_host)
         compute.product(framework, device, type, lambda **answer: answers.append(answer))
         (answer,) = answers
         return answer
@@ -85,11 +87,41 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Mapping[str, Any]
 
 
 def test_a_right_product_has_its_speed(measured: Callable[..., Mapping[str, Any]]) -> None:
-    answer = measured(Stub())
+    answer = measured(Stub(), is_host=True)
     assert (answer["state"], answer["subject"]) == ("passed", "stub gpu:0 float32")
     assert answer["tflops"] == pytest.approx(2 * 256**3 / 0.03 / 1e12, abs=1e-6)
+    assert answer["message"].endswith("TFLOP/s with 256 rows")
     assert answer["cold_seconds"] == answer["median_seconds"] == 0.03
     assert answer["max_error"] == 0
+
+
+class Compiling(Stub):
+    """Compiles each size on its first call, as jax does, and reaches 50 TFLOP/s."""
+
+    def product(self, device: Device, type: str, size: int) -> Product:
+        product = super().product(device, type, size)
+        seconds = iter([0.6])
+
+        def run() -> None:
+            self.clock.now += next(seconds, 2 * size**3 / 50e12)
+
+        return Product(run, product.read, product.where)
+
+
+def test_what_each_size_takes_to_compile_is_not_timed(
+    measured: Callable[..., Mapping[str, Any]],
+) -> None:
+    answer = measured(Compiling())
+    assert (answer["size"], round(answer["tflops"], 1)) == (8192, 50.0)
+    assert answer["cold_seconds"] == 0.6
+
+
+def test_a_product_that_is_too_small_for_a_device_has_no_speed(
+    measured: Callable[..., Mapping[str, Any]],
+) -> None:
+    answer = measured(Stub())
+    assert answer["state"] == "passed" and "tflops" not in answer
+    assert answer["message"] == "right; too slow to be timed with 4096 rows"
 
 
 @pytest.mark.parametrize(

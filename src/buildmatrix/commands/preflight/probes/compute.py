@@ -28,6 +28,8 @@ from buildmatrix.commands.preflight.probes.runtimes import FRAMEWORKS
 TOLERANCES = {"float32": 1e-5, "float16": 2e-2, "bfloat16": 4e-2, "int8": 0.0}
 #: Rows of the first product and of the greatest; bytes of the first copy and of the greatest.
 FIRST, LARGEST = 256, 8_192
+#: Rows below which a product says nothing of the speed of a device with memory of its own.
+LEAST = 4_096
 FIRST_COPY, LARGEST_COPY = 16 << 20, 1 << 30
 #: Seconds that one repetition is to take, and repetitions of which the median counts.
 LONG_ENOUGH, REPETITIONS = 0.02, 7
@@ -51,7 +53,6 @@ def product(framework: Framework, device: Device, type: str, emit: Emit) -> None
     """Check a small product, then find a size that takes long enough to be timed."""
     subject = f"{framework.module} {device.id} {type}"
     tolerance = TOLERANCES[type]
-    until = time.monotonic() + options()["each"]
     began = time.perf_counter()
     try:
         job = framework.product(device, type, FIRST)
@@ -85,20 +86,24 @@ def product(framework: Framework, device: Device, type: str, emit: Emit) -> None
         message = f"is wrong by {wrong:.2g} of its greatest number; {tolerance:g} is allowed"
         emit(subject=subject, state="failed", message=message, **values)
         return
+    until = time.monotonic() + options()["each"]
+    least = FIRST if device.is_host else LEAST
     size, (seconds, count) = FIRST, median(job.run, until)
-    while seconds < LONG_ENOUGH and size < LARGEST and time.monotonic() < until:
+    while (seconds < LONG_ENOUGH or size < least) and size < LARGEST and time.monotonic() < until:
         size *= 2
+        began = time.monotonic()
         job = framework.product(device, type, size)
+        # Some compile a product for each size. That is not what is timed.
         job.run()
+        until += time.monotonic() - began
         seconds, count = median(job.run, until)
-    tflops = 2 * size**3 / seconds / 1e12
-    values.update(
-        size=size,
-        median_seconds=round(seconds, 6),
-        repetitions=count,
-        tflops=round(tflops, 6),
-    )
-    emit(subject=subject, state="passed", message=f"{tflops:.3g} TFLOP/s", **values)
+    values.update(size=size, median_seconds=round(seconds, 6), repetitions=count)
+    message = f"right; too slow to be timed with {LEAST} rows"
+    if size >= least:
+        tflops = 2 * size**3 / seconds / 1e12
+        values["tflops"] = round(tflops, 6)
+        message = f"{tflops:.3g} TFLOP/s with {size} rows"
+    emit(subject=subject, state="passed", message=message, **values)
 
 
 def bandwidth(framework: Framework, device: Device, emit: Emit) -> None:
