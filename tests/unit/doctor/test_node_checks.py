@@ -70,6 +70,20 @@ def test_a_node_of_a_data_center_with_a_lost_gpu_and_half_a_link(generated):
     assert said(generated, "numa-node") == "ok: 0 (4×), 1 (4×)"
 
 
+def test_a_pod_whose_driver_is_mounted_below_usr_local(tmp_path: Path) -> None:
+    """As on GKE, and on the H100 that the product first ran on: no MIG."""
+    files = hosts.dgx()
+    divided = "/proc/driver/nvidia/capabilities/gpu0"
+    mounted = {
+        path.replace("/usr/lib/x86_64-linux-gnu/libcuda", "/usr/local/nvidia/lib64/libcuda"): text
+        for path, text in files.items()
+        if not path.startswith(divided)
+    }
+    found = checked(hosts.write(tmp_path, mounted))
+    assert said(found, "nvidia-user-driver") == "ok: 570.86.10"
+    assert said(found, "nvidia-mig").startswith("ok: none here")
+
+
 @of("desktop")
 def test_a_desktop_whose_driver_was_updated_without_being_loaded(generated):
     assert states(generated, "partly") == {"temperature": "partly", "nvidia-user-driver": "partly"}

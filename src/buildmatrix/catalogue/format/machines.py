@@ -79,7 +79,7 @@ class HostCheck(CatalogueEntry, frozen=True, kw_only=True):
     meanings: dict[str, str] = {}
     #: What it is where that does not hold, and where none of the files is there.
     state: Literal["low", "partly"] = "partly"
-    absent: Literal["none", "low", "partly"] = "none"
+    absent: Literal["none", "ok", "low", "partly"] = "none"
     #: Globs of which each must match something, else the check does not count.
     when: tuple[str, ...] = ()
     #: Whether it counts only where there is an accelerator.
