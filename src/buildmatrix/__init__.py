@@ -1,4 +1,4 @@
-"""Proves that a container image for one accelerator backend is really that.
+"""Prove that a container image contains only what its accelerator backend can use.
 
 The functions of `buildmatrix.api` are here by their names, and are loaded when first used: the scan
 core travels into builders without them.

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from buildmatrix.errors import ComponentError, UsageError
+from buildmatrix.errors import UsageError
 from buildmatrix.files import read_at_most
 
 if TYPE_CHECKING:
@@ -115,7 +115,6 @@ class PrivateKey:
 
 def read_public(path: Path) -> PublicKey:
     """The key of a file such as `cosign.pub`. Raises `UsageError`, and `ComponentError`."""
-    _need("cryptography")
     from cryptography.hazmat.primitives.serialization import load_der_public_key
 
     label, body = _pem(path)
@@ -137,7 +136,6 @@ def read_private(path: Path, password: str | None) -> PrivateKey:
     Raises `UsageError` for what is no such key or has another password, and `ComponentError` where
     the libraries for it are not installed.
     """
-    _need("cryptography")
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519
     from cryptography.hazmat.primitives.serialization import (
         load_der_private_key,
@@ -195,8 +193,7 @@ def _pem(path: Path) -> tuple[str, bytes]:
 
 
 def _decrypted(path: Path, data: bytes, password: str) -> bytes:
-    """The PKCS #8 key in what cosign encrypted. Raises `ValueError`, and what `_need` raises."""
-    _need("nacl")
+    """The PKCS #8 key in what cosign encrypted. Raises `ValueError`."""
     from nacl.exceptions import CryptoError
     from nacl.secret import SecretBox
 
@@ -221,13 +218,3 @@ def _decrypted(path: Path, data: bytes, password: str) -> bytes:
 
 def _unfit(path: Path) -> UsageError:
     return UsageError(f"{path} holds a key of another kind; what can be used is {_KINDS}")
-
-
-def _need(module: str) -> None:
-    """Raises `ComponentError` where the libraries of the extra `sign` are not installed."""
-    from importlib.util import find_spec
-
-    if find_spec(module) is None:
-        raise ComponentError(
-            "signatures need libraries that are not installed; install `buildmatrix[sign]`"
-        )

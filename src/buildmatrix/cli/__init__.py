@@ -147,7 +147,7 @@ _before_the_command = stacked(
 @_before_the_command
 @click.pass_context
 def group(ctx: click.Context, file: Path, quiet: bool, verbose: bool, no_progress: bool) -> None:
-    """Prove that an image for one accelerator backend is really that."""
+    """Prove that a container image contains only what its accelerator backend can use."""
     try:
         Path.cwd()
     except OSError as error:

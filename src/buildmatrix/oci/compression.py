@@ -12,7 +12,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
+from types import ModuleType
 from typing import Final, Literal
+
+from buildmatrix.errors import ComponentError
 
 Compression = Literal["gzip", "zstd"]
 
@@ -31,10 +34,10 @@ def compressor(kind: Compression) -> Callable[[bytes], bytes]:
         import deflate
 
         return lambda block: bytes(deflate.gzip_compress(block, _GZIP_LEVEL))
-    import zstandard
+    compress = _zstandard().ZstdCompressor
 
     def frame(block: bytes) -> bytes:
-        return zstandard.ZstdCompressor(level=_ZSTD_LEVEL, write_checksum=True).compress(block)
+        return bytes(compress(level=_ZSTD_LEVEL, write_checksum=True).compress(block))
 
     return frame
 
@@ -45,10 +48,19 @@ def settings(kind: Compression) -> str:
         import deflate
 
         return f"gzip {deflate.__version__} {_GZIP_LEVEL} {BLOCK}"
-    import zstandard
-
-    version = ".".join(map(str, zstandard.ZSTD_VERSION))
+    version = ".".join(map(str, _zstandard().ZSTD_VERSION))
     return f"zstd {version} {_ZSTD_LEVEL} {BLOCK}"
+
+
+def _zstandard() -> ModuleType:
+    """Import the library. Raises `ComponentError` without the extra that brings it."""
+    try:
+        import zstandard
+    except ImportError:
+        raise ComponentError(
+            "compression = \"zstd\" needs the package zstandard: pip install 'buildmatrix[zstd]'"
+        ) from None
+    return zstandard
 
 
 class BlockWriter:

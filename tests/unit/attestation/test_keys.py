@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from buildmatrix import attestation
 from buildmatrix.attestation.keys import read_private, read_public
-from buildmatrix.errors import ComponentError, UsageError
+from buildmatrix.errors import UsageError
 
 ATTESTATION = Path(attestation.__file__).parent
 VECTORS = Path(__file__).parent / "vectors"
@@ -139,12 +139,6 @@ def test_an_encrypted_key_cannot_make_the_reader_work_for_long(
     path.write_text(f"-----BEGIN {label}-----\n{text}\n-----END {label}-----\n")
     with pytest.raises(UsageError, match=r"cosign\.key"):
         read_private(path, "secret")
-
-
-def test_without_the_libraries_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ComponentError, match=r"install `buildmatrix\[sign\]`"):
-        read_public(VECTORS / "cosign.pub")
 
 
 def test_the_package_is_imported_without_the_libraries() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from buildmatrix.errors import UndecidedError
+from buildmatrix.errors import ComponentError, UndecidedError
 from buildmatrix.oci.compression import Compression, settings
 from buildmatrix.oci.layers import LayerEntry, StoredLayer, layer_writer
 from buildmatrix.oci.layout import OciLayout
@@ -118,6 +118,12 @@ def test_the_same_entries_are_the_same_bytes_everywhere(tmp_path: Path, kind: Co
 def test_what_compressed_bytes_depend_on_is_said() -> None:
     assert settings("gzip") != settings("zstd")
     assert zstandard.__version__ and ".".join(map(str, zstandard.ZSTD_VERSION)) in settings("zstd")
+
+
+def test_zstd_without_its_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(ComponentError, match=r"pip install 'buildmatrix\[zstd\]'"):
+        settings("zstd")
 
 
 # What must not be in a layer
