@@ -19,7 +19,7 @@ from screenshots import difference, reference_of, save
 
 UPDATE = bool(os.environ.get("UPDATE_GOLDEN"))
 REFERENCES = Path(page_cases.__file__).parent / "screenshots"
-PAGES = ("run-small", "run-twenty", "diff", "why", "preflight", "fleet")
+PAGES = ("run-small", "run-twenty", "diff", "preflight", "fleet")
 WIDTHS = (360, 800, 1280)
 #: What is below is in other pictures, or the same over and over.
 MOST_HEIGHT = 2400

@@ -244,7 +244,7 @@ _FOLDED = """[...document.querySelectorAll('details:not([open]) > :not(summary)'
 
 @pytest.mark.parametrize(
     "name",
-    ["run-hostile", "diff-hostile", "drift", "graph-hostile", "preflight-hostile", "fleet-hostile"],
+    ["run-hostile", "diff-hostile", "drift", "preflight-hostile", "fleet-hostile"],
 )
 def test_hostile_names_are_text_and_nothing_else(open_page: Open, name: str) -> None:
     with open_page(name) as page:
@@ -300,54 +300,3 @@ def test_ten_thousand_findings_are_one_page_of_a_bounded_size(open_page: Open) -
 
 def test_twenty_targets_are_below_one_and_a_half_megabytes() -> None:
     assert len(page_cases.page("run-twenty").encode()) < 1.5 * MEGABYTE
-
-
-# Graphs
-
-
-def zoom_of(page: Page) -> int:
-    return int(page.run("document.querySelector('.zoom [role=status]').textContent").split()[0])
-
-
-def test_keys_zoom_and_move_a_graph(open_page: Open) -> None:
-    with open_page("graph", width=800) as page:
-        graph = page.view.locator(".graph")
-        graph.focus()
-        fitted = zoom_of(page)
-        assert fitted < 100
-        assert page.run("document.querySelector('.graph').scrollWidth") <= graph.evaluate(
-            "(graph) => graph.clientWidth"
-        )
-        for _ in range(12):
-            page.view.keyboard.press("+")
-        assert zoom_of(page) > 2 * fitted
-        before = graph.evaluate("(graph) => [graph.scrollLeft, graph.scrollTop]")
-        page.view.keyboard.press("ArrowRight")
-        page.wait(f"document.querySelector('.graph').scrollLeft > {before[0]}")
-        page.view.keyboard.press("-")
-        page.view.keyboard.press("0")
-        assert zoom_of(page) == fitted
-
-
-def test_buttons_zoom_a_graph(open_page: Open) -> None:
-    with open_page("graph", width=800) as page:
-        fitted = zoom_of(page)
-        page.view.get_by_role("button", name="Full size").click()
-        assert zoom_of(page) == 100
-        page.view.get_by_role("button", name="Zoom out").click()
-        assert zoom_of(page) == 80
-        page.view.get_by_role("button", name="Fit the width").click()
-        assert zoom_of(page) == fitted
-
-
-def test_a_box_that_the_address_names_is_shown_with_its_arrows(open_page: Open) -> None:
-    near = "[...document.querySelectorAll('.arrow.near')].map((a) => a.getAttribute('class'))"
-    with open_page("graph") as page:
-        assert page.run(near) == []
-        page.view.locator("table a[href='#b3']").first.click()
-        page.wait("document.querySelector('.near') !== null")
-        shown = page.run(near)
-    assert len(shown) == 4
-    assert all(re.search(r"\b[ft]3\b", names) for names in shown)
-    with open_page("graph", fragment="#b3") as page:
-        assert page.run(near) == shown

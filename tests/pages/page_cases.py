@@ -12,13 +12,11 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 import fleet_cases
-from graph_cases import binary, elf, why
-from graph_cases import distribution as installed
 from preflight_cases import hostile_preflight, preflight
 
 from buildmatrix.catalogue.architectures import Support
 from buildmatrix.catalogue.model import Evidence
-from buildmatrix.inventory.model import Inventory, Layer, Stats, Unread
+from buildmatrix.inventory.model import Inventory, Stats, Unread
 from buildmatrix.reports import formats
 from buildmatrix.reports.diff.drifts import Drift, Drifts, ExplainedDrift, Pinned
 from buildmatrix.reports.diff.model import (
@@ -36,10 +34,8 @@ from buildmatrix.reports.diff.model import (
     VendorChange,
     VerdictChange,
 )
-from buildmatrix.reports.drawings.drawing import Arrow, Box, Drawing
 from buildmatrix.reports.formats import Destination, Format, by_name
 from buildmatrix.reports.run.model import Difference, Report, TargetDifference, assemble
-from buildmatrix.reports.why.model import Answer
 from buildmatrix.rules.composition import (
     Composition,
     DistributionBytes,
@@ -620,45 +616,6 @@ def drift() -> Drifts:
     )
 
 
-def answer() -> Answer:
-    """Why a library is in a small tree."""
-    tree = Inventory(
-        distributions=(installed("a", "b"), installed("b")),
-        binaries=(
-            binary("a/core.so", elf("libb.so", runpath=["$ORIGIN/../b"]), "a==1.0"),
-            binary("b/libb.so", elf(), "b==1.0"),
-        ),
-        layers=(Layer("sha256:1", "COPY . /", 1),),
-        origins={"lib/python3.11/site-packages/b/libb.so": 0},
-    )
-    return why(tree, "libb.so")
-
-
-def graph(count: int) -> Drawing:
-    """As many distributions, each with an arrow to one that comes before it."""
-    boxes = [
-        Box(f"d{n}", "distribution", (f"distribution-number-{n} 1.0.{n}", "12 files, 3.4 GB"))
-        for n in range(count)
-    ]
-    arrows = [
-        Arrow(f"d{n // 3}", f"d{n}", "libexample.so.12", certain=n % 7 != 0)
-        for n in range(1, count)
-    ]
-    return Drawing(f"libraries of {count} distributions", tuple(boxes), tuple(arrows))
-
-
-def hostile_graph() -> Drawing:
-    """Every text of a picture is somebody's attack."""
-    return Drawing(
-        EVIL,
-        (
-            Box("a", EVIL, (EVIL, ENDLESS), EVIL, True),
-            Box(EVIL, "library", (ENDLESS,), f"{EVIL}\n\"' onload=x"),
-        ),
-        (Arrow("a", EVIL, EVIL, EVIL), Arrow(EVIL, "a", "back", "", False)),
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class PageCase:
     """One page: a document, and the formats of its kind."""
@@ -680,9 +637,6 @@ PAGES: Mapping[str, PageCase] = {
     "diff": PageCase(formats.DIFF, comparison),
     "diff-hostile": PageCase(formats.DIFF, hostile_comparison),
     "drift": PageCase(formats.DRIFT, drift),
-    "why": PageCase(formats.WHY, answer),
-    "graph": PageCase(formats.DRAWING, lambda: graph(40)),
-    "graph-hostile": PageCase(formats.DRAWING, hostile_graph),
     "fleet": PageCase(formats.FLEET, lambda: fleet_cases.later(40)),
     "fleet-hostile": PageCase(formats.FLEET, lambda: fleet_cases.hostile(EVIL, ENDLESS)),
     "fleet-many": PageCase(formats.FLEET, lambda: fleet_cases.fleet(10_000)),

@@ -44,7 +44,7 @@ _DRAWN = [name for name in names(DRAWING) if name not in names(INSPECT)]
 @format_option(
     "format_",
     [*names(INSPECT), *_DRAWN],
-    "dot, mermaid, svg and html draw which distribution links whose libraries.",
+    "dot and mermaid draw which distribution links whose libraries.",
 )
 @option("--graph", is_flag=True, help="With json: the graph of libraries, as the drawings have it.")
 @output_option
@@ -86,7 +86,7 @@ def command(
         if len(sources) > 1:
             raise UsageError("one picture shows one SOURCE; name only one")
         if format_ not in names(DRAWING):
-            raise UsageError("--graph draws: give --format json, dot, mermaid, svg or html with it")
+            raise UsageError("--graph draws: give --format json, dot or mermaid with it")
     elif select is not None:
         selected = load_targets(settings, (select,), None)
         machines, target = machines_of(*selected, select), selected[1][0]

@@ -35,7 +35,7 @@ index_options = stacked(
 @click.argument("source", shell_complete=completing.sources)
 @click.argument("library", shell_complete=completing.libraries)
 @option("--all", "every", is_flag=True, help="Every chain, not only the shortest.")
-@format_option("format_", names(WHY), "dot, mermaid, svg and html draw the chains.")
+@format_option("format_", names(WHY), "dot and mermaid draw the chains.")
 @output_option
 @option(
     "--symbols/--no-symbols",

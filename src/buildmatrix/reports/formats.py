@@ -153,8 +153,6 @@ WHY = (
     Format("json", _JSON, JSON, (), "why.document:of_answer"),
     Format("dot", "drawings.dot:render", MARKUP, (), _CHAINS),
     Format("mermaid", "drawings.mermaid:render", LINES, (), _CHAINS),
-    Format("svg", "drawings.svg:render", MARKUP, (), _CHAINS),
-    Format("html", "drawings.html:render_answer", PAGE),
 )
 #: Of `reports.inspect.model.Inspections`.
 INSPECT = (
@@ -205,8 +203,6 @@ DRAWING = (
     Format("json", _JSON, JSON, (), _DRAWN),
     Format("dot", "drawings.dot:render", MARKUP, (), _DRAWN),
     Format("mermaid", "drawings.mermaid:render", LINES, (), _DRAWN),
-    Format("svg", "drawings.svg:render", MARKUP, (), _DRAWN),
-    Format("html", "drawings.html:render", PAGE, (), _DRAWN),
 )
 
 #: Every table.

@@ -76,9 +76,9 @@ def check(text: str) -> None:
         *(["scan", "--backend", "cpu", "--format", name] for name in
           names(RUN)),
         *(["why", "libcuda.so.1", "--format", name] for name in
-          ("text", "json", "dot", "mermaid", "svg")),
+          ("text", "json", "dot", "mermaid")),
         *(["why", "*", "--all", "--format", name] for name in ("text", "json", "mermaid")),
-        *(["inspect", "--format", name] for name in ("table", "json", "dot", "mermaid", "svg")),
+        *(["inspect", "--format", name] for name in ("table", "json", "dot", "mermaid")),
     ],
     ids="-".join,
 )  # fmt: skip

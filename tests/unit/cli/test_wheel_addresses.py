@@ -20,9 +20,9 @@ COMMANDS = [
     *(["scan", "URL", "--backend", "cpu", "--format", name] for name in
       ("table", "json", "sarif", "junit", "markdown", "html", "cyclonedx")),
     *(["why", "URL", "*", "--backend", "cpu", "--format", name] for name in
-      ("text", "json", "dot", "mermaid", "svg")),
+      ("text", "json", "dot", "mermaid")),
     *(["inspect", "URL", "--backend", "cpu", "--format", name] for name in
-      ("table", "json", "dot", "mermaid", "svg")),
+      ("table", "json", "dot", "mermaid")),
     *(["diff", "URL", "URL", "--backend", "cpu", "--format", name] for name in
       ("table", "json", "markdown")),
     ["audit", "URL", "--backend", "cpu", "--no-vulnerabilities", "-v"],

@@ -166,7 +166,7 @@ def test_json_has_what_the_table_has(project: Path, capsys: pytest.CaptureFixtur
 def test_a_tree_is_drawn(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = run(capsys, "inspect", f"target:{TARGET}", "--format", "mermaid")
     assert "nvidia-cuda-runtime-cu12 12.8" in out
-    code, _, err = run(capsys, "inspect", f"target:{TARGET}", TARGET, "--format", "svg")
+    code, _, err = run(capsys, "inspect", f"target:{TARGET}", TARGET, "--format", "dot")
     assert (code, "name only one" in err) == (2, True)
     code, _, err = run(capsys, "inspect", f"target:{TARGET}", "--graph")
     assert (code, "--graph draws" in err) == (2, True)

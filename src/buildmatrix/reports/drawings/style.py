@@ -11,17 +11,6 @@ FILLS = {
     "system": "#f1f3f5",
 }
 OTHER = "#ffffff"
-#: What the kinds are called in a key.
-NAMES = {
-    "line": "requirement line",
-    "distribution": "distribution",
-    "file": "file",
-    "python": "Python file",
-    "library": "name without a file",
-    "embedded": "copy inside another file",
-    "layer": "layer",
-    "system": "of no distribution",
-}
 
 #: Characters of one line of a label, in the languages whose reader draws it.
 LONGEST = 120

@@ -15,7 +15,7 @@ from buildmatrix.reports.run.cures import cures, headline
 from buildmatrix.reports.run.device_code import architecture_grids
 from buildmatrix.reports.run.groups import FindingGroup, enumerated, groups, named, whereabouts
 from buildmatrix.reports.run.layer_strip import LayerStrip, strip
-from buildmatrix.reports.run.link_graph import LinkGraph, link_graph
+from buildmatrix.reports.run.link_graph import LinkList, link_list
 from buildmatrix.reports.run.model import (
     Report,
     Step,
@@ -112,7 +112,7 @@ def render(report: Report) -> str:
         treemaps=_treemaps(report),
         strips=_strips(report),
         grids=architecture_grids(report.distributions),
-        graphs=_graphs(report),
+        links=_links(report),
         revision=_revision(report),
         gone=groups(report.gone or (), [target.id for target in report.targets]),
         in_baseline=sum(map(is_from_baseline, report.findings)),
@@ -231,8 +231,8 @@ def _strips(report: Report) -> Sequence[LayerStrip]:
     return [strip(targets, layers) for layers, targets in same.items()]
 
 
-def _graphs(report: Report) -> Sequence[LinkGraph]:
-    """A graph for each set of arrows: backends differ in what is wasted, and not in who links."""
+def _links(report: Report) -> Sequence[LinkList]:
+    """Return a list for each set of links, which targets of several backends share."""
     same: dict[object, list[tuple[Composition, str]]] = {}
     for target in report.targets:
         if target.composition is not None:
@@ -241,15 +241,8 @@ def _graphs(report: Report) -> Sequence[LinkGraph]:
                 for part in target.composition.distributions
             )
             same.setdefault(key, []).append((target.composition, target.id))
-    made = [
-        link_graph(
-            [id for _, id in alike],
-            alike[0][0],
-            shows_waste=len({composition for composition, _ in alike}) == 1,
-        )
-        for alike in same.values()
-    ]
-    return [graph for graph in made if graph is not None]
+    made = [link_list([id for _, id in alike], alike[0][0]) for alike in same.values()]
+    return [links for links in made if links is not None]
 
 
 @dataclass(frozen=True, slots=True)
