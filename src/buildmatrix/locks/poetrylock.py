@@ -12,7 +12,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from packaging.utils import canonicalize_name
@@ -81,6 +81,11 @@ def read(file: LockFile) -> Lock:
             chosen = _resolved(selection, document, entries, project, roots)
         else:
             chosen = _marked(selection, entries)
+            if project is not None and not selection.extras:
+                # An optional dependency of a group, and what it requires, is never installed.
+                required = _askers(selection, [r for r in roots if not r.is_optional], chosen)
+                main = _marked(replace(selection, groups=frozenset()), entries)
+                chosen = {n: entry for n, entry in chosen.items() if n in required or n in main}
         askers = _askers(selection, [*roots, *(_Root("", LockEdge(n)) for n in chosen)], chosen)
     except (InconsistentLock, BrokenMarker) as error:
         raise SpecError([Problem(str(error), selection.label, hint=_HINT)]) from error
