@@ -181,7 +181,7 @@ def _holding(
 
 
 def _allows(line: str, versions: Iterable[str]) -> bool:
-    """Whether a requirement line allows one of `versions`, or one cannot say."""
+    """Return True if a requirement line allows one of `versions`, or is not readable."""
     requirement = requirement_or_none(line)
     if requirement is None or not requirement.specifier:
         return True
