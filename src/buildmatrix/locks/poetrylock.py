@@ -12,7 +12,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 from packaging.utils import canonicalize_name
@@ -81,11 +81,6 @@ def read(file: LockFile) -> Lock:
             chosen = _resolved(selection, document, entries, project, roots)
         else:
             chosen = _marked(selection, entries)
-            if project is not None and not selection.extras:
-                # An optional dependency of a group, and what it requires, is never installed.
-                required = _askers(selection, [r for r in roots if not r.is_optional], chosen)
-                main = _marked(replace(selection, groups=frozenset()), entries)
-                chosen = {n: entry for n, entry in chosen.items() if n in required or n in main}
         askers = _askers(selection, [*roots, *(_Root("", LockEdge(n)) for n in chosen)], chosen)
     except (InconsistentLock, BrokenMarker) as error:
         raise SpecError([Problem(str(error), selection.label, hint=_HINT)]) from error
@@ -404,7 +399,7 @@ def _is_active(
 
 
 def _serves(edge: LockEdge, entry: LockEntry) -> bool:
-    """Whether an entry has a version and a source that an edge allows."""
+    """Return True if an edge allows the version and the source of an entry."""
     if not constraints.allows(edge.allows, entry.version):
         return False
     if edge.source is None:
@@ -468,7 +463,7 @@ def _poetry_groups(project: Project) -> dict[str, Mapping[str, object]]:
 
 
 def _dependencies(item: Mapping[str, object]) -> Mapping[str, tuple[LockEdge, ...]]:
-    """What an entry requires; an optional dependency belongs to the extras that list it."""
+    """Return the requirements of an entry; optional ones belong to the extras that list them."""
     listed = {
         canonicalize_name(extra): {
             canonicalize_name(match[1]) for text in strings(names) if (match := _NAME.match(text))
