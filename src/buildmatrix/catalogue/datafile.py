@@ -21,6 +21,7 @@ from buildmatrix.spec.document import Problems
 from buildmatrix.spec.model import Position
 from buildmatrix.spec.positions import Path as Place
 from buildmatrix.spec.version_range import numbers
+from buildmatrix.threads import prepare_type
 
 _Locate = Callable[[Place], Position | None]
 
@@ -67,7 +68,7 @@ def _checked(content: Mapping[str, object], problems: Problems, locate: _Locate)
         problems.add(locate(("schema",)), f"`schema` must be {SCHEMA}", _FORMAT)
         problems.stop()
     try:
-        file = msgspec.convert(content, DataFile)
+        file = msgspec.convert(content, prepare_type(DataFile))
     except msgspec.ValidationError as error:
         text, _, where = str(error).partition(" - at `$")
         where = where.rstrip("`").lstrip(".")

@@ -24,6 +24,7 @@ from buildmatrix.parsing import parse_specifiers
 from buildmatrix.spec import kinds
 from buildmatrix.spec.hints import toml_string
 from buildmatrix.text import printable
+from buildmatrix.threads import prepare_type
 
 
 class DistributionAdvice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -60,7 +61,7 @@ class Choice:
 def read_advice() -> Advice:
     """What `init` knows about distributions; the catalogue knows the backends."""
     data = files("buildmatrix.commands.init").joinpath("data/init.toml").read_bytes()
-    return msgspec.toml.decode(data, type=Advice)
+    return msgspec.toml.decode(data, type=prepare_type(Advice))
 
 
 def first_spec(inputs: Sequence[Path], root: Path | None = None, named: Sequence[str] = ()) -> str:
