@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from buildmatrix.errors import BuildmatrixError, UndecidedError
 from buildmatrix.index.model import DEPTHS, Depth, WheelFacts
-from buildmatrix.locks.model import Wheel
+from buildmatrix.locks.model import Lock, Package, Wheel
 from buildmatrix.phrases import size
 from buildmatrix.progress import Progress
 from buildmatrix.threads import Crew
@@ -33,6 +33,9 @@ class Reader(Protocol):
         self, wheel: Wheel, depth: Depth, *, most: int | None = None
     ) -> WheelFacts | None:
         """What `read` would give, where it need not be asked for; quick."""
+
+    def requirements(self, package: Package) -> tuple[str, ...] | None:
+        """What a package requires by its source distribution. Raises `UndecidedError`."""
 
 
 class CachingReader:
@@ -59,6 +62,10 @@ class CachingReader:
             facts = self._reader.remembered(wheel, depth, most=most)
             return None if facts is None else self._keep(wheel, facts, most)
         return facts
+
+    def requirements(self, package: Package) -> tuple[str, ...] | None:
+        """See `Reader.requirements`."""
+        return self._reader.requirements(package)
 
     def _held(self, wheel: Wheel, depth: Depth, most: int | None) -> WheelFacts | None:
         facts = self.facts.get(key(wheel))
@@ -144,6 +151,25 @@ class Readings:
             self._fetch(work)
         self._progress.step(STEP, f"{contents} of {number}: {size(self.bytes_read)} read so far")
         self._progress.end(STEP)
+
+    def with_requirements(self, lock: Lock, names: Collection[str]) -> Lock:
+        """The lock, with what `names` require where their source distributions say it."""
+        packages = [item for item in lock.packages if item.name in names and item.sdist is not None]
+        answers = Crew(self._static_requirements, self._jobs, "source").answers(packages)
+        requires = {item.name: lines for item, lines in answers if lines is not None}
+        return replace(
+            lock,
+            packages=tuple(
+                replace(item, requires=requires[item.name]) if item.name in requires else item
+                for item in lock.packages
+            ),
+        )
+
+    def _static_requirements(self, package: Package) -> tuple[str, ...] | None:
+        try:
+            return self._reader.requirements(package)
+        except UndecidedError:
+            return None  # BM107 says that what it requires is not known.
 
     def recall(self, wheels: Iterable[Wheel]) -> None:
         """Take what is kept of wheels from earlier looks: the rest may be out of reach now."""

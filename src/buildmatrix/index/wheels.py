@@ -6,12 +6,13 @@ import hashlib
 import os
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from dataclasses import replace
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import unquote, urlsplit
 
+import msgspec
 from packaging.utils import InvalidWheelFilename, canonicalize_name
 from packaging.version import InvalidVersion, Version
 
@@ -20,9 +21,9 @@ from buildmatrix.http.addresses import parse
 from buildmatrix.index.facts import WheelCache, WheelEntry, content, place
 from buildmatrix.index.model import Depth, WheelFacts
 from buildmatrix.inventory.model import Distribution
-from buildmatrix.locks.model import Wheel
+from buildmatrix.locks.model import Package, Wheel
 from buildmatrix.parsing import parse_wheel_name, split_variant, version_or_none
-from buildmatrix.store.cache import Cache
+from buildmatrix.store.cache import DAY, Cache, code
 from buildmatrix.store.facts import digest
 from buildmatrix.trees.base import Closing, reason
 
@@ -33,6 +34,16 @@ if TYPE_CHECKING:
 _CHUNK = 256 << 10
 #: Bytes in memory of files that may be read on.
 MOST_HELD = 32 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Requirements:
+    """What is kept of a source distribution whose hash was checked."""
+
+    lines: tuple[str, ...] | None
+
+
+_REQUIREMENTS = msgspec.msgpack.Decoder(_Requirements)
 
 
 class FileServer(Protocol):
@@ -50,7 +61,11 @@ class WheelReader:
 
     def __init__(self, client: FileServer | None, cache: Cache | None = None) -> None:
         self._client = client
-        self._cache = WheelCache(cache or Cache(None))
+        cache = cache or Cache(None)
+        self._cache = WheelCache(cache)
+        self._requirements = cache.store(
+            "sources", code("index"), limit=16 << 20, age=90 * DAY, by_use=True
+        )
         self._opened = _Opened()
 
     def read(self, wheel: Wheel, depth: Depth, *, most: int | None = None) -> WheelFacts:
@@ -82,6 +97,48 @@ class WheelReader:
         with suppress(UndecidedError):
             return self._cached(wheel, depth, most)
         return None
+
+    def requirements(self, package: Package) -> tuple[str, ...] | None:
+        """What a package requires by its source distribution; None where only a build says.
+
+        Raises `UndecidedError` for what cannot be had or read.
+        """
+        from buildmatrix.index.source_archive import (
+            LARGEST,
+            SourceArchive,
+            metadata_bytes,
+            static_requirements,
+        )
+
+        sdist = package.sdist
+        if sdist is None or not sdist.url:
+            return None
+        name = content(f"{sdist.sha256} {package.name} {package.version}")
+        kept = self._requirements.load(name, _REQUIREMENTS) if sdist.sha256 else None
+        if kept is not None:
+            return kept.lines
+        try:
+            path = local_path(sdist.url)
+            if path is not None:
+                source: Closing | None = (local := _LocalWheel(path))
+                size, chunks = local.size, local.stream()
+            elif self._client is None:
+                return None
+            else:
+                remote, source = self._client.open(sdist.url, sdist.size), None
+                size, chunks = remote.size, remote.stream()
+            with source or nullcontext():
+                if size > LARGEST:
+                    raise UndecidedError(f"{sdist.filename} has {size} bytes, and is not read")
+                with SourceArchive(chunks, sdist.sha256) as archive:
+                    held = {file.path: file.data for file in archive.files(metadata_bytes)}
+        except OSError as error:
+            raise UndecidedError(f"{sdist.filename} cannot be read: {reason(error)}") from error
+        files = {path: data for path, data in held.items() if data}
+        lines = static_requirements(files, package.name, package.version)
+        if sdist.sha256:
+            self._requirements.put(name, msgspec.msgpack.encode(_Requirements(lines)))
+        return lines
 
     def _cached(self, wheel: Wheel, depth: Depth, most: int | None) -> WheelFacts | None:
         if not wheel.sha256:

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from packaging.utils import canonicalize_name
 
@@ -14,13 +15,14 @@ from buildmatrix.errors import SpecError, UsageError
 from buildmatrix.locks import committed_staleness, pinned, pipfilelock, poetrylock, pylock, uvlock
 from buildmatrix.locks.lock_file import open_lock
 from buildmatrix.locks.lookup import Pins
-from buildmatrix.locks.model import Lock, Staleness, Wheel
+from buildmatrix.locks.model import Lock, LockedFile, Staleness
 from buildmatrix.locks.projects import find_project
 from buildmatrix.locks.selection import LockSelection
 from buildmatrix.locks.text import string, strings, tables, tool_table
 from buildmatrix.locks.uvsettings import settings_of
 from buildmatrix.parsing import requirement_or_none
 
+File = TypeVar("File", bound=LockedFile)
 #: PEP 751: `pylock.toml`, or `pylock.` and a name.
 _PYLOCK = re.compile(r"pylock(\.[^.]+)*\.toml")
 
@@ -110,16 +112,21 @@ _READERS: Mapping[str, Callable[[LockSelection], tuple[Pins, Staleness | None]]]
 
 
 def _rooted(lock: Lock, folder: Path) -> Lock:
-    """The lock with the paths of local wheels as seen from here, not from the lock."""
+    """The lock with the paths of local files as seen from here, not from the lock."""
 
-    def rooted(wheel: Wheel) -> Wheel:
-        if not wheel.url or re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", wheel.url):
-            return wheel
-        return replace(wheel, url=str(folder / wheel.url))
+    def rooted(file: File) -> File:
+        if not file.url or re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", file.url):
+            return file
+        return replace(file, url=str(folder / file.url))
 
     return replace(
         lock,
         packages=tuple(
-            replace(package, wheels=tuple(map(rooted, package.wheels))) for package in lock.packages
+            replace(
+                package,
+                wheels=tuple(map(rooted, package.wheels)),
+                sdist=package.sdist and rooted(package.sdist),
+            )
+            for package in lock.packages
         ),
     )

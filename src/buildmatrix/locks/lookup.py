@@ -49,7 +49,7 @@ class Pins:
 def lacks_files(package: Package) -> bool:
     """Whether a lock leaves it to the index which files a package has."""
     if package.source or package.source_only:
-        return False
+        return not package.source and package.sdist is not None and not package.sdist.url
     return not package.wheels or not any(wheel.url for wheel in package.wheels)
 
 
@@ -205,8 +205,12 @@ def _filled(package: Package, entry: Package | str | None, hashes: frozenset[str
         if entry.wheels and not any(wheel.url for wheel in wheels):
             return replace(package, index=index, wheels=(), unknown=mismatch)
         return replace(package, index=index, wheels=wheels)
-    if not entry.wheels:
-        return replace(package, index=index, source_only=True)
+    if package.source_only or not entry.wheels:
+        sdist, locked = entry.sdist, package.sdist.sha256 if package.sdist is not None else ""
+        allowed = hashes or ({locked} if locked else {})
+        if sdist is not None and allowed and sdist.sha256 not in allowed:
+            sdist = None
+        return replace(package, index=index, source_only=True, sdist=sdist)
     wheels = tuple(wheel for wheel in entry.wheels if not hashes or wheel.sha256 in hashes)
     if not wheels:
         return replace(package, index=index, wheels=(), unknown=mismatch)

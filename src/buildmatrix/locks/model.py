@@ -9,7 +9,7 @@ from buildmatrix.inventory.model import Unread
 
 
 @dataclass(frozen=True, slots=True)
-class Wheel:
+class LockedFile:
     """One file of a locked package."""
 
     filename: str
@@ -19,6 +19,16 @@ class Wheel:
     sha256: str
     #: Bytes, where the index says so.
     size: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wheel(LockedFile):
+    """A wheel of a locked package."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sdist(LockedFile):
+    """The source distribution of a locked package."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +51,9 @@ class Package:
     source: str = ""
     #: Why its files are not known, in words: the index has no such version, or did not answer.
     unknown: str = ""
+    sdist: Sdist | None = None
+    #: `Requires-Dist` lines, where its source distribution was read and says them.
+    requires: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from buildmatrix.errors import Problem, SpecError
 from buildmatrix.locks import constraints
 from buildmatrix.locks.lock_file import LockFile
 from buildmatrix.locks.markers import BrokenMarker
-from buildmatrix.locks.model import Lock, Package, Wheel
+from buildmatrix.locks.model import Lock, Package, Sdist, Wheel
 from buildmatrix.locks.projects import Project, expand, find_project, line_of_key
 from buildmatrix.locks.selection import LockSelection
 from buildmatrix.locks.text import (
@@ -517,6 +517,7 @@ def _package(entry: LockEntry, askers: tuple[str, ...], old: object) -> Package:
         for name, digest in files
         if name.endswith(".whl") and "/" not in name
     )
+    archives = [file for file in files if not file[0].endswith(".whl") and "/" not in file[0]]
     reference = string(source.get("resolved_reference")) or string(source.get("reference"))
     origin = {
         "git": f"git+{url}@{reference}",
@@ -533,4 +534,7 @@ def _package(entry: LockEntry, askers: tuple[str, ...], old: object) -> Package:
         via=askers,
         place=entry.place,
         source="" if wheels else without_login(origin),
+        sdist=Sdist(archives[0][0], url if kind == "url" else "", archives[0][1])
+        if archives and not wheels
+        else None,
     )

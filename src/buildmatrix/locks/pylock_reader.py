@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 
 from buildmatrix.errors import Problem, SpecError
 from buildmatrix.locks.inputs import inputs_digest
-from buildmatrix.locks.model import Lock, Package, Wheel
+from buildmatrix.locks.model import Lock, Package, Sdist, Wheel
 from buildmatrix.locks.text import (
     address_of,
     byte_count,
@@ -149,7 +149,7 @@ class _PylockReader:
         archive = mapping(item.get("archive"))
         files = [wheel for entry in wheels if (wheel := self.wheel(entry, place))]
         if path_in(address_of(archive)).endswith(".whl"):
-            files.append(_archived(archive))
+            files.append(Wheel(*_archived(archive)))
         return Package(
             name=name,
             version=self.version(item.get("version"), place),
@@ -159,6 +159,7 @@ class _PylockReader:
             via=tuple(sorted(strings(origin.get("via")))),
             place=f"{self.file}:{line}" if line else "",
             source="" if files else without_login(_source(item)),
+            sdist=None if files else _sdist(mapping(item.get("sdist")) or archive),
             unknown="" if any(map(item.get, _FILES)) else "its lock names no file of it",
         )
 
@@ -194,16 +195,20 @@ class _PylockReader:
         self.problems.append(Problem(message, self.file, hint=hint))
 
 
-def _archived(archive: Mapping[str, object]) -> Wheel:
-    """A wheel that was asked for by its address; older tools gave such ones no hash."""
+def _archived(archive: Mapping[str, object]) -> tuple[str, str, str, int | None]:
+    """The name, URL, hash and size of a file; older tools gave an archive no hash."""
     address = address_of(archive)
     sha256 = string(mapping(archive.get("hashes")).get("sha256"))
-    return Wheel(
-        filename=posixpath.basename(path_in(address)),
-        url=without_login(address),
-        sha256=sha256 if _SHA256.fullmatch(sha256) else "",
-        size=byte_count(archive.get("size")),
+    return (
+        string(archive.get("name")) or posixpath.basename(path_in(address)),
+        without_login(address),
+        sha256 if _SHA256.fullmatch(sha256) else "",
+        byte_count(archive.get("size")),
     )
+
+
+def _sdist(table: Mapping[str, object]) -> Sdist | None:
+    return Sdist(*_archived(table)) if table else None
 
 
 def _source(item: Mapping[str, object]) -> str:

@@ -37,7 +37,8 @@ def check(wheels: Wheels) -> Iterator[Finding]:
             else "its contents are not known"
         )
         is_told = name in wheels.askers or (
-            package is not None and is_own and _is_read(package, wheels.askers)
+            package is not None
+            and (package.requires is not None or (is_own and _is_read(package, wheels.askers)))
         )
         requires = "" if is_told else "; what it requires is not known yet, and is not judged here"
         advice = (

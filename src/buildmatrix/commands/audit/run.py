@@ -95,6 +95,8 @@ def _read_and_judge(
     all_wheels = {key(wheel): wheel for work in works for wheel in work.wheels.values()}
     readings.read([WheelRequest(wheel, "listing") for wheel in all_wheels.values()], "file lists")
     for work in works:
+        lock = readings.with_requirements(work.resolved.lock, work.without_wheel)
+        work.resolved = replace(work.resolved, lock=lock)
         judge_target(work, readings, merger, judge)
     gained = _gained(works, readings)
     if deep:
