@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import unquote, urlsplit
@@ -22,7 +22,7 @@ from buildmatrix.index.facts import WheelCache, WheelEntry, content, place
 from buildmatrix.index.model import Depth, WheelFacts
 from buildmatrix.inventory.model import Distribution
 from buildmatrix.locks.model import Package, Wheel
-from buildmatrix.parsing import parse_wheel_name, split_variant, version_or_none
+from buildmatrix.parsing import parse_version, parse_wheel_name, split_variant, version_or_none
 from buildmatrix.store.cache import DAY, Cache, code
 from buildmatrix.store.facts import digest
 from buildmatrix.trees.base import Closing, reason
@@ -79,9 +79,9 @@ class WheelReader:
         try:
             path = local_path(wheel.url)
             if path is not None:
-                return self._local(wheel, path, depth, most)
+                return _labeled(self._local(wheel, path, depth, most))
             facts = self._cached(wheel, depth, most)
-            return facts or self._remote(wheel, depth, most)
+            return _labeled(facts or self._remote(wheel, depth, most))
         except OSError as error:
             raise UndecidedError(f"{wheel.filename} cannot be read: {reason(error)}") from error
 
@@ -95,7 +95,8 @@ class WheelReader:
         if local_path(wheel.url) is not None:
             return None
         with suppress(UndecidedError):
-            return self._cached(wheel, depth, most)
+            facts = self._cached(wheel, depth, most)
+            return _labeled(facts) if facts is not None else None
         return None
 
     def requirements(self, package: Package) -> tuple[str, ...] | None:
@@ -352,8 +353,41 @@ def _check_label(filename: str, label: str | None, distributions: Sequence[Distr
 
 
 def _is_called(distribution: Distribution, name: str, version: Version) -> bool:
+    """Whether the metadata fit a file name; they may lack its local version, as for pip and uv."""
     own = version_or_none(distribution.version)
-    return canonicalize_name(distribution.name) == name and own == version
+    return canonicalize_name(distribution.name) == name and (
+        own == version or own == parse_version(version.public)
+    )
+
+
+def _labeled(facts: WheelFacts) -> WheelFacts:
+    """The facts under the version of the file name, where the metadata lack its local version."""
+    _, version, _, _ = parse_wheel_name(split_variant(facts.filename)[0])
+    inventory = facts.inventory
+    renamed = {
+        item.owner: f"{item.name}=={version}"
+        for item in inventory.distributions
+        if version.local is not None and "+" not in item.version and "/" not in item.path
+    }
+    if not renamed:
+        return facts
+    for table in fields(inventory):
+        rows = getattr(inventory, table.name)
+        if not isinstance(rows, tuple):
+            continue
+        changed = []
+        for row in rows:
+            new = {
+                key: renamed[own]
+                for key in ("owner", "provider")
+                if key in getattr(row, "__dataclass_fields__", ())
+                and (own := getattr(row, key)) in renamed
+            }
+            if isinstance(row, Distribution) and row.owner in renamed:
+                new = {"version": str(version)}
+            changed.append(replace(row, **new) if new else row)
+        inventory = replace(inventory, **{table.name: tuple(changed)})
+    return replace(facts, inventory=inventory)
 
 
 class _LocalWheel(Closing):
