@@ -9,6 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import msgspec
+from packaging.specifiers import InvalidSpecifier
 
 from buildmatrix import toml
 from buildmatrix.catalogue.format.machines import HostCheck
@@ -16,6 +17,7 @@ from buildmatrix.catalogue.format.tables import SCHEMA, DataFile, entries
 from buildmatrix.catalogue.model import Replacement, ReplacementAction
 from buildmatrix.elf.marks import MARKS
 from buildmatrix.errors import Problem, SpecError
+from buildmatrix.parsing import parse_specifiers
 from buildmatrix.spec import document, kinds
 from buildmatrix.spec.document import Problems
 from buildmatrix.spec.model import Position
@@ -105,6 +107,14 @@ def _complaints(file: DataFile) -> Iterator[tuple[Place, str]]:
                 )
     for number, local in enumerate(file.local_versions):
         yield from _bad_pattern(("local-versions", number, "pattern"), local.pattern)
+    for number, known in enumerate(file.distributions):
+        if known.toolkit is not None:
+            yield from _bad_pattern(("distributions", number, "toolkit"), known.toolkit)
+        try:
+            parse_specifiers(known.versions)
+        except InvalidSpecifier:
+            place = ("distributions", number, "versions")
+            yield place, f"[[distributions]] has the versions {known.versions!r}; write `>=2.1,<3`"
     for number, variable in enumerate(file.environment):
         if variable.toolkit is not None:
             yield from _bad_pattern(("environment", number, "toolkit"), variable.toolkit)

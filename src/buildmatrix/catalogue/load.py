@@ -7,7 +7,7 @@ entries of all of them count.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
@@ -145,6 +145,17 @@ class Catalogue:
     node_resources: Sequence[Owned[NodeLabel]]
     #: By name: what the look-ups above are made of.
     files: Mapping[str, DataFile]
+    #: `distributions` with the entries that are about other platforms.
+    all_distributions: GlobIndex[Owned[DistributionEntry]]
+    #: What `on` gave, by platform.
+    narrowed: dict[str, Catalogue] = field(default_factory=dict, compare=False, repr=False)
+
+    def on(self, platform: str) -> Catalogue:
+        """The catalogue without entries about public files for other platforms."""
+        if platform not in self.narrowed:
+            files = tuple(self.files.values())
+            self.narrowed[platform] = replace(self, distributions=_distributions(files, platform))
+        return self.narrowed[platform]
 
     def vendor_of(self, backend: str) -> str | None:
         """The vendor of a backend; None for a backend of no vendor, and for an unknown backend."""
@@ -186,13 +197,13 @@ def _own() -> Mapping[str, DataFile]:
 def catalogue(named: Mapping[str, DataFile]) -> Catalogue:
     """The catalogue that these files, by name, make together; at least one."""
     files = tuple(named.values())
+    distributions = _distributions(files)
     return Catalogue(
         date=max(file.checked for file in files).isoformat(),
         backends=_backends(named),
         libraries=_index(files, lambda file: file.libraries, _names, library_patterns),
-        distributions=_index(
-            files, lambda file: file.distributions, _names, lambda glob: glob.split("+")[:1]
-        ),
+        distributions=distributions,
+        all_distributions=distributions,
         conda={
             name: entry.distribution
             for file in files
@@ -211,8 +222,23 @@ def catalogue(named: Mapping[str, DataFile]) -> Catalogue:
     )
 
 
+def _distributions(
+    files: Iterable[DataFile], platform: str | None = None
+) -> GlobIndex[Owned[DistributionEntry]]:
+    return _index(
+        files,
+        lambda file: (
+            entry
+            for entry in file.distributions
+            if platform is None or not entry.platforms or platform in entry.platforms
+        ),
+        _names,
+        lambda glob: glob.split("+")[:1],
+    )
+
+
 #: Tables whose entries the catalogue has as they are, one after the other: what is annotated so.
-SEQUENCES = tuple(field.name for field in fields(Catalogue) if "Sequence[" in field.type)
+SEQUENCES = tuple(item.name for item in fields(Catalogue) if "Sequence[" in item.type)
 
 
 class _Named(Protocol):

@@ -7,6 +7,9 @@ from pathlib import Path
 
 from buildmatrix.inventory.model import Unread
 
+#: Where the public index has its files, each under a digest of its bytes.
+PUBLIC_FILES = "https://files.pythonhosted.org/"
+
 
 @dataclass(frozen=True, slots=True)
 class LockedFile:
@@ -19,6 +22,11 @@ class LockedFile:
     sha256: str
     #: Bytes, where the index says so.
     size: int | None = None
+
+    @property
+    def is_public(self) -> bool:
+        """Whether it is the public index's file of its name: that never changes one."""
+        return self.url.startswith(PUBLIC_FILES)
 
 
 @dataclass(frozen=True, slots=True)

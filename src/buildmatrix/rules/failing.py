@@ -20,8 +20,8 @@ from buildmatrix.rules.imports import Imported
 from buildmatrix.rules.model import Failure
 from buildmatrix.rules.tree import TreeView
 
-#: Libraries that look for the drivers of several vendors.
-_LOADER = "loader"
+#: Libraries that look for the drivers of several vendors: no vendor's, and have to be there.
+LOADER = "loader"
 
 
 def failure(tree: TreeView, owner: str, evidence: Sequence[Evidence]) -> Failure | None:
@@ -49,7 +49,7 @@ def absent_links(tree: TreeView, owner: str, evidence: Sequence[Evidence]) -> li
         item
         for item in evidence
         if item.kind == "needed"
-        and (item.weight == "strong" or not tree.is_foreign(item))
+        and (item.weight == "strong" or item.role == LOADER or not tree.is_foreign(item))
         and item.backend not in supplied
         and tree.is_absent(item)
         and not tree.may_be_missing(item)
@@ -112,7 +112,7 @@ def _loads(
             and item.path == call.path
             and item.detail in names
             and (tree.is_foreign(item) or tree.is_other_line(item.detail))
-            and (item.weight == "strong" or item.role == _LOADER)
+            and (item.weight == "strong" or item.role == LOADER)
         ]
         others = {name for name in names if name is not None and ".so" in name} - {
             item.detail for item in tried

@@ -53,7 +53,7 @@ def wheels(
     )
     return Wheels(
         target,
-        catalogue,
+        catalogue.on(target.platform),
         policy,
         lock,
         present,

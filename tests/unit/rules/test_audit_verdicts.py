@@ -139,7 +139,8 @@ def test_what_the_names_of_its_files_already_say_is_only_read_for_the_last_detai
 
 def test_what_is_made_for_this_backend_is_only_read_for_the_last_detail() -> None:
     files = [closed("torch/lib/libtorch_cuda.so", "torch 2.9.0", 900_000_000)]
-    assert gained(subject(CUDA, pin("torch 2.9.0"), files=files)) == {"torch==2.9.0": "detail"}
+    where = target("cuda")
+    assert gained(subject(where, pin("torch 2.9.0"), files=files)) == {"torch==2.9.0": "detail"}
 
 
 def test_a_build_that_the_version_already_condemns_is_not_read_for_more() -> None:
