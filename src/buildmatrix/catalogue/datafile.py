@@ -107,6 +107,9 @@ def _complaints(file: DataFile) -> Iterator[tuple[Place, str]]:
                 )
     for number, local in enumerate(file.local_versions):
         yield from _bad_pattern(("local-versions", number, "pattern"), local.pattern)
+    for number, trace in enumerate(file.source_traces):
+        for pattern in trace.patterns:
+            yield from _bad_pattern(("source-traces", number, "patterns"), pattern)
     for number, known in enumerate(file.distributions):
         if known.toolkit is not None:
             yield from _bad_pattern(("distributions", number, "toolkit"), known.toolkit)

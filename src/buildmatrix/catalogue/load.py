@@ -34,6 +34,7 @@ from buildmatrix.catalogue.format.names import (
     Redistribution,
     Root,
     SectionEntry,
+    SourceTrace,
     Static,
     SystemPackageEntry,
     ToolEntry,
@@ -106,6 +107,7 @@ class Catalogue:
     #: Name of a conda package -> the distribution that it installs under another name.
     conda: Mapping[str, str]
     local_versions: Sequence[Owned[LocalVersion]]
+    source_traces: Sequence[Owned[SourceTrace]]
     system_packages: GlobIndex[Owned[SystemPackageEntry]]
     roots: GlobIndex[Owned[Root]]
     environment: GlobIndex[Owned[EnvironmentEntry]]
@@ -148,14 +150,16 @@ class Catalogue:
     #: `distributions` with the entries that are about other platforms.
     all_distributions: GlobIndex[Owned[DistributionEntry]]
     #: What `on` gave, by platform.
-    narrowed: dict[str, Catalogue] = field(default_factory=dict, compare=False, repr=False)
+    narrowed: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def on(self, platform: str) -> Catalogue:
         """The catalogue without entries about public files for other platforms."""
-        if platform not in self.narrowed:
+        narrowed: Catalogue | None = self.narrowed.get(platform)
+        if narrowed is None:
             files = tuple(self.files.values())
-            self.narrowed[platform] = replace(self, distributions=_distributions(files, platform))
-        return self.narrowed[platform]
+            narrowed = replace(self, distributions=_distributions(files, platform))
+            self.narrowed[platform] = narrowed
+        return narrowed
 
     def vendor_of(self, backend: str) -> str | None:
         """The vendor of a backend; None for a backend of no vendor, and for an unknown backend."""

@@ -6,10 +6,10 @@ import hashlib
 import os
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext, suppress
-from dataclasses import dataclass, fields, replace
+from contextlib import suppress
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote, urlsplit
 
 import msgspec
@@ -18,11 +18,12 @@ from packaging.version import InvalidVersion, Version
 
 from buildmatrix.errors import UndecidedError
 from buildmatrix.http.addresses import parse
-from buildmatrix.index.facts import WheelCache, WheelEntry, content, place
-from buildmatrix.index.model import Depth, WheelFacts
+from buildmatrix.index.facts import LIMIT, WheelCache, WheelEntry, content, place
+from buildmatrix.index.model import Depth, SourceFacts, WheelFacts
 from buildmatrix.inventory.model import Distribution
-from buildmatrix.locks.model import Package, Wheel
+from buildmatrix.locks.model import LockedFile, Wheel
 from buildmatrix.parsing import parse_version, parse_wheel_name, split_variant, version_or_none
+from buildmatrix.phrases import size
 from buildmatrix.store.cache import DAY, Cache, code
 from buildmatrix.store.facts import digest
 from buildmatrix.trees.base import Closing, reason
@@ -32,18 +33,9 @@ if TYPE_CHECKING:
     from buildmatrix.index.remote import RemoteFile
 
 _CHUNK = 256 << 10
+_SOURCE = msgspec.msgpack.Decoder(SourceFacts)
 #: Bytes in memory of files that may be read on.
 MOST_HELD = 32 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class _Requirements:
-    """What is kept of a source distribution whose hash was checked."""
-
-    lines: tuple[str, ...] | None
-
-
-_REQUIREMENTS = msgspec.msgpack.Decoder(_Requirements)
 
 
 class FileServer(Protocol):
@@ -61,10 +53,10 @@ class WheelReader:
 
     def __init__(self, client: FileServer | None, cache: Cache | None = None) -> None:
         self._client = client
-        cache = cache or Cache(None)
-        self._cache = WheelCache(cache)
-        self._requirements = cache.store(
-            "sources", code("index"), limit=16 << 20, age=90 * DAY, by_use=True
+        self._cache = WheelCache(cache or Cache(None))
+        version = code("index", "locks")
+        self._sources = (cache or Cache(None)).store(
+            "sources", version, limit=LIMIT, age=90 * DAY, by_use=True
         )
         self._opened = _Opened()
 
@@ -99,47 +91,33 @@ class WheelReader:
             return _labeled(facts) if facts is not None else None
         return None
 
-    def requirements(self, package: Package) -> tuple[str, ...] | None:
-        """What a package requires by its source distribution; None where only a build says.
+    def read_source(self, archive: LockedFile, name: str, version: str, most: int) -> SourceFacts:
+        """The facts of a source distribution of at most `most` bytes. Raises `UndecidedError`."""
+        from buildmatrix.index.sources import source_facts
 
-        Raises `UndecidedError` for what cannot be had or read.
-        """
-        from buildmatrix.index.source_archive import (
-            LARGEST,
-            SourceArchive,
-            metadata_bytes,
-            static_requirements,
-        )
-
-        sdist = package.sdist
-        if sdist is None or not sdist.url:
-            return None
-        name = content(f"{sdist.sha256} {package.name} {package.version}")
-        kept = self._requirements.load(name, _REQUIREMENTS) if sdist.sha256 else None
-        if kept is not None:
-            return kept.lines
+        entry = f"{archive.sha256} {name} {version}"
+        kept = self._sources.load(entry, _SOURCE) if archive.sha256 else None
+        if kept is not None and kept.size <= most:
+            return kept
+        if archive.size is not None and archive.size > most:
+            raise UndecidedError(f"{archive.filename} has {size(archive.size)}, which is not read")
         try:
-            path = local_path(sdist.url)
-            if path is not None:
-                source: Closing | None = (local := _LocalWheel(path))
-                size, chunks = local.size, local.stream()
-            elif self._client is None:
-                return None
-            else:
-                remote, source = self._client.open(sdist.url, sdist.size), None
-                size, chunks = remote.size, remote.stream()
-            with source or nullcontext():
-                if size > LARGEST:
-                    raise UndecidedError(f"{sdist.filename} has {size} bytes, and is not read")
-                with SourceArchive(chunks, sdist.sha256) as archive:
-                    held = {file.path: file.data for file in archive.files(metadata_bytes)}
+            facts = source_facts(self._chunks(archive), archive.sha256, name, version, most)
         except OSError as error:
-            raise UndecidedError(f"{sdist.filename} cannot be read: {reason(error)}") from error
-        files = {path: data for path, data in held.items() if data}
-        lines = static_requirements(files, package.name, package.version)
-        if sdist.sha256:
-            self._requirements.put(name, msgspec.msgpack.encode(_Requirements(lines)))
-        return lines
+            raise UndecidedError(f"{archive.filename} cannot be read: {reason(error)}") from error
+        if archive.sha256:
+            self._sources.put(entry, msgspec.msgpack.encode(facts))
+        return facts
+
+    def _chunks(self, archive: LockedFile) -> Iterator[bytes]:
+        path = local_path(archive.url)
+        if path is not None:
+            with _LocalWheel(path) as local:
+                yield from local.stream()
+            return
+        if self._client is None:
+            raise UndecidedError(f"{archive.filename} is on an index, and none may be asked")
+        yield from self._client.open(archive.url, archive.size).stream(0)
 
     def _cached(self, wheel: Wheel, depth: Depth, most: int | None) -> WheelFacts | None:
         if not wheel.sha256:
@@ -371,6 +349,7 @@ def _labeled(facts: WheelFacts) -> WheelFacts:
     }
     if not renamed:
         return facts
+    changes: dict[str, Any] = {}
     for table in fields(inventory):
         rows = getattr(inventory, table.name)
         if not isinstance(rows, tuple):
@@ -386,8 +365,8 @@ def _labeled(facts: WheelFacts) -> WheelFacts:
             if isinstance(row, Distribution) and row.owner in renamed:
                 new = {"version": str(version)}
             changed.append(replace(row, **new) if new else row)
-        inventory = replace(inventory, **{table.name: tuple(changed)})
-    return replace(facts, inventory=inventory)
+        changes[table.name] = tuple(changed)
+    return replace(facts, inventory=replace(inventory, **changes))
 
 
 class _LocalWheel(Closing):

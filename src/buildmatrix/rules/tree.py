@@ -293,12 +293,14 @@ def _standings(
         paths = (needed.path,) if needed.path is not None else needed.anywhere
         links.setdefault(needed.binary, []).extend(paths)
     files: dict[str, list[str]] = {}
-    for file in (*inventory.binaries, *inventory.artefacts, *inventory.closed):
+    owned: list[Binary | Artefact | ClosedFile | PythonLoad] = []
+    owned += inventory.binaries
+    owned += inventory.artefacts
+    owned += inventory.closed
+    owned += inventory.python_loads
+    for file in owned:
         if file.owner in statements:
             files.setdefault(file.owner, []).append(file.path)
-    for load in inventory.python_loads:
-        if load.owner in statements:
-            files.setdefault(load.owner, []).append(load.path)
     result: dict[str, Standing] = {}
     for owner, (item, vendor) in statements.items():
         reached = dict.fromkeys(files.get(owner, ()))

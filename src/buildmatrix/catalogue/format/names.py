@@ -45,6 +45,15 @@ class DistributionEntry(CatalogueEntry, frozen=True):
     versions: str = ""
 
 
+class SourceTrace(CatalogueEntry, frozen=True):
+    """What shows in a source distribution that its build makes code for the backend."""
+
+    #: Suffixes of files, without a dot.
+    suffixes: tuple[str, ...] = ()
+    #: Regular expressions for text of build files; upper and lower case are the same.
+    patterns: tuple[str, ...] = ()
+
+
 class CondaPackageEntry(CatalogueEntry, frozen=True):
     """Names of conda packages that install a Python distribution of another name."""
 
