@@ -99,14 +99,20 @@ def leftover_shares(needed: Mapping[str, int], total: int, spent: int) -> Mappin
     """Wheel -> bytes that may be read of it, where the first share was too little.
 
     `needed` are the bytes that everything in each would take. What the shares left, `spent` being
-    those, goes to those that it is enough for; the smallest first.
+    those, goes to those that it is enough for, the heaviest first, as most can hide there. What is
+    left then goes to the heaviest of the others.
     """
     available = most(total) - spent
     result: dict[str, int] = {}
-    for name in sorted(needed, key=lambda name: (needed[name], name)):
+    heaviest = sorted(needed, key=lambda name: (-needed[name], name))
+    for name in heaviest:
         if needed[name] <= available:
             available -= needed[name]
             result[name] = needed[name]
+    for name in heaviest:
+        if name not in result and available > 0:
+            result[name] = available
+            break
     return result
 
 

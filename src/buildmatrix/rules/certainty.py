@@ -251,6 +251,17 @@ def may_be(verdict: Verdict, left: Unopened | None, gain: Gain | None) -> Verdic
     return "broken" if may_break else "bloat"
 
 
+def hidden_bytes(verdict: Verdict, left: Unopened | None) -> int:
+    """Bytes that could still turn a verdict.
+
+    Those of files that were not opened, and, where something of another vendor is known already,
+    the data that was not reached: constants of a library that is clean so far are no such sign.
+    """
+    if left is None or not verdict.is_open:
+        return 0
+    return left.hidden + (max(left.largest, left.behind) if verdict.verdict != "ok" else 0)
+
+
 def what_stays_open(left: Unopened, gain: Gain | None, cost: int) -> str | None:
     """The sentence for a report; None where everything was read that could matter.
 
