@@ -24,6 +24,10 @@ from buildmatrix.rules.tree import TreeView
 LOADER = "loader"
 
 
+#: What of a wheel ends up in the `lib` of the environment, outside of Python's folders.
+_PREFIX_LIBRARIES = ".data/data/lib/"
+
+
 def failure(tree: TreeView, owner: str, evidence: Sequence[Evidence]) -> Failure | None:
     """The first thing that fails; None where nothing is known to.
 
@@ -62,10 +66,13 @@ def _links(tree: TreeView, owner: str, evidence: Sequence[Evidence]) -> Iterator
         if tree.reach.get(item.path) == "import":
             yield _link(tree, item, "link")
     # What Python code guards, its authors know may be missing.
+    # So does a library that an installer puts where only links find it, of no vendor's package.
+    is_named = any(item.kind == "declared" and item.weight == "strong" for item in evidence)
     lost = [
         part
         for part in absent
-        if tree.is_other_line(part.detail) and tree.reach.get(part.path) != "guarded"
+        if (tree.is_other_line(part.detail) and tree.reach.get(part.path) != "guarded")
+        or (_PREFIX_LIBRARIES in part.path and not is_named)
     ]
     share = sum(tree.native.get(path, 0) for path in {part.path for part in lost})
     if share * 2 > tree.native_of.get(owner, 0) and not _serves(tree, evidence):

@@ -41,7 +41,11 @@ def check(image: ImageSubject) -> Iterator[Finding]:
             and owned.owner not in image.tree.unread_python
         ]
         first = (imported or absent or owned.items)[0]
-        harmless = owned.owner is not None and not imported and len(absent) == len(owned.items)
+        verdict = image.verdicts.get(owned.owner or "")
+        fails = verdict is not None and verdict.failure is not None
+        harmless = (
+            owned.owner is not None and not (imported or fails) and len(absent) == len(owned.items)
+        )
         yield finding_in_files(
             "BM301",
             image,

@@ -112,6 +112,10 @@ def _verdict(tree: TreeView, item: Distribution, evidence: Sequence[Evidence]) -
     vendors = {part.vendor for part in strong} | {
         requirement.vendor for _, requirement in foreign.required
     }
+    # Whose library the reason names, that one is meant.
+    vendors |= {part.vendor for part in evidence if tree.is_foreign(part) and part.detail in reason}
+    if failed is not None and failed.vendor:
+        vendors.add(failed.vendor)
     return Verdict(
         name=item.name,
         version=item.version,

@@ -173,7 +173,7 @@ def test_a_library_that_python_code_opens_on_import_and_finds_breaks_nothing() -
         file("usr/lib/libamd_smi.so", elf("libamd_smi.so.26")), installed=["amdsmi 7.0.2"]
     )
     tree = opens(there, ["libamd_smi.so"], "amdsmi 7.0.2", "import")
-    assert verdict("cpu", tree, "amdsmi").verdict == "bloat"
+    assert verdict("cpu", tree, "amdsmi").verdict == "optional"
 
 
 def test_a_library_that_python_code_opens_when_asked_to_is_optional() -> None:
@@ -358,3 +358,31 @@ def test_what_has_a_build_for_this_backend_too_may_be_used_where_it_is_installed
     )
     one = verdict("rocm", replace(tree, python_imports=(tries,)), "demo")
     assert (one.verdict, one.reason) == ("ok", "nothing foreign is loaded, shipped or required")
+
+
+def test_a_library_outside_of_pythons_folders_is_linked_as_any_other() -> None:
+    tree = image(
+        file("demo-1.data/data/lib/libdemo.so", elf("libdemo.so", ["libsycl.so.8"]), "demo 1"),
+        root=False,
+    )
+    assert verdict("cpu", tree, "demo").verdict == "broken"
+    assert only(of_image(target("cpu"), tree), "BM301").severity == "error"
+    sycl = file("intel-1.data/data/lib/libsycl.so.8", elf("libsycl.so.8"), "intel-sycl-rt 2025.0")
+    assert verdict("oneapi", image(*tree.binaries, sycl, root=False), "demo").verdict == "ok"
+
+
+@pytest.mark.parametrize(
+    ("name", "vendor"),
+    [("libOpenCL.so.1", "khronos"), ("libamd_smi.so", "amd"), ("libnvidia-ml.so.1", "nvidia")],
+)
+def test_a_reason_that_names_a_library_says_whose_it_is(name: str, vendor: str) -> None:
+    tree = image(file("demo/_c.abi3.so", elf(literals=[name]), "demo 1"))
+    said = verdict("cpu", tree, "demo")
+    assert name in said.reason and said.vendors == (vendor,)
+
+
+@pytest.mark.parametrize("name", ["nvidia-ml-py", "amdsmi", "pyrsmi", "habana-pyhlml"])
+def test_bindings_of_what_lists_devices_are_a_note_by_their_names(name: str) -> None:
+    tree = image(installed=[f"{name} 1.0"], root=False)
+    assert verdict("cpu", tree, name).verdict in ("ok", "optional")
+    assert [one.severity for one in of_image(target("cpu"), tree)] == ["note"]
