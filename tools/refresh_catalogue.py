@@ -110,13 +110,10 @@ CORRECTIONS: Mapping[tuple[str, str], tuple[Mapping[str, Any], str]] = {
         {"toolkit": r"post(?P<toolkit>\d+)\d$"},
         "its own index calls builds 2.6.2.post112 and 2.6.2.post120",
     ),
-    **{
-        (ecosystem, name): (
-            {"kind": "pure", "weight": "weak"},
-            "bindings of what asks a driver for its devices, as nvidia-ml-py: files decide",
-        )
-        for ecosystem, name in (("amd-rocm", "amdsmi"), ("habana-gaudi", "habana-pyhlml"))
-    },
+    ("habana-gaudi", "habana-pyhlml"): (
+        {"kind": "pure", "weight": "weak"},
+        "bindings of what asks a driver for its devices, as nvidia-ml-py: files decide",
+    ),
     ("nvidia-cuda", "libraft.so"): ({"weight": "weak"}, "also a consensus library of Debian"),
     ("nvidia-cuda", "apex"): ({"weight": "weak"}, "the index's apex is an unrelated package"),
     ("amd-rocm", "librocm_smi64.so.*"): (

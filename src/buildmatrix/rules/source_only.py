@@ -138,9 +138,10 @@ def _traces(wheels: Wheels, source: SourceFacts) -> Iterator[tuple[str, str]]:
 def _is_told(wheels: Wheels, name: str) -> bool:
     """Whether it is known what a source requires, and so judged."""
     source, lock = wheels.sources.get(name), wheels.lock
-    if name in wheels.askers or (isinstance(source, SourceFacts) and source.requires is not None):
-        return True
-    return lock is not None and not lock.inputs and not lock.is_completed
+    if name in wheels.askers or not isinstance(source, SourceFacts):
+        return name in wheels.askers
+    is_locked = lock is not None and not lock.inputs and not lock.is_completed
+    return is_locked or source.requires is not None
 
 
 def _is_built(package: Package) -> bool:
