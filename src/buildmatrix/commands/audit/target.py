@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from buildmatrix.catalogue.load import Catalogue
@@ -18,12 +18,11 @@ from buildmatrix.loader.resolution import Resolution
 from buildmatrix.locks.model import Lock, Wheel
 from buildmatrix.locks.platform import installed_environment, marker_environment
 from buildmatrix.locks.requires import lacking, with_askers
-from buildmatrix.phrases import listing, size
+from buildmatrix.phrases import listing
 from buildmatrix.rules.certainty import (
     Gain,
     Unopened,
     gains,
-    hidden_bytes,
     may_be,
     unopened,
     what_stays_open,
@@ -31,15 +30,12 @@ from buildmatrix.rules.certainty import (
 )
 from buildmatrix.rules.composing import compose
 from buildmatrix.rules.composition import Composition
-from buildmatrix.rules.findings import finding
-from buildmatrix.rules.model import AuditTotals, Finding, Fix, Verdict
+from buildmatrix.rules.model import AuditTotals, Finding, Verdict
 from buildmatrix.rules.source_only import source_verdicts
-from buildmatrix.rules.wheels import Wheels, resolved, wheels
+from buildmatrix.rules.unread_file import unread_rests
+from buildmatrix.rules.wheels import resolved, wheels
 from buildmatrix.sources.resolution.chosen import chosen_wheels
 from buildmatrix.sources.resolution.resolved import Resolved
-
-#: What an audit did not read and could turn a verdict is at most one such part of its bytes.
-MOST_HIDDEN = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,40 +168,13 @@ def judge_target(work: AuditWork, readings: Readings, merger: Merger, judge: Jud
     work.verdicts, work.totals = weigh(
         subject, (*deepened, *source_verdicts(subject)), facts, unread
     )
-    hidden = _hidden(subject, work.verdicts, left_open, work.totals.download)
+    hidden = unread_rests(subject, work.verdicts, left_open, work.totals.download)
     work.findings += judge.settled(hidden)
     installed = {
         name: sum(member.size for member in wheel_facts.members)
         for name, wheel_facts in facts.items()
     }
     work.composition = compose(subject, work.verdicts, installed)
-
-
-def _hidden(
-    subject: Wheels,
-    verdicts: Iterable[Verdict],
-    left_open: Mapping[str, Unopened],
-    download: int,
-) -> Iterator[Finding]:
-    """What was not read, where it could hide more of the set's bytes than a clean run may leave."""
-    hidden = {
-        verdict.owner: min(amount, verdict.download or 0)
-        for verdict in verdicts
-        if (amount := hidden_bytes(verdict, left_open.get(verdict.owner)))
-    }
-    total = sum(hidden.values())
-    if total * MOST_HIDDEN > download:
-        names = listing(owner.replace("==", " ") for owner in hidden)
-        owner = max(hidden, key=lambda owner: hidden[owner])
-        yield finding(
-            "BM902",
-            subject,
-            f"{names} could hide {size(total)} of {size(download)}, which was not read: "
-            "`audit --deep` reads the rest",
-            owner=owner,
-            chain=subject.chain_to(owner.partition("==")[0]) or (owner.replace("==", " "),),
-            fix=Fix("waive", "audit again with `--deep`, or look at the image with `scan`"),
-        )
 
 
 def _with_conda(lock: Lock, catalogue: Catalogue) -> Lock:
