@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
 
 from packaging.utils import canonicalize_name
 
@@ -15,21 +14,18 @@ from buildmatrix.errors import SpecError, UsageError
 from buildmatrix.locks import committed_staleness, pinned, pipfilelock, poetrylock, pylock, uvlock
 from buildmatrix.locks.lock_file import open_lock
 from buildmatrix.locks.lookup import Pins
-from buildmatrix.locks.model import Lock, LockedFile, Staleness
+from buildmatrix.locks.model import File, Lock, Staleness
 from buildmatrix.locks.projects import find_project
 from buildmatrix.locks.selection import LockSelection
 from buildmatrix.locks.text import string, strings, tables, tool_table
 from buildmatrix.locks.uvsettings import settings_of
 from buildmatrix.parsing import requirement_or_none
-
-File = TypeVar("File", bound=LockedFile)
-#: PEP 751: `pylock.toml`, or `pylock.` and a name.
-_PYLOCK = re.compile(r"pylock(\.[^.]+)*\.toml")
+from buildmatrix.spec.model import is_pylock
 
 
 def is_lock(name: str) -> bool:
     """Whether a file is a lock by its name."""
-    return bool(_PYLOCK.fullmatch(name)) or name in _READERS
+    return is_pylock(name) or name in _READERS
 
 
 def export_command(label: str) -> str:
@@ -51,7 +47,7 @@ def read_committed(selection: LockSelection) -> tuple[Pins, Staleness | None]:
     whose name is not that of a lock.
     """
     name = selection.path.name
-    if _PYLOCK.fullmatch(name):
+    if is_pylock(name):
         pins, stale = Pins(pylock.read(open_lock(selection, "")), {}), None
     elif name in _READERS:
         pins, stale = _READERS[name](selection)

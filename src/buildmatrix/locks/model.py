@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from buildmatrix.inventory.model import Unread
 
@@ -27,6 +28,10 @@ class LockedFile:
     def is_public(self) -> bool:
         """Whether it is the public index's file of its name: that never changes one."""
         return self.url.startswith(PUBLIC_FILES)
+
+
+#: A wheel or a source distribution.
+File = TypeVar("File", bound=LockedFile)
 
 
 @dataclass(frozen=True, slots=True)

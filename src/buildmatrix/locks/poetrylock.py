@@ -125,9 +125,13 @@ class _Root:
     is_optional: bool = False
 
 
+def _selected(selection: LockSelection) -> set[str]:
+    return {*selection.groups, *([_MAIN] if selection.has_main else [])}
+
+
 def _marked(selection: LockSelection, entries: Sequence[LockEntry]) -> dict[str, LockEntry]:
     """The entries whose groups and markers are those of the selection, by name."""
-    groups = {_MAIN, *selection.groups}
+    groups = _selected(selection)
     chosen: dict[str, LockEntry] = {}
     for entry in entries:
         markers = entry.table.get("markers")
@@ -158,7 +162,7 @@ def _resolved(
     listed = _of_extras(document, selection)
     late: list[str] = []
     if project is None:
-        groups = {_MAIN, *selection.groups}
+        groups = _selected(selection)
         for entry in entries:
             category = string(entry.table.get("category"))
             is_optional = entry.table.get("optional") is True and entry.name not in listed
@@ -439,7 +443,7 @@ def _roots(selection: LockSelection, project: Project) -> Iterator[_Root]:
         yield _Root(project.place(requirement), edge)
     named = {requirement.name for requirement in project.requirements if not requirement.part}
     for group, dependencies in _poetry_groups(project).items():
-        if group != _MAIN and group not in selection.groups:
+        if group not in _selected(selection):
             continue
         table = "tool.poetry.dependencies" if group == _MAIN else f"tool.poetry.group.{group}"
         for name, value in dependencies.items():
@@ -535,6 +539,6 @@ def _package(entry: LockEntry, askers: tuple[str, ...], old: object) -> Package:
         place=entry.place,
         source="" if wheels else without_login(origin),
         sdist=Sdist(archives[0][0], url if kind == "url" else "", archives[0][1])
-        if archives and not wheels
+        if archives
         else None,
     )

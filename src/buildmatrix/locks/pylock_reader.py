@@ -129,6 +129,7 @@ class _PylockReader:
             ),
             inputs=inputs_digest(self.record.inputs) if self.record.inputs else "",
             digest="",
+            decided=frozenset(strings(tool.get("decided"))),
         )
 
     def package(self, item: object, place: str, line: int | None) -> Package:
@@ -159,8 +160,8 @@ class _PylockReader:
             via=tuple(sorted(strings(origin.get("via")))),
             place=f"{self.file}:{line}" if line else "",
             source="" if files else without_login(_source(item)),
-            sdist=None if files else _sdist(mapping(item.get("sdist")) or archive),
             unknown="" if any(map(item.get, _FILES)) else "its lock names no file of it",
+            sdist=_sdist(item),
         )
 
     def version(self, value: object, place: str) -> str:
@@ -195,8 +196,16 @@ class _PylockReader:
         self.problems.append(Problem(message, self.file, hint=hint))
 
 
+def _sdist(item: Mapping[str, object]) -> Sdist | None:
+    """Return the source distribution of an entry: of an index, or an archive."""
+    table = mapping(item.get("sdist")) or mapping(item.get("archive"))
+    if not table or path_in(address_of(table)).endswith(".whl"):
+        return None
+    return Sdist(*_archived(table))
+
+
 def _archived(archive: Mapping[str, object]) -> tuple[str, str, str, int | None]:
-    """The name, URL, hash and size of a file; older tools gave an archive no hash."""
+    """Return the name, URL, hash and size of a file; older tools gave an archive no hash."""
     address = address_of(archive)
     sha256 = string(mapping(archive.get("hashes")).get("sha256"))
     return (
@@ -205,10 +214,6 @@ def _archived(archive: Mapping[str, object]) -> tuple[str, str, str, int | None]
         sha256 if _SHA256.fullmatch(sha256) else "",
         byte_count(archive.get("size")),
     )
-
-
-def _sdist(table: Mapping[str, object]) -> Sdist | None:
-    return Sdist(*_archived(table)) if table else None
 
 
 def _source(item: Mapping[str, object]) -> str:

@@ -185,7 +185,8 @@ class _Walk:
             )
             for edge in _edges(items)
         ]
-        requested = ["", *sorted(selection.extras), *(f":{name}" for name in selection.groups)]
+        main = [""] if selection.has_main else []
+        requested = [*main, *sorted(selection.extras), *(f":{name}" for name in selection.groups)]
         self._starts = [
             (number, part)
             for number in self._roots

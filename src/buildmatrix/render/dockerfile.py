@@ -79,6 +79,8 @@ def labels(spec: Spec, target: Target, lock: Lock) -> dict[str, str]:
         "dev.buildmatrix.target": target.id,
         "dev.buildmatrix.backend": target.backend,
         "dev.buildmatrix.runtime": target.runtime,
+        # The project's own lock, and the parts of it that are installed.
+        "dev.buildmatrix.lock": target.lock_label if target.committed_lock else "",
         "dev.buildmatrix.lock-digest": lock.digest,
     }
     merged = {**{key: value for key, value in values.items() if value}, **target.labels}

@@ -346,7 +346,7 @@ def locked(target: Target, lock: Lock, catalogue: Catalogue, policy: Policy) -> 
         Present(
             package.name,
             package.version,
-            target.lock,
+            target.lock_file,
             _download(package.wheels, target.platform),
             package.index,
         )

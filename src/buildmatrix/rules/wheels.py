@@ -51,7 +51,11 @@ def wheels(
     """The target as the wheels of its lock make it. `downloads` are their bytes, by name."""
     present = tuple(
         Present(
-            package.name, package.version, target.lock, downloads.get(package.name), package.index
+            package.name,
+            package.version,
+            target.lock_file,
+            downloads.get(package.name),
+            package.index,
         )
         for package in sorted(lock.packages, key=lambda package: package.name)
     )

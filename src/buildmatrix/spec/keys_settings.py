@@ -99,7 +99,17 @@ class TargetSettings(Table):
     )
     extras: tuple[SourceText, ...] | None = maybe(
         many(text(kinds.EXTRA, template=True)),
-        "Extras of `pyproject` that are installed too.",
+        "Extras of `pyproject`, or of the project's own `lock`, that are installed too.",
+        merge="add",
+    )
+    groups: tuple[SourceText, ...] | None = maybe(
+        many(text(kinds.DEPENDENCY_GROUP, template=True)),
+        "Dependency groups of the project's own `lock` that are installed too.",
+        merge="add",
+    )
+    only_groups: tuple[SourceText, ...] | None = maybe(
+        many(text(kinds.DEPENDENCY_GROUP, template=True)),
+        "Dependency groups of the project's own `lock` that are installed, and nothing else.",
         merge="add",
     )
     replace: dict[str, SourceText] | None = maybe(
@@ -165,7 +175,9 @@ class TargetSettings(Table):
     )
     lock: SourceText | None = maybe(
         text(kinds.LOCK_PATH, template=True),
-        "Path of a target's lock.",
+        "Path of a target's lock. A lock that the project has (`uv.lock`, `poetry.lock`, "
+        "`Pipfile.lock`, pinned requirements with hashes, a pylock of another tool) is installed "
+        "as it is; `buildmatrix lock` writes any other one.",
         default="locks/pylock.{id}.toml",
     )
     runner: SourceText | None = maybe(
