@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from buildmatrix.spec import kinds
-from buildmatrix.spec.shapes import SourceText, either, many, named, pair, text, whole
+from buildmatrix.spec.shapes import SourceText, either, flag, many, named, pair, text, whole
 from buildmatrix.spec.tables import Table, group, key, maybe, row
 
 #: A string that is split into words, or the words.
@@ -96,6 +96,12 @@ class TargetSettings(Table):
     )
     pyproject: SourceText | None = maybe(
         text(kinds.PATH, template=True), "A pyproject.toml whose dependencies are installed."
+    )
+    install_project: bool | None = maybe(
+        flag(),
+        "Whether the project of `pyproject` is installed itself, with its scripts: as a wheel that "
+        "its own build backend makes here.",
+        default=False,
     )
     extras: tuple[SourceText, ...] | None = maybe(
         many(text(kinds.EXTRA, template=True)),

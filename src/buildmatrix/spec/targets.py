@@ -160,6 +160,14 @@ def _target(
         _check_committed(point, lock, settings, problems)
     else:
         _check_inputs(point, backend, settings, problems)
+    if settings.install_project and not settings.pyproject:
+        problems.add(
+            backend.at,
+            f"`install-project` of {point.id} needs a `pyproject` to install",
+            'write `pyproject = "pyproject.toml"`',
+            doubtful=True,
+            mistake="install-project",
+        )
     template = tidy(filled(settings.template, f"{point.backend}.Dockerfile.j2"))
     if settings.template and "/" in template:
         check_exists(root, template, settings.template.at, problems)
@@ -205,6 +213,7 @@ def _target(
         committed_lock=lock if has_own_lock else "",
         groups=texts(settings.groups),
         only_groups=texts(settings.only_groups),
+        install_project=bool(settings.install_project),
         check_waivers=tuple(map(_check_waiver, waivers)),
         runner=optional(settings.runner),
         node_classes=tuple(
