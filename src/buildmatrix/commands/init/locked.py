@@ -116,6 +116,16 @@ def find_locks(folder: Path) -> tuple[Path, ...]:
     return ()
 
 
+def divide_inputs(paths: Sequence[Path]) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """The locks among files that somebody named, and the others."""
+    locks = tuple(
+        path
+        for path in paths
+        if path.name in WHOLE or (path.is_file() and (_is_other_pylock(path) or _is_hashed(path)))
+    )
+    return locks, tuple(path for path in paths if path not in locks)
+
+
 def _is_other_pylock(path: Path) -> bool:
     if not is_pylock(path.name):
         return False
