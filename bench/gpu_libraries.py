@@ -18,8 +18,9 @@ from pathlib import Path
 RunCommand = Callable[[Sequence[str], float, Mapping[str, str]], tuple[int, str, str]]
 
 #: Errors of the CUDA runtime for code that a GPU cannot use: invalid device function, invalid
-#: image, no kernel image, unsupported PTX, JIT disabled.
-UNUSABLE = (98, 200, 209, 222, 223)
+#: image, no kernel image, unsupported PTX, JIT disabled; symbol not found, for code that was linked
+#: for another GPU (`-dlto`).
+UNUSABLE = (98, 200, 209, 222, 223, 500)
 #: Numbers in the table of a large object: more than 1,000,000 bytes of PTX.
 NUMBERS = 200_000
 KERNEL = """\
