@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from buildmatrix.errors import UndecidedError
 from buildmatrix.http.failures import RequestError
-from buildmatrix.http.requests import HttpAnswer
+from buildmatrix.http.requests import HttpResponse
 from buildmatrix.oci.documents import Descriptor
 from buildmatrix.registry.digests import Check
 from buildmatrix.registry.reference import Reference
@@ -99,12 +99,12 @@ def _from(
         if position < descriptor.size:
             raise RequestError(
                 f"{reference.name}: {wanted} was cut after {position} of {descriptor.size} bytes",
-                again=True,
+                is_temporary=True,
             )
 
 
 def _check_range(
-    reference: Reference, wanted: str, answer: HttpAnswer, first: int, last: int, size: int
+    reference: Reference, wanted: str, answer: HttpResponse, first: int, last: int, size: int
 ) -> None:
     """A server may answer a range with another one (RFC 9110, 15.3.7)."""
     content_range = _CONTENT_RANGE.fullmatch(answer.headers.get("content-range", ""))
@@ -125,4 +125,4 @@ def exists(session: Session, reference: Reference, digest: str) -> bool:
         ) as answer:
             return answer.status == 200
 
-    return session.again(work)
+    return session.retry(work)

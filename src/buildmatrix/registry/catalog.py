@@ -120,7 +120,7 @@ class Lists:
                 # Behind a proxy it may not know that it is spoken to with TLS, or at which port.
                 return names, replace(answer.address, target=following.target)
 
-        return self._session.again(work)
+        return self._session.retry(work)
 
     def _failure(self, reference: Reference, wanted: str, what: str) -> RequestError:
         return RequestError(f"{reference.name}: the registry, asked for {wanted}, {what}")

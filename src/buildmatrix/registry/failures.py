@@ -6,8 +6,8 @@ import math
 from datetime import UTC, datetime
 from json import JSONDecodeError
 
-from buildmatrix.http.failures import PASSING, RequestError, retry_after
-from buildmatrix.http.requests import HttpAnswer
+from buildmatrix.http.failures import TEMPORARY_STATUSES, RequestError, retry_after
+from buildmatrix.http.requests import HttpResponse
 from buildmatrix.registry.credentials import RegistryLogin
 from buildmatrix.strict_json import parse_json
 from buildmatrix.text import printable, shown
@@ -18,7 +18,7 @@ _LONGEST_MESSAGE = 300
 
 
 def refusal(
-    answer: HttpAnswer,
+    answer: HttpResponse,
     who: str,
     host: str,
     *,
@@ -43,21 +43,21 @@ def refusal(
     status = answer.status
     why = _said(answer, (*(login.secrets if login else ()), *secrets))
     to = f" to {wanted}" if wanted else ""
-    if status in PASSING:
+    if status in TEMPORARY_STATUSES:
         wait = retry_after(answer.headers.get("retry-after"), datetime.now(UTC))
         busy = " (too many requests)" if status == 429 else ""
         advice = "; try again later"
         if wait is not None:
             advice = f" and asks to be left alone for {math.ceil(wait)} s{advice}"
         text = f"{who} answers {status}{busy}{to}{advice}{why}"
-        return RequestError(text, again=True, wait=wait, status=status)
+        return RequestError(text, is_temporary=True, wait=wait, status=status)
     meaning = _meaning(answer, host, wanted, login, changes)
     also = "".join(f"; {trouble}" for trouble in troubles) if status in (401, 403) else ""
     return RequestError(f"{who} {meaning}{why}{also}", status=status)
 
 
 def _meaning(
-    answer: HttpAnswer, host: str, wanted: str, login: RegistryLogin | None, changes: bool
+    answer: HttpResponse, host: str, wanted: str, login: RegistryLogin | None, changes: bool
 ) -> str:
     status = answer.status
     if status in (401, 403) and login is not None:
@@ -76,7 +76,7 @@ def _meaning(
     return f"answers {status}" + (f" to {wanted}" if wanted else "")
 
 
-def _said(answer: HttpAnswer, secrets: tuple[str, ...]) -> str:
+def _said(answer: HttpResponse, secrets: tuple[str, ...]) -> str:
     """What the registry says itself (distribution specification, "Error Codes")."""
     try:
         document = parse_json(answer.read(_LARGEST_ANSWER))

@@ -6,7 +6,7 @@ import threading
 from dataclasses import dataclass
 
 from buildmatrix.http.failures import RequestError
-from buildmatrix.http.requests import HttpAnswer
+from buildmatrix.http.requests import HttpResponse
 from buildmatrix.oci.documents import (
     INDEXES,
     LARGEST_DOCUMENT,
@@ -55,7 +55,7 @@ class Manifests:
 
     def ask(self, reference: Reference) -> ManifestBytes:
         """The document as the registry has it now."""
-        manifest = self._session.again(lambda: self._ask(reference))
+        manifest = self._session.retry(lambda: self._ask(reference))
         with self._lock:
             if self._size + len(manifest.data) > MOST_HELD:
                 self._held.clear()
@@ -87,7 +87,7 @@ class Manifests:
                     return known if claimed in ("", known) else ""
                 return claimed if answer.status == 200 and is_digest(claimed) else ""
 
-        return self._session.again(work)
+        return self._session.retry(work)
 
     def _ask(self, reference: Reference) -> ManifestBytes:
         wanted = f"the manifest {reference.version}"
@@ -134,11 +134,11 @@ class Manifests:
                     )
                 return answer.headers.get("oci-subject", "")
 
-        subject = self._session.again(work)
+        subject = self._session.retry(work)
         return Descriptor(media_type=media_type, digest=digest, size=len(data)), subject
 
 
-def _digest(reference: Reference, data: bytes, answer: HttpAnswer) -> str:
+def _digest(reference: Reference, data: bytes, answer: HttpResponse) -> str:
     """The digest that was asked for, or that the registry says; the bytes have it."""
     claimed = answer.headers.get("docker-content-digest", "")
     algorithm = (reference.digest or claimed).partition(":")[0]
@@ -154,7 +154,7 @@ def _digest(reference: Reference, data: bytes, answer: HttpAnswer) -> str:
     return digest
 
 
-def _media_type(reference: Reference, data: bytes, answer: HttpAnswer) -> str:
+def _media_type(reference: Reference, data: bytes, answer: HttpResponse) -> str:
     """What the document is. Two programs must not take it for two things (CVE-2021-41190)."""
     where = f"{reference.name}: the manifest {reference.version}"
     inside = media_type_of(data, where)

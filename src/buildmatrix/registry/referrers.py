@@ -119,7 +119,7 @@ class Referrers:
                     raise self._failure(reference, "has their next page on another server")
                 return index.manifests, following
 
-        return self._session.again(work)
+        return self._session.retry(work)
 
     def _of_tag(self, reference: Reference) -> list[Descriptor]:
         return list(self._tagged(reference).manifests)

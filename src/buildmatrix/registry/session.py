@@ -11,10 +11,10 @@ from pathlib import Path
 
 from buildmatrix.errors import UndecidedError
 from buildmatrix.http.addresses import HttpAddress, parse
-from buildmatrix.http.failures import RequestError, causes
-from buildmatrix.http.logins import Authorization, Login, OneOrigin
+from buildmatrix.http.failures import RequestError, iter_causes
+from buildmatrix.http.logins import Authorization, Login, SingleOriginLogins
 from buildmatrix.http.patience import Patience
-from buildmatrix.http.requests import Body, HttpAnswer, Requests, Traffic, drain
+from buildmatrix.http.requests import Body, HttpResponse, Requests, Traffic, drain
 from buildmatrix.http.trust import Trust
 from buildmatrix.locks.machine_indexes import configured_trust
 from buildmatrix.registry.challenges import Challenge, challenges
@@ -31,7 +31,7 @@ _ANSWERS = frozenset({*range(200, 300), 304, *range(400, 600)})
 _CATALOG = ("registry:catalog", "*")
 #: What OpenSSL calls an answer that is none of TLS.
 _NO_TLS = "WRONG_VERSION_NUMBER"
-_NOBODY = OneOrigin(("", "", 0), None)
+_NOBODY = SingleOriginLogins(("", "", 0), None)
 
 
 @dataclass(slots=True)
@@ -68,7 +68,7 @@ class Session:
         )
         self._hosts: dict[str, _Host] = {}
         self._lock = threading.Lock()
-        self.again = self._requests.again
+        self.retry = self._requests.retry
         self.pause = self._requests.pause
         self.received = self._requests.traffic
         self.sent = Traffic()
@@ -93,7 +93,7 @@ class Session:
         changes: bool = False,
         pull_from: str = "",
         lost: Collection[int] = (),
-    ) -> Iterator[HttpAnswer]:
+    ) -> Iterator[HttpResponse]:
         """One try: the answer of the registry, its status one of `accepted`.
 
         Raises RequestError, in a sentence that begins with the name of the repository.
@@ -139,7 +139,7 @@ class Session:
                     method=method,
                     length=length + body_length,
                     accepted=_ANSWERS,
-                    logins=OneOrigin(host.base.origin, authorization),
+                    logins=SingleOriginLogins(host.base.origin, authorization),
                     body=body,
                     direct=where.is_loopback,
                 ) as answer:
@@ -163,7 +163,7 @@ class Session:
                         troubles=credentials.troubles,
                         changes=changes,
                     )
-                    failure.again |= answer.status in lost
+                    failure.is_temporary |= answer.status in lost
                     raise failure
         except RequestError as error:
             raise _about(error, reference) from error.__cause__
@@ -209,7 +209,7 @@ class Session:
             with self._requests.send(address, {}, accepted=_ANSWERS, direct=True) as answer:
                 drain(answer)
         except RequestError as error:
-            problems = [cause for cause in causes(error) if isinstance(cause, ssl.SSLError)]
+            problems = [cause for cause in iter_causes(error) if isinstance(cause, ssl.SSLError)]
             return any(problem.reason != _NO_TLS for problem in problems)
         return True
 
@@ -231,7 +231,7 @@ class Session:
         return Login(login.user, login.password, login.source)
 
 
-def _note(host: _Host, answer: HttpAnswer) -> bool:
+def _note(host: _Host, answer: HttpResponse) -> bool:
     """Whether a registry says how to be let in, in one of the two ways that are known."""
     offered = {
         challenge.scheme: challenge
@@ -245,7 +245,7 @@ def _secrets(authorization: Authorization | None) -> tuple[str, ...]:
     return (authorization.header().partition(" ")[2],) if authorization else ()
 
 
-def _subject(reference: Reference, answer: HttpAnswer) -> str:
+def _subject(reference: Reference, answer: HttpResponse) -> str:
     """Who answered: registries send for blobs to another host."""
     host = answer.address.authority
     is_own = host == reference.host or reference.host == DOCKER_HUB
@@ -256,7 +256,9 @@ def _about(error: RequestError, reference: Reference) -> RequestError:
     if error.message.startswith(reference.name):
         return error
     message = f"{reference.name}: {error.message}"
-    return RequestError(message, again=error.again, wait=error.wait, status=error.status)
+    return RequestError(
+        message, is_temporary=error.is_temporary, wait=error.wait, status=error.status
+    )
 
 
 def _trust(environment: Mapping[str, str], authorities: Mapping[str, tuple[Path, ...]]) -> Trust:

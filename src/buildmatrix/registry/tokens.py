@@ -18,8 +18,8 @@ from urllib.parse import urlencode
 from buildmatrix.errors import UndecidedError
 from buildmatrix.http.addresses import HttpAddress, parse
 from buildmatrix.http.failures import RequestError
-from buildmatrix.http.logins import Authorization, Bearer, Login, OneOrigin
-from buildmatrix.http.requests import Body, HttpAnswer, Requests
+from buildmatrix.http.logins import Authorization, Bearer, Login, SingleOriginLogins
+from buildmatrix.http.requests import Body, HttpResponse, Requests
 from buildmatrix.registry.challenges import Challenge
 from buildmatrix.registry.credentials import RegistryLogin
 from buildmatrix.registry.failures import refusal
@@ -117,7 +117,7 @@ class Tokens:
             method="POST" if body else "GET",
             length=_LARGEST_ANSWER,
             accepted=_ANSWERS,
-            logins=OneOrigin(realm.origin, authorization),
+            logins=SingleOriginLogins(realm.origin, authorization),
             body=body,
             direct=self._is_local(realm),
         ) as answer:
@@ -147,7 +147,7 @@ class Tokens:
     def _is_local(self, realm: HttpAddress) -> bool:
         return self._base.is_loopback and realm.is_loopback
 
-    def _document(self, answer: HttpAnswer) -> Mapping[str, Any]:
+    def _document(self, answer: HttpResponse) -> Mapping[str, Any]:
         try:
             document = parse_json(answer.read(_LARGEST_ANSWER))
         except JSONDecodeError:

@@ -16,7 +16,7 @@ from typing import BinaryIO
 from buildmatrix.errors import UndecidedError
 from buildmatrix.http.addresses import HttpAddress
 from buildmatrix.http.failures import RequestError
-from buildmatrix.http.requests import HttpAnswer
+from buildmatrix.http.requests import HttpResponse
 from buildmatrix.oci.documents import Descriptor
 from buildmatrix.registry.blobs import PROGRESS, exists
 from buildmatrix.registry.digests import Check
@@ -92,7 +92,7 @@ class _Upload:
                 return answer.status == 201
 
         try:
-            has_it = self._session.again(work)
+            has_it = self._session.retry(work)
         except RequestError as error:
             # A token server may refuse to speak of the other repository.
             if error.status not in (401, 403):
@@ -130,7 +130,7 @@ class _Upload:
         ) as answer:
             self._begun(answer)
 
-    def _begun(self, answer: HttpAnswer) -> None:
+    def _begun(self, answer: HttpResponse) -> None:
         self._offset = 0
         self._place = self._located(answer)
         least = answer.headers.get("oci-chunk-min-length", "")
@@ -147,7 +147,7 @@ class _Upload:
         except RequestError as error:
             if error.status in _NO_PIECES and self._piece < self._descriptor.size:
                 self._piece, self._offset, self._place = self._descriptor.size, 0, None
-                raise RequestError(error.message, again=True, status=error.status) from error
+                raise RequestError(error.message, is_temporary=True, status=error.status) from error
             raise
         if not start < offset <= end:
             raise self._failure(f"says that it has {offset} bytes of it, and was sent {end}")
@@ -163,7 +163,7 @@ class _Upload:
 
     def _ask(
         self, method: str, start: int, end: int, accepted: Collection[int]
-    ) -> AbstractContextManager[HttpAnswer]:
+    ) -> AbstractContextManager[HttpResponse]:
         assert self._place is not None
         place = self._place
         headers = {"Content-Type": "application/octet-stream"}
@@ -233,7 +233,7 @@ class _Upload:
                     self._place = self._located(answer, place)
         return False
 
-    def _located(self, answer: HttpAnswer, otherwise: HttpAddress | None = None) -> HttpAddress:
+    def _located(self, answer: HttpResponse, otherwise: HttpAddress | None = None) -> HttpAddress:
         location, base = answer.headers.get("location"), answer.address
         if not location:
             if otherwise is not None:
@@ -254,7 +254,7 @@ class _Upload:
         return RequestError(f"{self._reference.name}: the registry, sent {self._wanted}, {what}")
 
 
-def _received(answer: HttpAnswer, otherwise: int) -> int:
+def _received(answer: HttpResponse, otherwise: int) -> int:
     """Bytes that the registry has; `0-0` is what some say of none."""
     match = _RANGE.fullmatch(answer.headers.get("range", "").strip())
     if match is None:

@@ -198,7 +198,7 @@ def test_a_registry_that_fails_on_the_way_is_no_answer(registry: MemoryRegistry)
 
     def fails(name: str, reference: Reference) -> None:
         if name == "blob":
-            raise RequestError("the registry answers 500", again=True, status=500)
+            raise RequestError("the registry answers 500", is_temporary=True, status=500)
 
     registry.fails = fails
     with pytest.raises(UndecidedError, match="answers 500"):

@@ -206,7 +206,7 @@ def test_many_threads_ask_for_one_token(
         (answering(200, b'{"token": 5}'), "gives no token"),
         (answering(200, b'{"token": "a\\r\\nX-Evil: 1"}'), "gives no token"),
         (answering(200, b"{}"), "gives no token"),
-        (filled(2 << 20), "is larger than 1 MiB"),
+        (filled(2 << 20), "exceeds the limit of 1 MiB"),
         (answering(200, b'{"token": "good for nothing"}'), "gives no token"),
         (answering(200, b'{"token": "wrong"}'), "the registry does not take the credentials"),
     ],
@@ -422,7 +422,7 @@ def test_a_certificate_for_one_registry_alone(
         ):
             read(new_registry(), app_of(other))
         (folder / "ca.crt").write_text("no certificate")
-        with pytest.raises(UndecidedError, match="no readable file of certificates"):
+        with pytest.raises(UndecidedError, match="not a readable certificate file"):
             read(new_registry(), app_of(server))
         (folder / "ca.crt").unlink()
         (folder / "client.cert").write_text("no certificate")

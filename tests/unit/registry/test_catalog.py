@@ -65,13 +65,13 @@ def test_all_tags_deleted(server: RegistryServer, registry: Registry, app: Refer
     [
         (page(f'<{CATALOG}?n=1000>; rel="next"', "a"), "has no last page"),
         (page('<http://other.example/v2/_catalog>; rel="next"', "a"), "on another server"),
-        (page('<http://[::1/v2/_catalog>; rel="next"', "a"), "cannot be asked for"),
+        (page('<http://[::1/v2/_catalog>; rel="next"', "a"), "cannot be requested"),
         (answering(200, b"[1]"), "answers with no JSON object"),
         (answering(200, b"[" * 100_000), "answers with no JSON object"),
         (answering(200, b'{"repositories": [1]}'), "answers with something else"),
         (answering(200, b'{"repositories": "abc"}'), "answers with something else"),
         (answering(404), r"does not have its repositories \(404\)"),
-        (filled(17 << 20), "is larger than 16 MiB"),
+        (filled(17 << 20), "exceeds the limit of 16 MiB"),
     ],
 )
 def test_what_is_no_list(

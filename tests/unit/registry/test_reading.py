@@ -448,7 +448,7 @@ def test_held_manifests_are_bounded(
         (answering(200, OTHER, content_type=MANIFEST), "is not what its digest says"),
         (with_headers(docker_content_digest=digest_of(OTHER)), "is damaged: the registry says"),
         (with_headers(content_type=INDEX), "calls itself"),
-        (filled(documents.LARGEST_DOCUMENT + 1), "is larger than 8 MiB"),
+        (filled(documents.LARGEST_DOCUMENT + 1), "exceeds the limit of 8 MiB"),
         (cut_after(10), "breaks off"),
         (answering(404), "does not have the manifest"),
     ],
