@@ -193,12 +193,12 @@ def test_we_verify_what_cosign_attests(place: Place, tmp_path: Path) -> None:
 
 def test_an_attestation_that_was_copied_to_another_image(place: Place) -> None:
     place.attest()
-    other = place.push(place.name.tagged("2"), b"another layer")
+    other = place.push(place.name.with_tag("2"), b"another layer")
     for listed in place.registry.referrers(place.image, place.image.digest):
         held = manifest_of(place.registry.manifest(place.image.at(listed.digest)).data, "it")
         copied = msgspec.structs.replace(held, subject=place.registry.resolve(other))
         place.registry.push_referrer(other, encode(copied))
-    place.name = place.name.tagged("2")
+    place.name = place.name.with_tag("2")
     assert place.judged("ecdsa", verdict.PREDICATE_TYPE).returncode != 0
     found = place.verify()
     assert {item.reason for item in found.refusals} == {"other-image"}
@@ -282,7 +282,7 @@ def reports(place: Place, folder: Path) -> tuple[list[str], Mapping[str, str]]:
     """The report of each target, staged; and tag → digest, as it has to be."""
     names, wanted = [], {}
     for target in TARGETS:
-        image = place.push(place.name.tagged("scratch"), target.encode())
+        image = place.push(place.name.with_tag("scratch"), target.encode())
         result = TargetResult(
             target,
             "cpu",
@@ -301,7 +301,7 @@ def tags(place: Place, names: Mapping[str, str]) -> dict[str, str]:
     found = {}
     for tag in names:
         try:
-            found[tag] = place.registry.resolve(place.name.tagged(tag)).digest
+            found[tag] = place.registry.resolve(place.name.with_tag(tag)).digest
         except UndecidedError as error:
             assert "does not have" in error.message
     return found

@@ -103,8 +103,8 @@ def test_the_command_verifies_what_an_identity_of_local_services_signed(
 def test_we_verify_what_cosign_attests_with_local_services(
     place: Place, services: SigstoreServices, tmp_path: Path, buildmatrix: Buildmatrix
 ) -> None:
-    place.image = place.push(place.name.tagged("2"), os.urandom(16))
-    place.name = place.name.tagged("2")
+    place.image = place.push(place.name.with_tag("2"), os.urandom(16))
+    place.name = place.name.with_tag("2")
     predicate = tmp_path / "verdict.json"
     predicate.write_bytes(verdict.encode(GOOD))
     trust = json.loads((tmp_path / "trust.json").read_text())

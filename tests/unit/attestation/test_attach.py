@@ -83,7 +83,7 @@ def test_what_was_attached_is_read(registry: MemoryRegistry) -> None:
 
 def test_nothing_is_attached_to_another_image(registry: MemoryRegistry) -> None:
     attach(registry, registry.image(), CLAIM, KEY, NOW)
-    other = registry.image(IMAGE.tagged("2"), salt="other")
+    other = registry.image(IMAGE.with_tag("2"), salt="other")
     assert list(reader(registry, other).referrers()) == []
 
 

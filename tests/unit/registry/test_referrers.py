@@ -167,14 +167,14 @@ def test_a_list_may_have_pages(registry: Registry) -> None:
 @pytest.mark.parametrize(
     ("link", "why"),
     [
-        ("<?again>; rel=next", "or has no last page"),
+        ("<?again>; rel=next", "or no last page"),
         ('<http://elsewhere.example/v2/>; rel="next"', "next page on another server"),
     ],
 )
 def test_pages_without_end_or_elsewhere_are_refused(
     monkeypatch: pytest.MonkeyPatch, registry: Registry, link: str, why: str
 ) -> None:
-    monkeypatch.setattr(referrers, "_MOST_PAGES", 3)
+    monkeypatch.setattr(referrers, "_MAX_PAGES", 3)
     with RegistryServer() as server:
         path = f"/v2/team/app/referrers/{SUBJECT.digest}"
         server.misbehave(path, with_headers(link=link))
@@ -206,7 +206,7 @@ def test_a_tag_that_does_not_keep_what_is_written_is_said(
     registry: Registry, old: RegistryServer
 ) -> None:
     old.misbehave(f"PUT {old.path_of('team/app', TAG, 'manifests')}", answering(201))
-    with pytest.raises(UndecidedError, match="does not keep what was added"):
+    with pytest.raises(UndecidedError, match="did not store the new one"):
         registry.push_referrer(app_of(old), statement(1))
 
 

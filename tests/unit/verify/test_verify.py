@@ -190,7 +190,7 @@ def test_an_attestation_that_is_listed_and_gone(registry: MemoryRegistry) -> Non
 
 
 def test_an_attestation_of_another_image(registry: MemoryRegistry) -> None:
-    other = attached(registry, image=registry.image(IMAGE.tagged("2"), salt="other"))
+    other = attached(registry, image=registry.image(IMAGE.with_tag("2"), salt="other"))
     image = registry.image()
     registry.listed[image.digest] = registry.listed[other.digest]
     assert refused(registry) == (
@@ -385,7 +385,7 @@ def test_a_platform_is_demanded_of_a_single_image_too(registry: MemoryRegistry) 
 
 
 def several(registry: MemoryRegistry) -> dict[str, Reference]:
-    images = {name: registry.image(IMAGE.tagged(name), salt=name) for name in ("amd64", "arm64")}
+    images = {name: registry.image(IMAGE.with_tag(name), salt=name) for name in ("amd64", "arm64")}
     entries = tuple(
         msgspec.structs.replace(
             registry.resolve(image), platform=Platform(os="linux", architecture=name)
@@ -447,7 +447,7 @@ def test_a_verdict_about_an_index_of_one_image_is_about_the_image(registry: Memo
 def test_an_index_in_which_another_image_may_run_is_no_proof(
     registry: MemoryRegistry, first: str, annotations: dict[str, str]
 ) -> None:
-    bad, good = (registry.image(IMAGE.tagged(name), salt=name) for name in ("bad", "good"))
+    bad, good = (registry.image(IMAGE.with_tag(name), salt=name) for name in ("bad", "good"))
     attached(registry, image=good)
     entries = (
         msgspec.structs.replace(

@@ -234,7 +234,7 @@ def _newest(
     artifacts = 0
     for tag in tags:
         try:
-            pinned = reference.at(registry.resolve(reference.tagged(tag)).digest)
+            pinned = reference.at(registry.resolve(reference.with_tag(tag)).digest)
             if pinned.digest not in digests:
                 created = _created(registry, pinned, settings.platform)
                 if created is None:
