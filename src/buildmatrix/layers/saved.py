@@ -15,7 +15,7 @@ from buildmatrix.layers.saved_image import (
     digest_in,
     image_in,
 )
-from buildmatrix.oci.documents import LARGEST_DOCUMENT
+from buildmatrix.oci.documents import MAX_DOCUMENT
 from buildmatrix.progress import Progress, Silent
 from buildmatrix.trees.archive import Slice, is_compressed, plain
 from buildmatrix.trees.base import RandomAccess, Unreadable
@@ -142,7 +142,7 @@ def _is_document(data: Slice) -> bool:
     at, magic = _TAR_MAGIC
     if head[at : at + len(magic)] == magic or is_compressed(data):
         return False
-    return data.size <= LARGEST_DOCUMENT and bool(head.strip(b"\0"))
+    return data.size <= MAX_DOCUMENT and bool(head.strip(b"\0"))
 
 
 class _Held(RandomAccess):

@@ -21,8 +21,8 @@ from buildmatrix.errors import UndecidedError
 from buildmatrix.oci.choosing import check_configuration, choose, images_in
 from buildmatrix.oci.documents import (
     INDEXES,
-    LARGEST_DOCUMENT,
     MANIFESTS,
+    MAX_DOCUMENT,
     Descriptor,
     ImageConfiguration,
     Platform,
@@ -396,7 +396,7 @@ def digest_in(name: str) -> str:
 def _document(blobs: Mapping[str, Slice], name: str) -> bytes:
     """A document among the blobs; its digest is checked where its name is one."""
     blob = _blob(blobs, name)
-    if blob.size > LARGEST_DOCUMENT:
+    if blob.size > MAX_DOCUMENT:
         raise Unreadable(f"{name} has {blob.size} bytes, which no document of an image has")
     data = blob.read(0, blob.size)
     algorithm, _, digest = digest_in(name).partition(":")

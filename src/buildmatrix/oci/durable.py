@@ -1,7 +1,7 @@
-"""Names that survive a power cut: no file stands under its final name before its bytes are on disk.
+"""Durable files: none has its final name before its content is on disk.
 
-A file system may write a rename to disk before the bytes of the file. After a power cut the file
-is empty then, or of the right size and full of zeros, and stands under a name that promises more.
+A file system may write a rename to disk before the content of the file. After a power cut, the file
+is then empty or full of zeros, under a name that promises more.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import os
 from pathlib import Path
 from typing import BinaryIO, Final
 
-#: What file systems say that have no such call for folders.
+#: Errors of file systems that cannot sync folders.
 _CANNOT: Final = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES})
 
 
 def rename_written(file: BinaryIO, unfinished: Path, path: Path) -> None:
-    """Give `file`, which was written at `unfinished`, the name `path`, once it is on disk.
+    """Move `file` from `unfinished` to `path` once its content is on disk.
 
-    Raises OSError: what a disk could not take shows here at the latest.
+    Raises OSError: write errors show here at the latest.
     """
     file.flush()
     os.fsync(file.fileno())
@@ -26,7 +26,7 @@ def rename_written(file: BinaryIO, unfinished: Path, path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the names in `folder` on disk, where its file system can. Raises OSError."""
+    """Sync the names in `folder` to disk, if its file system can. Raises OSError."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:

@@ -1,4 +1,4 @@
-"""When a file was last used, by the time of its change: what goes first where room is short."""
+"""Last use of cached files, by their modification time, and removal of unused ones."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-#: Seconds for which a file that was used counts as just used.
+#: Seconds for which a used file counts as just used.
 _USED: Final = 3600.0
 
 
 def note_use(path: Path, status: os.stat_result) -> None:
-    """Count the file at `path`, which has that `status`, as used."""
+    """Mark the file at `path`, whose status is `status`, as used."""
     if time.time() - status.st_mtime > _USED:
-        with suppress(OSError):  # what is read-only still serves
+        with suppress(OSError):  # a read-only file is still usable
             os.utime(path)
 
 
 def make_room(files: Iterable[tuple[float, int, str]], limit: int, age: float) -> int:
-    """Remove files, the longest unused first; the bytes that were freed. Raises OSError.
+    """Remove files, least recently used first; return the bytes freed. Raises OSError.
 
     Args:
-        files: of each the time of its last use, its bytes and its path.
+        files: time of last use, bytes and path of each.
         limit: bytes that may stay.
-        age: seconds after which an unused file goes in any case.
+        age: seconds after which an unused file is removed in any case.
 
-    What was used within the last two hours stays, since a run may be at work with it.
+    Files used within the last two hours stay, since a run may be using them.
     """
     now = time.time()
     by_use = sorted(files)

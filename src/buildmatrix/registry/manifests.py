@@ -9,8 +9,8 @@ from buildmatrix.http.failures import RequestError
 from buildmatrix.http.requests import HttpResponse
 from buildmatrix.oci.documents import (
     INDEXES,
-    LARGEST_DOCUMENT,
     MANIFESTS,
+    MAX_DOCUMENT,
     Descriptor,
     media_type_of,
 )
@@ -97,9 +97,9 @@ class Manifests:
             f"manifests/{reference.version}",
             wanted,
             headers={"Accept": ACCEPT},
-            length=LARGEST_DOCUMENT,
+            length=MAX_DOCUMENT,
         ) as response:
-            data = response.read(LARGEST_DOCUMENT)
+            data = response.read(MAX_DOCUMENT)
             digest = _verify_digest(reference, data, response)
             return ManifestBytes(data, _verify_media_type(reference, data, response), digest)
 

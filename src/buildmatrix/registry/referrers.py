@@ -15,8 +15,8 @@ from buildmatrix.http.addresses import HttpAddress
 from buildmatrix.http.failures import RequestError
 from buildmatrix.oci.documents import (
     INDEX,
-    LARGEST_DOCUMENT,
     MANIFEST,
+    MAX_DOCUMENT,
     Descriptor,
     ImageIndex,
     encode,
@@ -106,11 +106,11 @@ class Referrers:
                 headers={"Accept": INDEX},
                 # Status codes of registries without the API.
                 accepted=(200, 400, 404, 405, 501),
-                length=LARGEST_DOCUMENT,
+                length=MAX_DOCUMENT,
             ) as response:
                 if response.status != 200:
                     return None
-                index = index_of(response.read(LARGEST_DOCUMENT), f"{reference.name}: {wanted}")
+                index = index_of(response.read(MAX_DOCUMENT), f"{reference.name}: {wanted}")
                 link = _NEXT.match(response.headers.get("link", ""))
                 if link is None:
                     return index.manifests, None

@@ -176,7 +176,7 @@ def image_documents(
         # Signatures have the configuration of an image and none of its layers.
         is_other = not is_image or len(unknown) == len(manifest.layers)
         raise NothingToRun(text) if is_other else UndecidedError(text)
-    if manifest.config.size > oci.LARGEST_DOCUMENT:
+    if manifest.config.size > oci.MAX_DOCUMENT:
         raise UndecidedError(f"{pinned}: its configuration has {manifest.config.size} bytes")
     with documents.blob(pinned, manifest.config) as chunks:
         data = b"".join(chunks)

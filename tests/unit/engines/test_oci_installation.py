@@ -13,7 +13,7 @@ from wheel_cases import ODD, ODD_FOLDERS, digest, make_wheel, sha256
 
 from buildmatrix.engines.oci.installation import ENVIRONMENT, InstalledWheel
 from buildmatrix.errors import UndecidedError
-from buildmatrix.oci.layers import order
+from buildmatrix.oci.layers import sort_key
 from buildmatrix.trees.wheel import WheelTree
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -27,7 +27,7 @@ def ours(wheel: Path, python: str = PYTHON) -> Contents:
     with WheelTree(wheel, located=str) as tree:
         files = InstalledWheel(tree, name, version, python).files
         assert [file.entry.path for file in files] == sorted(
-            (file.entry.path for file in files), key=order
+            (file.entry.path for file in files), key=sort_key
         )
         for file in files:
             entry = file.entry

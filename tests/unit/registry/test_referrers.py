@@ -120,9 +120,9 @@ def test_a_registry_may_refuse_the_list(
         (answering(401), "wants credentials (401)"),
         (answering(403), "wants credentials (403)"),
         (answering(500), "answers 500 to the referrers of"),
-        (answering(200, b"<html>"), "is no JSON document"),
-        (answering(200, b"{}"), "is no index of an image"),
-        (filled(documents.LARGEST_DOCUMENT + 1), "exceeds the limit of 8 MiB"),
+        (answering(200, b"<html>"), "is not a JSON document"),
+        (answering(200, b"{}"), "is not a valid index of an image"),
+        (filled(documents.MAX_DOCUMENT + 1), "exceeds the limit of 8 MiB"),
     ],
 )
 def test_a_list_that_cannot_be_read_is_never_taken_for_empty(

@@ -19,7 +19,7 @@ from buildmatrix.commands.fleet.stacks import Stacks
 from buildmatrix.errors import BuildmatrixError, UndecidedError
 from buildmatrix.http.failures import RequestError
 from buildmatrix.http.patience import Patience
-from buildmatrix.oci.documents import LARGEST_DOCUMENT, Descriptor
+from buildmatrix.oci.documents import MAX_DOCUMENT, Descriptor
 from buildmatrix.registry.client import Registry
 from buildmatrix.registry.manifests import ManifestBytes
 from buildmatrix.registry.mirrors import Mirrors
@@ -167,7 +167,7 @@ class KeptDocuments:
         return self._context.asked(work)
 
     def _read(self, reference: Reference, descriptor: Descriptor) -> bytes:
-        assert descriptor.size <= LARGEST_DOCUMENT
+        assert descriptor.size <= MAX_DOCUMENT
         with self._context.registry.blob(reference, descriptor) as chunks:
             return b"".join(chunks)
 

@@ -15,9 +15,9 @@ from buildmatrix.oci.compression import BlockWriter
 from buildmatrix.oci.documents import (
     DOCKER_LAYER,
     DOCKER_LAYER_GZIP,
-    LARGEST_DOCUMENT,
     LAYER,
     LAYER_GZIP,
+    MAX_DOCUMENT,
     Descriptor,
     encode,
     index_of,
@@ -69,7 +69,7 @@ def _blobs(archive: Iterable[bytes], layout: OciLayout) -> bytes | None:
             if digest := digest_in(name):
                 named = Descriptor(media_type="", digest=digest, size=member.data.size)
                 layout.take(named, member.data.chunks())
-            elif name == "index.json" and member.data.size <= LARGEST_DOCUMENT:
+            elif name == "index.json" and member.data.size <= MAX_DOCUMENT:
                 index = member.data.read(0, member.data.size)
     except Unreadable as error:
         raise UndecidedError(f"the daemon saved an image that cannot be read: {error}") from error

@@ -14,8 +14,8 @@ from buildmatrix.layers.saved_image import archive_files, check_saved
 from buildmatrix.oci.choosing import choose, images_in
 from buildmatrix.oci.documents import (
     INDEXES,
-    LARGEST_DOCUMENT,
     MANIFESTS,
+    MAX_DOCUMENT,
     Descriptor,
     ImageConfiguration,
     Manifest,
@@ -24,7 +24,7 @@ from buildmatrix.oci.documents import (
     index_of,
     manifest_of,
 )
-from buildmatrix.oci.layout import REF_NAME, OciLayout, checked
+from buildmatrix.oci.layout import REF_NAME, OciLayout, verify_chunks
 from buildmatrix.registry.client import Registry
 from buildmatrix.registry.reference import Reference
 from buildmatrix.text import printable
@@ -115,7 +115,7 @@ def _chosen(name: str, entry: Descriptor, blob: Blob, platform: Platform, where:
 
 def _document(descriptor: Descriptor, blob: Blob, where: str) -> bytes:
     """A small blob, which is checked by who gives it. Its size is a claim of the image."""
-    if descriptor.size > LARGEST_DOCUMENT:
+    if descriptor.size > MAX_DOCUMENT:
         raise UndecidedError(f"{where}: {descriptor.digest} is too large for a document")
     with blob(descriptor) as chunks:
         return b"".join(chunks)
@@ -143,7 +143,7 @@ def _in_archive(path: Path, name: str) -> tuple[Descriptor, Blob]:
                     f"`skopeo copy ... oci-archive:{path}`"
                 )
             offset, size = files["index.json"]
-            index = index_of(source.read(offset, min(size, LARGEST_DOCUMENT + 1)), str(path))
+            index = index_of(source.read(offset, min(size, MAX_DOCUMENT + 1)), str(path))
             check_saved({name: Slice(source, *place) for name, place in files.items()})
     except OSError as error:
         raise UndecidedError(f"{ARCHIVE}{path} cannot be read: {reason(error)}") from error
@@ -156,7 +156,7 @@ def _in_archive(path: Path, name: str) -> tuple[Descriptor, Blob]:
         with path.open("rb") as file:
             data = Slice(OpenFile(file.fileno()), *place)
             chunks = (data.read(offset, CHUNK) for offset in range(0, data.size, CHUNK))
-            yield checked(chunks, descriptor, f"{ARCHIVE}{path}")
+            yield verify_chunks(chunks, descriptor, f"{ARCHIVE}{path}")
 
     return _named(index.manifests, name, f"{ARCHIVE}{path}"), blob
 

@@ -48,7 +48,7 @@ from buildmatrix.errors import (
 )
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.layers.saved_image import Configuration, instruction
-from buildmatrix.oci.archive import archive
+from buildmatrix.oci.archive import iter_archive
 from buildmatrix.oci.documents import Descriptor
 from buildmatrix.progress import Progress
 from buildmatrix.registry.client import Registry
@@ -338,7 +338,7 @@ class OciEngine:
     @contextmanager
     def _exported(self, reference: str) -> Iterator[Iterator[bytes]]:
         image = self._images.get(reference)
-        yield archive(self._images.layout, image, self._images.names(image))
+        yield iter_archive(self._images.layout, image, self._images.names(image))
 
     @cached_property
     def _reader(self) -> LayerReader:

@@ -10,7 +10,7 @@ import msgspec
 
 from buildmatrix.engines.oci.recipe import Command
 from buildmatrix.oci.documents import Execution
-from buildmatrix.oci.layers import TIME
+from buildmatrix.oci.layers import FIXED_TIME
 
 
 def commanded(run: Execution, step: Command, *, is_command_ours: bool) -> Execution:
@@ -42,5 +42,5 @@ def created() -> str:
     Source: https://reproducible-builds.org/specs/source-date-epoch/.
     """
     epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
-    seconds = int(epoch) if epoch.isdecimal() and len(epoch) < 12 else TIME
+    seconds = int(epoch) if epoch.isdecimal() and len(epoch) < 12 else FIXED_TIME
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -24,7 +24,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion
 
 from buildmatrix.errors import UndecidedError
-from buildmatrix.oci.layers import LayerEntry, is_whiteout, order
+from buildmatrix.oci.layers import LayerEntry, is_whiteout, sort_key
 from buildmatrix.parsing import parse_version
 from buildmatrix.trees.base import Trouble, Unreadable
 from buildmatrix.trees.wheel import WheelTree
@@ -104,7 +104,7 @@ class InstalledWheel:
         self._add_launchers()
         self._add_notes()
         self._check_paths()
-        self.files = tuple(self._files[path] for path in sorted(self._files, key=order))
+        self.files = tuple(self._files[path] for path in sorted(self._files, key=sort_key))
 
     def _metadata_folder(self, name: str, version: str) -> str:
         folders = {top for top, _, rest in (name.partition("/") for name in self._members) if rest}

@@ -9,7 +9,7 @@ from buildmatrix.engines.oci.base_files import BaseFiles
 from buildmatrix.engines.oci.installation import InstalledFile
 from buildmatrix.engines.oci.store import ImageStore
 from buildmatrix.oci.compression import Compression
-from buildmatrix.oci.layers import LayerEntry, StoredLayer, layer_writer, order
+from buildmatrix.oci.layers import LayerEntry, StoredLayer, layer_writer, sort_key
 
 
 def with_folders(files: Mapping[str, InstalledFile], base: BaseFiles) -> list[InstalledFile]:
@@ -19,7 +19,7 @@ def with_folders(files: Mapping[str, InstalledFile], base: BaseFiles) -> list[In
         while path := posixpath.dirname(path):
             if path not in complete:
                 complete[path] = InstalledFile(folder(path, base))
-    return [complete[path] for path in sorted(complete, key=order)]
+    return [complete[path] for path in sorted(complete, key=sort_key)]
 
 
 def folder(path: str, base: BaseFiles) -> LayerEntry:

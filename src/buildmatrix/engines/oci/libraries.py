@@ -23,7 +23,7 @@ from buildmatrix.errors import UndecidedError
 from buildmatrix.locks.choose import choose
 from buildmatrix.locks.model import Lock, Package, Wheel
 from buildmatrix.oci.compression import Compression
-from buildmatrix.oci.layers import LayerEntry, StoredLayer, order
+from buildmatrix.oci.layers import LayerEntry, StoredLayer, sort_key
 from buildmatrix.progress import Progress
 from buildmatrix.spec.model import Target
 from buildmatrix.threads import side_by_side
@@ -212,7 +212,7 @@ class Libraries:
                 for entry in (_opt(base), LayerEntry(ENVIRONMENT, "folder", 0o755))
             }
             layer = self._written(
-                "the environment", [files[path] for path in sorted(files, key=order)]
+                "the environment", [files[path] for path in sorted(files, key=sort_key)]
             )
         self._keep(key, layer, paths)
         return layer

@@ -15,7 +15,7 @@ import msgspec
 
 from buildmatrix.engines.oci.base_files import notes_store
 from buildmatrix.engines.oci.wheels import WheelStore
-from buildmatrix.oci.compression import Compression, settings
+from buildmatrix.oci.compression import Compression, output_key
 from buildmatrix.oci.layers import StoredLayer
 from buildmatrix.oci.layout import OciLayout
 from buildmatrix.store.cache import DAY, Cache, code
@@ -91,7 +91,7 @@ def made_by(compression: Compression) -> str:
 
     By the sources, so that nobody has to raise a number when the same wheel is laid out otherwise.
     """
-    return f"{code('engines/oci', 'oci', 'trees')} {settings(compression)}"
+    return f"{code('engines/oci', 'oci', 'trees')} {output_key(compression)}"
 
 
 def processors() -> int:

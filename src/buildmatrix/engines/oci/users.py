@@ -14,7 +14,7 @@ from typing import Final
 from buildmatrix.engines.oci.base_files import BaseFiles
 from buildmatrix.engines.oci.installation import InstalledFile
 from buildmatrix.errors import UndecidedError
-from buildmatrix.oci.layers import TIME, LayerEntry
+from buildmatrix.oci.layers import FIXED_TIME, LayerEntry
 from buildmatrix.spec.model import User
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,31}")
@@ -91,7 +91,7 @@ class Accounts:
         self._append("passwd", f"{name}:{password}:{uid}:{uid}::{home}:{shell}")
         days = (("PASS_MIN_DAYS", "0"), ("PASS_MAX_DAYS", "99999"), ("PASS_WARN_AGE", "7"))
         ages = ":".join(self._settings.get(key, default) for key, default in days)
-        self._append("shadow", f"{name}:!:{TIME // _DAY}:{ages}:::", where_there=True)
+        self._append("shadow", f"{name}:!:{FIXED_TIME // _DAY}:{ages}:::", where_there=True)
         self._append("group", f"{name}:x:{uid}:")
         self._append("gshadow", f"{name}:!::", where_there=True)
         if self._number("UID_MIN", 1000) <= uid <= self._number("UID_MAX", 60000):
