@@ -31,8 +31,7 @@ from buildmatrix.oci.documents import (
     index_of,
     manifest_of,
 )
-from buildmatrix.oci.durable import rename_written, sync_folder
-from buildmatrix.oci.last_use import make_room, note_use
+from buildmatrix.oci.stored_files import make_room, note_use, rename_written, sync_folder
 
 #: Annotation with the name of an image in an index: a tag, or a full reference.
 REF_NAME: Final = "org.opencontainers.image.ref.name"

@@ -15,8 +15,7 @@ from buildmatrix.errors import UndecidedError
 from buildmatrix.index.client import Client
 from buildmatrix.index.wheels import local_path
 from buildmatrix.locks.model import Lock, Wheel
-from buildmatrix.oci.durable import rename_written
-from buildmatrix.oci.last_use import make_room, note_use
+from buildmatrix.oci.stored_files import make_room, note_use, rename_written
 from buildmatrix.trees.base import Closing, reason
 
 _CHUNK: Final = 1 << 20
