@@ -46,12 +46,12 @@ def layers_of_image(name: str, engine: Engine, inventory: Inventory) -> Inventor
     """
     from buildmatrix.inventory.layers import with_layers
     from buildmatrix.layers.image import LayerReader
-    from buildmatrix.layers.merging import merged
-    from buildmatrix.layers.saved import layers_of_export
+    from buildmatrix.layers.merging import merge_layers
+    from buildmatrix.layers.saved import read_export
     from buildmatrix.store.cache import Cache
 
     reader = LayerReader(Cache(None), names_only=True)
-    configuration, blobs = layers_of_export(lambda: engine.export(name), reader)
-    tree = merged(reader.layers(blobs))
+    configuration, blobs = read_export(lambda: engine.export(name), reader)
+    tree = merge_layers(reader.layers(blobs))
     read = with_layers(inventory, tree, configuration.digests, configuration.instructions)
     return Inventory(layers=read.layers, origins=read.origins, buried=read.buried)

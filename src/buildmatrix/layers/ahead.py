@@ -1,7 +1,7 @@
-"""Chunks that another thread makes, some ahead of who takes them.
+"""Chunks produced by another thread, ahead of their consumer.
 
-Fetching, inflating and hashing let other threads run meanwhile; what a file is, is found out in
-Python. So a layer is read on two processors.
+Download, decompression and hashing release the interpreter lock, while facts are found in Python.
+So a layer is read on two processors.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import threading
 from collections.abc import Iterator
 from queue import Empty, Full, Queue
 
-#: Chunks that are ready at once, of 1 MiB at most.
+#: Maximum chunks in the queue, up to 1 MiB each.
 _READY = 8
-#: Seconds after which a thread that waits looks whether it is still needed.
+#: Interval in seconds in which a waiting thread checks if it is still needed.
 _PATIENCE = 0.1
 
 
-class Ahead:
-    """An iterator over `chunks`, which only the other thread touches until `close` returns."""
+class ReadAhead:
+    """Iterator over `chunks`; only its thread touches them until `close` returns."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks = chunks
@@ -33,7 +33,7 @@ class Ahead:
     def __next__(self) -> bytes:
         while not self._is_done:
             try:
-                # Ctrl-C ends no wait without a limit.
+                # Ctrl-C does not end a wait without a timeout.
                 chunk = self._ready.get(timeout=_PATIENCE)
             except Empty:
                 continue
@@ -45,7 +45,7 @@ class Ahead:
         raise StopIteration
 
     def close(self) -> None:
-        """Make no more chunks; the thread has ended then."""
+        """Stop the thread and wait for it."""
         self._is_closed.set()
         self._thread.join()
 

@@ -1,4 +1,4 @@
-"""Sets of many paths in eight bytes each, where texts take a hundred: the names of whole trees."""
+"""Compact path sets for whole trees: eight bytes per path in place of a hundred."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ _SIZE = 8
 
 
 class PathHashes(msgspec.Struct, frozen=True):
-    """Paths by hashes of them, which are the same on every machine.
+    """Set of paths, stored as hashes that are equal on every machine.
 
-    What was put in is found. Of what was not, one in some 10^13 paths counts as if it had been: ask
-    only where that costs nothing but work.
+    Every member is found; one in about 10^13 other paths is found by collision. Use it only where
+    that merely costs time.
     """
 
-    #: BLAKE2b of 8 bytes each (RFC 7693), sorted.
+    #: Sorted BLAKE2b hashes of 8 bytes (RFC 7693).
     data: bytes = b""
 
     @classmethod
     def of(cls, paths: Iterable[str]) -> PathHashes:
-        """The set of these paths."""
+        """Create the set of these paths."""
         return cls(b"".join(sorted(set(map(_hash, paths)))))
 
     def __contains__(self, path: str) -> bool:

@@ -1,6 +1,6 @@
-"""Packed facts of layers in an unnamed file, until they are needed: 60 MB of an image of 4 GB.
+"""Compressed facts of layers in an unnamed file: 60 MB for an image of 4 GB.
 
-All layers of an image are merged at once, and of what they keep little is read at a time.
+All layers of an image are merged at once, but only little of their content is read at a time.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from buildmatrix.layers.model import LayerFacts
 from buildmatrix.trees.archive import Slice, Spool
 
 
-class RestingBlocks:
-    """Puts what layers hold into one file, which is freed with the last layer that uses it."""
+class LayerSpillFile:
+    """Temporary file for layers' packed bytes, freed with the last layer that uses it."""
 
     def __init__(self) -> None:
         self._spool = Spool()
         weakref.finalize(self, self._spool.close)
 
     def put(self, layer: LayerFacts) -> LayerFacts:
-        """`layer` without its packed bytes in memory; as it is where the disk is full."""
+        """Move the packed bytes of `layer` to the file; return it unchanged if the disk is full."""
         with suppress(OSError):
-            entries, kept = self._resting(layer.entries), self._resting(layer.kept)
-            return msgspec.structs.replace(layer, entries=entries, kept=kept)
+            entries, blocks = self._spill(layer.entries), self._spill(layer.blocks)
+            return msgspec.structs.replace(layer, entries=entries, blocks=blocks)
         return layer
 
-    def _resting(self, blocks: Sequence[bytes]) -> Sequence[bytes]:
-        return _Blocks(self, [self._spool.kept(iter((block,))) for block in blocks])
+    def _spill(self, blocks: Sequence[bytes]) -> Sequence[bytes]:
+        return _SpilledBlocks(self, [self._spool.kept(iter((block,))) for block in blocks])
 
 
-class _Blocks(Sequence[bytes]):
-    """Blocks of bytes, read from the file each time. For forked processes as well."""
+class _SpilledBlocks(Sequence[bytes]):
+    """Blocks of bytes, read from the file on access; usable in forked processes."""
 
-    def __init__(self, owner: RestingBlocks, places: Sequence[Slice]) -> None:
+    def __init__(self, owner: LayerSpillFile, places: Sequence[Slice]) -> None:
         self._owner = owner
         self._places = places
 

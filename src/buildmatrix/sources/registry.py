@@ -150,7 +150,7 @@ def image_documents(
 
     Raises `NothingToRun`, and `UndecidedError` for what is damaged, broken or cannot be had.
     """
-    from buildmatrix.layers.saved_image import described
+    from buildmatrix.layers.saved_image import read_configuration
     from buildmatrix.oci import documents as oci
     from buildmatrix.oci.choosing import check_configuration
 
@@ -191,7 +191,7 @@ def image_documents(
     return ImageDocuments(
         pinned,
         manifest,
-        described(configuration, len(manifest.layers)),
+        read_configuration(configuration, len(manifest.layers)),
         configuration.created,
     )
 

@@ -143,10 +143,10 @@ def _read(
 def _has_same_layers(image: ImageFacts, inventory: Inventory, earlier: Inventory) -> bool:
     """Whether an image has the layers of an earlier one: another label or variable adds none."""
     from buildmatrix.inventory.layers import paths
-    from buildmatrix.layers.saved_image import instruction
+    from buildmatrix.layers.saved_image import format_instruction
 
     # Each is looked for behind the one before.
-    steps = iter([instruction(created_by) for created_by, _ in image.history])
+    steps = iter([format_instruction(created_by) for created_by, _ in image.history])
     return (
         tuple(layer.digest for layer in earlier.layers) == image.layers
         and all(layer.instruction in steps for layer in earlier.layers)

@@ -41,7 +41,7 @@ from buildmatrix.inventory import nested, own_files
 from buildmatrix.inventory.collect import collect
 from buildmatrix.layers import image, reading
 from buildmatrix.layers.image import LayerReader
-from buildmatrix.layers.model import unpacked
+from buildmatrix.layers.model import decompress
 from buildmatrix.store.cache import Cache
 from buildmatrix.trees import archive_layers
 from buildmatrix.trees.archive import HeldBytes
@@ -545,7 +545,7 @@ def test_no_password_of_an_image_gets_into_the_cache(tmp_path: Path, text: str) 
     inventory = reader.inventory(configuration(1), blobs.blobs, None)
     assert differences(inventory, of_folder(tmp_path / "root")) == {}
     layers = [reader.known(blobs.blobs[0].digest)]
-    kept = b"".join(unpacked(block) for one in layers if one for block in one.kept)
+    kept = b"".join(decompress(block) for one in layers if one for block in one.blocks)
     assert b"hunter2" not in kept and LOADS in kept
 
 

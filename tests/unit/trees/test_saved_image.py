@@ -384,15 +384,15 @@ def test_of_an_index_of_platforms_the_saved_one_is_taken(tmp_path: Path) -> None
     ("files", "why"),
     [
         ({"readme": b"x"}, "neither an OCI layout nor"),
-        ({"index.json": b"{"}, "no JSON"),
-        ({"index.json": b"[]"}, "no index"),
+        ({"index.json": b"{"}, "not a JSON document"),
+        ({"index.json": b"[]"}, "not a valid index"),
         ({"index.json": b"{}"}, "missing required field `manifests`"),
-        ({"index.json": b'{"manifests": [{"digest": "sha256:../../x"}]}'}, "no index"),
-        ({"index.json": b'{"manifests": [{"digest": 3}]}'}, "no index"),
+        ({"index.json": b'{"manifests": [{"digest": "sha256:../../x"}]}'}, "not a valid index"),
+        ({"index.json": b'{"manifests": [{"digest": 3}]}'}, "not a valid index"),
         ({"index.json": b'{"manifests": []}'}, "no complete image"),
-        ({"manifest.json": b"[3]"}, "no list of images"),
+        ({"manifest.json": b"[3]"}, "not a list of images"),
         ({"manifest.json": b'[{"Config": "c", "Layers": []}]'}, "c is missing"),
-        ({"index.json": b"[" * 200_000}, "no JSON"),
+        ({"index.json": b"[" * 200_000}, "not a JSON document"),
         ({"../index.json": b"{}"}, "leads out"),
     ],
 )
@@ -431,7 +431,7 @@ def test_an_archive_of_both_formats_names_one_image(tmp_path: Path) -> None:
         {"Config": layers[0]},
         {"Layers": [*layers, config]},
     ):
-        with pytest.raises(Unreadable, match=r"manifest\.json|no JSON"):
+        with pytest.raises(Unreadable, match=r"manifest\.json|not a JSON"):
             SavedImage(saved(tmp_path, _both(**changed)))
     one = files["manifest.json"]
     for text in (
@@ -477,7 +477,7 @@ def test_layers_that_another_key_replaces_are_refused(tmp_path: Path, key: bytes
 def test_a_document_that_comes_twice_or_is_a_link_is_refused(
     tmp_path: Path, extra: list[Entry]
 ) -> None:
-    with pytest.raises(Unreadable, match=r"comes twice|is no file"):
+    with pytest.raises(Unreadable, match=r"comes twice|is not a file"):
         SavedImage(saved(tmp_path, [*oci([tar([])]).items(), *extra]))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from buildmatrix.errors import UndecidedError
-from buildmatrix.layers.saved_image import digest_in
+from buildmatrix.layers.saved_image import digest_from_path
 from buildmatrix.oci.compression import BlockWriter
 from buildmatrix.oci.documents import (
     DOCKER_LAYER,
@@ -66,7 +66,7 @@ def _blobs(archive: Iterable[bytes], layout: OciLayout) -> bytes | None:
             if member.data is None:
                 continue
             name = plain(member.name) or ""
-            if digest := digest_in(name):
+            if digest := digest_from_path(name):
                 named = Descriptor(media_type="", digest=digest, size=member.data.size)
                 layout.take(named, member.data.chunks())
             elif name == "index.json" and member.data.size <= MAX_DOCUMENT:

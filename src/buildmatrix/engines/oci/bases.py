@@ -10,7 +10,7 @@ from pathlib import Path
 
 from buildmatrix.engines.oci.model import BaseImage
 from buildmatrix.errors import UndecidedError
-from buildmatrix.layers.saved_image import archive_files, check_saved
+from buildmatrix.layers.saved_image import check_saved, iter_archive_files
 from buildmatrix.oci.choosing import choose, images_in
 from buildmatrix.oci.documents import (
     INDEXES,
@@ -134,7 +134,7 @@ def _in_archive(path: Path, name: str) -> tuple[Descriptor, Blob]:
             source = OpenFile(file.fileno())
             files = {
                 name: (member.data.offset, member.data.size)
-                for name, member in archive_files(Slice(source, 0, source.size))
+                for name, member in iter_archive_files(Slice(source, 0, source.size))
                 if member.data is not None
             }
             if "index.json" not in files:

@@ -47,7 +47,7 @@ from buildmatrix.errors import (
     UsageError,
 )
 from buildmatrix.inventory.model import Inventory
-from buildmatrix.layers.saved_image import Configuration, instruction
+from buildmatrix.layers.saved_image import Configuration, format_instruction
 from buildmatrix.oci.archive import iter_archive
 from buildmatrix.oci.documents import Descriptor
 from buildmatrix.progress import Progress
@@ -357,7 +357,7 @@ class OciEngine:
                 configuration.config.environment,
                 configuration.config.labels,
                 digests=configuration.rootfs.diff_ids,
-                instructions=tuple(map(instruction, made)),
+                instructions=tuple(map(format_instruction, made)),
             ),
             [
                 LayerBlob(layer.digest, layer.size, partial(self._images.layout.blob, layer))
