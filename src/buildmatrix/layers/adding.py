@@ -8,9 +8,11 @@ inventories with and without such layers.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -20,7 +22,6 @@ from buildmatrix.inventory.listing import AskedNames
 from buildmatrix.inventory.names import readable
 from buildmatrix.inventory.own_files import is_read_itself
 from buildmatrix.layers.model import KINDS, LayerFacts
-from buildmatrix.layers.path_hashes import PathHashes
 from buildmatrix.trees.archive import plain
 from buildmatrix.trees.archive_layers import WHITEOUT
 
@@ -33,6 +34,8 @@ _PARTS = frozenset({"site-packages", "dist-packages", "conda-meta"})
 _PART_ENDS = (".dist-info", ".egg-info", ".data")
 _LOOKED_FOR = re.compile(r"\.so(\.|$)|(?:^|/)bin/python[0-9.]*$")
 _NO_FACTS = FileFacts()
+#: Bytes per path in `PathHashes`.
+_HASH_BYTES = 8
 
 
 class PlainLayer(msgspec.Struct, frozen=True):
@@ -88,6 +91,34 @@ def _is_looked_for(path: str) -> bool:
         or _LOOKED_FOR.search(path) is not None
         or (is_read_itself(path, 0) and not path.endswith(".py"))
     )
+
+
+class PathHashes(msgspec.Struct, frozen=True):
+    """Set of paths, stored as hashes that are equal on every machine.
+
+    Every member is found; one in about 10^13 other paths is found by collision. Use it only where
+    that merely costs time.
+    """
+
+    #: Sorted BLAKE2b hashes of 8 bytes (RFC 7693).
+    data: bytes = b""
+
+    @classmethod
+    def of(cls, paths: Iterable[str]) -> PathHashes:
+        """Create the set of these paths."""
+        return cls(b"".join(sorted(set(map(_hash, paths)))))
+
+    def __contains__(self, path: str) -> bool:
+        wanted = _hash(path)
+        at = bisect_left(range(len(self.data) // _HASH_BYTES), wanted, key=self._at)
+        return self._at(at) == wanted
+
+    def _at(self, number: int) -> bytes:
+        return self.data[number * _HASH_BYTES : (number + 1) * _HASH_BYTES]
+
+
+def _hash(path: str) -> bytes:
+    return hashlib.blake2b(os.fsencode(path), digest_size=_HASH_BYTES).digest()
 
 
 class BaseTreeIndex(msgspec.Struct, frozen=True):

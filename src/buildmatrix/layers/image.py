@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import time
+import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
+from typing import overload
 
 import msgspec
 
@@ -21,12 +23,12 @@ from buildmatrix.inventory.workers import give_back
 from buildmatrix.layers.merging import merge_inventory
 from buildmatrix.layers.model import LAYER_FACTS, LayerFacts
 from buildmatrix.layers.reading import read_layer
-from buildmatrix.layers.resting import LayerSpillFile
 from buildmatrix.layers.saved_image import Configuration
 from buildmatrix.progress import Progress, Silent
 from buildmatrix.store.cache import DAY, Cache, code
 from buildmatrix.store.facts import FactCache
 from buildmatrix.store.python_answers import PythonAnswers
+from buildmatrix.trees.archive import Slice, Spool
 from buildmatrix.trees.archive_layers import MOST_ENTRIES
 from buildmatrix.trees.base import Unreadable
 
@@ -49,6 +51,48 @@ class LayerBlob:
 
 #: Name of the layers' progress step.
 STEP = "layers"
+
+
+class LayerSpillFile:
+    """Temporary file for layers' packed bytes, freed with the last layer that uses it.
+
+    An image of 4 GB has 60 MB of them. All layers are merged at once, but little is read at a time.
+    """
+
+    def __init__(self) -> None:
+        self._spool = Spool()
+        weakref.finalize(self, self._spool.close)
+
+    def put(self, layer: LayerFacts) -> LayerFacts:
+        """Move the packed bytes of `layer` to the file; return it unchanged if the disk is full."""
+        with suppress(OSError):
+            entries, blocks = self._spill(layer.entries), self._spill(layer.blocks)
+            return msgspec.structs.replace(layer, entries=entries, blocks=blocks)
+        return layer
+
+    def _spill(self, blocks: Sequence[bytes]) -> Sequence[bytes]:
+        return _SpilledBlocks(self, [self._spool.kept(iter((block,))) for block in blocks])
+
+
+class _SpilledBlocks(Sequence[bytes]):
+    """Blocks of bytes, read from the file on access; usable in forked processes."""
+
+    def __init__(self, owner: LayerSpillFile, places: Sequence[Slice]) -> None:
+        self._owner = owner
+        self._places = places
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @overload
+    def __getitem__(self, index: int) -> bytes: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[bytes]: ...
+    def __getitem__(self, index: int | slice) -> bytes | Sequence[bytes]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        place = self._places[index]
+        return place.read(0, place.size)
 
 
 class LayerReader:
