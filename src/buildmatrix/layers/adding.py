@@ -22,7 +22,7 @@ from buildmatrix.inventory.listing import AskedNames
 from buildmatrix.inventory.names import readable
 from buildmatrix.inventory.own_files import is_read_itself
 from buildmatrix.layers.model import KINDS, LayerFacts
-from buildmatrix.trees.archive import plain
+from buildmatrix.trees.archive import safe_path
 from buildmatrix.trees.archive_layers import WHITEOUT
 
 #: Entries per layer; merging a larger one takes as long.
@@ -61,7 +61,7 @@ def plain_layer(layer: LayerFacts) -> PlainLayer | None:
     files: dict[str, int] = {}
     folders: list[str] = []
     for entry in layer.unpack():
-        path = plain(os.fsdecode(entry.name))
+        path = safe_path(os.fsdecode(entry.name))
         kind = KINDS[entry.kind]
         if path is None or readable(path) != path or path.count("/") > _MAX_DEPTH:
             return None

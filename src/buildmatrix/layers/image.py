@@ -29,7 +29,7 @@ from buildmatrix.store.cache import DAY, Cache, code
 from buildmatrix.store.facts import FactCache
 from buildmatrix.store.python_answers import PythonAnswers
 from buildmatrix.trees.archive import Slice, Spool
-from buildmatrix.trees.archive_layers import MOST_ENTRIES
+from buildmatrix.trees.archive_layers import MAX_ENTRIES
 from buildmatrix.trees.base import Unreadable
 
 #: Bytes of all cached facts. Those of a layer with torch take 20 MB.
@@ -162,7 +162,7 @@ class LayerReader:
         )
 
     def read(
-        self, blob: LayerBlob, extra: Collection[int] = frozenset(), room: int = MOST_ENTRIES
+        self, blob: LayerBlob, extra: Collection[int] = frozenset(), room: int = MAX_ENTRIES
     ) -> LayerFacts:
         """Read a layer, cached or not. Raises `Unreadable`, and errors of opening it.
 
@@ -196,7 +196,7 @@ class LayerReader:
             progress.part(STEP, self._passed, self._total, "bytes")
             yield chunk
 
-    def facts(self, blob: LayerBlob, room: int = MOST_ENTRIES) -> LayerFacts:
+    def facts(self, blob: LayerBlob, room: int = MAX_ENTRIES) -> LayerFacts:
         """Return the facts of one layer. Raises `Unreadable`, and errors of opening it.
 
         `room`: see `read_layer`.
@@ -208,7 +208,7 @@ class LayerReader:
         layers: list[LayerFacts] = []
         unknown = sum(blob.size for blob in blobs if self.known(blob.digest) is None)
         self._total = self._passed + unknown
-        room = MOST_ENTRIES
+        room = MAX_ENTRIES
         for number, blob in enumerate(blobs, 1):
             try:
                 layers.append(self.facts(blob, room))

@@ -25,7 +25,7 @@ from buildmatrix.python_imports.source import is_sourceless, shared
 from buildmatrix.python_imports.statements import is_stating
 from buildmatrix.store.cache import Cache
 from buildmatrix.store.python_answers import PythonAnswers
-from buildmatrix.trees.archive import Slice, plain
+from buildmatrix.trees.archive import Slice, safe_path
 from buildmatrix.trees.archive_layers import LayeredTree
 from buildmatrix.trees.base import File, Unreadable
 from buildmatrix.trees.tar import TarMember
@@ -223,7 +223,7 @@ class _LayerFactMemory:
     def recall(self, file: File) -> FileFacts | None:
         """See `FactMemory.recall`. Declines a link whose name implies something else."""
         stored = self._tree.file(file.path)
-        name = plain(stored.name) or ""
+        name = safe_path(stored.name) or ""
         if name == file.path:
             stored.name = file.path  # One string for both: an image has some 50,000.
         if name == file.path or _name_implications(name, stored.facts) == _name_implications(

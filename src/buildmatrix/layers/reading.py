@@ -27,8 +27,8 @@ from buildmatrix.inventory.nested import (
 )
 from buildmatrix.inventory.own_files import is_read_itself
 from buildmatrix.layers.model import KINDS, ContentPacker, EntryFacts, LayerFacts, pack_entries
-from buildmatrix.trees.archive import CHUNK, Slice, inflated
-from buildmatrix.trees.archive_layers import MOST_ENTRIES, at_most
+from buildmatrix.trees.archive import CHUNK, Slice, iter_decompressed
+from buildmatrix.trees.archive_layers import MAX_ENTRIES, limit_entries
 from buildmatrix.trees.base import RandomAccess, Unreadable, defect, reason
 from buildmatrix.trees.containers import Format
 from buildmatrix.trees.forward import ENDLESS, ForwardSource
@@ -58,7 +58,7 @@ def read_layer(
     extra: Collection[int] = frozenset(),
     *,
     names_only: bool = False,
-    room: int = MOST_ENTRIES,
+    room: int = MAX_ENTRIES,
 ) -> LayerFacts:
     """Read a layer of `size` bytes, compressed or not, from `chunks`, and return its facts.
 
@@ -75,10 +75,10 @@ def read_layer(
     """
     algorithm = digest.partition(":")[0] or "sha256"
     incoming = _HashedChunks(chunks, algorithm)
-    plain = _HashedChunks(inflated(Slice(ForwardSource(incoming), 0, size)), "sha256")
+    plain = _HashedChunks(iter_decompressed(Slice(ForwardSource(incoming), 0, size)), "sha256")
     reader = _LayerReader(plain, extra, names_only)
     ahead = _ReadAhead(plain)
-    entries = reader.entries(at_most(room, members(Slice(ForwardSource(ahead), 0, ENDLESS))))
+    entries = reader.entries(limit_entries(room, members(Slice(ForwardSource(ahead), 0, ENDLESS))))
     try:
         packed = tuple(pack_entries(entries))
         for _ in ahead:
@@ -293,7 +293,7 @@ class _HashedFile:
         self.hasher = hashlib.sha256()
 
     def read(self, length: int) -> bytes:
-        """See `trees.inflating.Inflating`."""
+        """See `trees.inflating.SequentialReader`."""
         data = self._data.read(self._at, min(length, CHUNK))
         self._at += len(data)
         self.hasher.update(data)

@@ -17,8 +17,8 @@ from buildmatrix.layers.saved_image import (
 )
 from buildmatrix.oci.documents import MAX_DOCUMENT
 from buildmatrix.progress import Progress, Silent
-from buildmatrix.trees.archive import Slice, is_compressed, plain
-from buildmatrix.trees.base import RandomAccess, Unreadable
+from buildmatrix.trees.archive import MemorySource, Slice, is_compressed, safe_path
+from buildmatrix.trees.base import Unreadable
 from buildmatrix.trees.forward import ENDLESS, ForwardSource
 from buildmatrix.trees.tar import TarMember
 
@@ -86,7 +86,7 @@ def read_export(export: Export, reader: LayerReader) -> tuple[Configuration, lis
         for name, member in _iter_files(chunks):
             if member.kind == "symlink":
                 folder = name.rpartition("/")[0]
-                links[name] = plain(f"{folder}/{member.target}".lstrip("./")) or ""
+                links[name] = safe_path(f"{folder}/{member.target}".lstrip("./")) or ""
             if member.data is None:
                 continue
             if _is_document(member.data):
@@ -94,7 +94,7 @@ def read_export(export: Export, reader: LayerReader) -> tuple[Configuration, lis
                 if total > MAX_DOCUMENT_BYTES:
                     raise Unreadable(f"its documents have more than {MAX_DOCUMENT_BYTES} bytes")
                 content = member.data.read(0, member.data.size)
-                documents[name] = Slice(_MemoryFile(content), 0, len(content))
+                documents[name] = Slice(MemorySource(content), 0, len(content))
             else:
                 try:
                     layers[name] = _read_layer(export, name, member.data, reader)
@@ -103,7 +103,7 @@ def read_export(export: Export, reader: LayerReader) -> tuple[Configuration, lis
     for name, target in links.items():
         if target in layers:
             layers.setdefault(name, layers[target])
-    nothing = Slice(_MemoryFile(b""), 0, 0)
+    nothing = Slice(MemorySource(b""), 0, 0)
     image = find_image({**dict.fromkeys(layers, nothing), **documents})
     missing = [name for name in image.layers if name not in layers]
     if missing:
@@ -143,15 +143,3 @@ def _is_document(data: Slice) -> bool:
     if head[at : at + len(magic)] == magic or is_compressed(data):
         return False
     return data.size <= MAX_DOCUMENT and bool(head.strip(b"\0"))
-
-
-class _MemoryFile(RandomAccess):
-    """Content in memory."""
-
-    def __init__(self, content: bytes) -> None:
-        self._content = content
-        self.bytes_read = 0
-
-    def read(self, offset: int, length: int) -> bytes:
-        """See `RandomAccess.read`."""
-        return self._content[offset : offset + length]

@@ -34,7 +34,7 @@ from buildmatrix.oci.documents import (
 from buildmatrix.oci.layout import REF_NAME
 from buildmatrix.strict_json import decode_json
 from buildmatrix.text import printable
-from buildmatrix.trees.archive import OpenFile, Slice, Spool, plain
+from buildmatrix.trees.archive import OpenFile, Slice, Spool, safe_path
 from buildmatrix.trees.archive_layers import LayeredTree
 from buildmatrix.trees.base import Closing, Unreadable
 from buildmatrix.trees.tar import TarMember, members
@@ -164,7 +164,7 @@ def iter_archive_files(archive: Slice) -> Iterator[tuple[str, TarMember]]:
     #: Path → True for a blob.
     seen: dict[str, bool] = {}
     for count, member in enumerate(members(archive)):
-        name = plain(member.name)
+        name = safe_path(member.name)
         if name is None:
             raise Unreadable(f"its entry {member.name!r} leads out of the archive")
         if count >= MAX_BLOBS:

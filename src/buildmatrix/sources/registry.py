@@ -73,7 +73,7 @@ class RegistryImage(Installed):
 
     @contextmanager
     def _fetched(self, options: ReadingOptions) -> Iterator[Tree]:
-        from buildmatrix.trees.archive import Slice, Spool, inflated
+        from buildmatrix.trees.archive import Slice, Spool, iter_decompressed
         from buildmatrix.trees.archive_layers import LayeredTree
         from buildmatrix.trees.forward import ForwardSource
 
@@ -85,7 +85,9 @@ class RegistryImage(Installed):
             layers = []
             for layer in image.manifest.layers:
                 with registry.blob(image.reference, layer) as chunks:
-                    layers.append(spool.kept(inflated(Slice(ForwardSource(chunks), 0, layer.size))))
+                    layers.append(
+                        spool.kept(iter_decompressed(Slice(ForwardSource(chunks), 0, layer.size)))
+                    )
                     for _ in chunks:
                         pass  # What the digest counts and the archive does not.
             yield LayeredTree(layers)

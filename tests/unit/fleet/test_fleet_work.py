@@ -208,7 +208,7 @@ def test_a_blob_that_is_cut_or_another_one(server: ImageRegistry) -> None:
 
 
 def test_a_bomb_ends_early(server: ImageRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive, "SMALL_BLOB_ALLOWANCE", 1 << 20)
+    monkeypatch.setattr(archive, "INFLATION_ALLOWANCE", 1 << 20)
     bomb = gzip.compress(bytes(30 << 20), 9)
     server.image([bomb], kind=f"{LAYER}+gzip", diff_ids=[digest_of(b"")], tag="1")
     assert "a bomb" in undecided(done(subject(server)))

@@ -236,7 +236,7 @@ def test_an_export_without_one_of_its_layers_is_refused() -> None:
 
 
 def test_a_bomb_in_a_layer_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive, "SMALL_BLOB_ALLOWANCE", 1000)
+    monkeypatch.setattr(archive, "INFLATION_ALLOWANCE", 1000)
     bomb = packed([("zeros", 3_000_000)])
     with pytest.raises(Unreadable, match="bomb"):
         layers_of(pieces(oci([bomb], squeeze=gzip.compress)))

@@ -201,7 +201,7 @@ def test_names_that_are_no_text_keep_their_bytes() -> None:
 
 
 def test_very_deep_names_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    name = "/".join("d" * (archive_layers.DEEPEST + 1))
+    name = "/".join("d" * (archive_layers.MAX_DEPTH + 1))
     (only,) = tree_of([(name, b"")]).walk()
     assert isinstance(only, Trouble) and "deep" in only.why
 
@@ -273,7 +273,7 @@ def test_nothing_is_unpacked_to_the_disk(tmp_path: Path, monkeypatch: pytest.Mon
 def test_zstandard_without_a_reader_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(zstd, "decompressor", lambda: None)
+    monkeypatch.setattr(zstd, "find_decompressor", lambda: None)
     path = saved(tmp_path, oci([zstd.MAGIC + b"x"]))
     with SavedImage(path) as image, pytest.raises(Unreadable, match="Zstandard"):
         image.tree()
@@ -318,7 +318,7 @@ def test_a_truncated_compressed_layer_is_noticed(tmp_path: Path) -> None:
 
 
 def test_a_bomb_is_not_inflated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive, "SMALL_BLOB_ALLOWANCE", 1 << 20)
+    monkeypatch.setattr(archive, "INFLATION_ALLOWANCE", 1 << 20)
     path = saved(tmp_path, oci([gzip.compress(bytes(64 << 20))]))
     with SavedImage(path) as image, pytest.raises(Unreadable, match="a bomb"):
         image.tree()

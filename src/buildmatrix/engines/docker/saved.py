@@ -23,7 +23,7 @@ from buildmatrix.oci.documents import (
     index_of,
 )
 from buildmatrix.oci.layout import OciLayout
-from buildmatrix.trees.archive import Slice, plain
+from buildmatrix.trees.archive import Slice, safe_path
 from buildmatrix.trees.base import Unreadable
 from buildmatrix.trees.forward import ENDLESS, ForwardSource
 from buildmatrix.trees.tar import members
@@ -65,7 +65,7 @@ def _blobs(archive: Iterable[bytes], layout: OciLayout) -> bytes | None:
         for member in members(Slice(ForwardSource(archive), 0, ENDLESS)):
             if member.data is None:
                 continue
-            name = plain(member.name) or ""
+            name = safe_path(member.name) or ""
             if digest := digest_from_path(name):
                 named = Descriptor(media_type="", digest=digest, size=member.data.size)
                 layout.take(named, member.data.chunks())

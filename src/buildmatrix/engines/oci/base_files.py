@@ -21,8 +21,8 @@ from buildmatrix.oci.documents import Descriptor
 from buildmatrix.oci.layers import LayerEntry
 from buildmatrix.oci.layout import OciLayout
 from buildmatrix.store.cache import DAY, Cache, Store, code
-from buildmatrix.trees.archive import CHUNK, OpenFile, Slice, inflated, plain
-from buildmatrix.trees.archive_layers import MOST_LINKS, LayeredTree, MergedEntry
+from buildmatrix.trees.archive import CHUNK, OpenFile, Slice, iter_decompressed, safe_path
+from buildmatrix.trees.archive_layers import MAX_LINKS, LayeredTree, MergedEntry
 from buildmatrix.trees.base import Unreadable
 from buildmatrix.trees.forward import ENDLESS, ForwardSource
 from buildmatrix.trees.tar import Attributes, Kind, TarMember, members
@@ -123,7 +123,7 @@ def read_layer(layout: OciLayout, descriptor: Descriptor, store: Store) -> Layer
 
 def _read(blob: Slice) -> LayerNotes:
     hasher = hashlib.sha256()
-    source = ForwardSource(_hashed(inflated(blob), hasher))
+    source = ForwardSource(_hashed(iter_decompressed(blob), hasher))
     notes: list[NotedMember] = []
     room = _MOST
     for member in members(Slice(source, 0, ENDLESS)):
@@ -155,7 +155,7 @@ def _hashed(chunks: Iterator[bytes], hasher: hashlib._Hash) -> Iterator[bytes]:
 def _content(member: TarMember, room: int) -> bytes | None:
     if member.data is None:
         return None
-    path = plain(member.name)
+    path = safe_path(member.name)
     if path is None:
         return None
     size = member.data.size
@@ -211,7 +211,7 @@ class BaseFiles:
                     return None
                 continue
             links += 1
-            if links > MOST_LINKS:
+            if links > MAX_LINKS:
                 return None
             resolved.pop()
             if entry.target.startswith("/"):
@@ -279,7 +279,7 @@ class BaseFiles:
         Source: uv-python, `find_base_python` in crates/uv-python/src/interpreter.rs.
         """
         name = executable
-        for _ in range(MOST_LINKS):
+        for _ in range(MAX_LINKS):
             above = posixpath.dirname(name)
             while True:
                 if self.entry(posixpath.join(above, f"lib/python{minor}/os.py")) is not None:

@@ -28,7 +28,7 @@ from buildmatrix.engines.oci.installation import InstalledFile
 from buildmatrix.errors import UndecidedError
 from buildmatrix.oci.layers import LayerEntry, is_whiteout
 from buildmatrix.scratch import scratch
-from buildmatrix.trees.archive import CHUNK, OpenFile, Slice, plain
+from buildmatrix.trees.archive import CHUNK, OpenFile, Slice, safe_path
 from buildmatrix.trees.base import Unreadable
 from buildmatrix.trees.tar import members
 
@@ -119,7 +119,7 @@ class DebianPackages:
         files = {}
         try:
             for member in members(control, as_dpkg=True):
-                name = plain(member.name)
+                name = safe_path(member.name)
                 if member.data is not None and name and "/" not in name:
                     files[name] = member.data.read(0, member.data.size)
         except Unreadable as error:
@@ -159,7 +159,7 @@ class DebianPackages:
         files: dict[str, InstalledFile] = {}
         try:
             for member in members(package.data, as_dpkg=True):
-                path = plain(member.name)
+                path = safe_path(member.name)
                 if (
                     path is None
                     or is_whiteout(path)
@@ -195,7 +195,7 @@ class DebianPackages:
                 size = member.data.size if member.data is not None else 0
                 target = member.target
                 if member.kind == "hardlink":
-                    target = self._place(plain(target) or "")
+                    target = self._place(safe_path(target) or "")
                     if target not in files or files[target].entry.kind != "file":
                         raise UndecidedError(
                             f"{package.name}: /{path} is a link to what no file before it is"
@@ -261,7 +261,7 @@ class DebianPackages:
         files: dict[str, InstalledFile] = {}
         lines = []
         for member in members(package.data, as_dpkg=True):
-            path = plain(member.name) or ""
+            path = safe_path(member.name) or ""
             if not self._is_excluded(path, member.kind):
                 lines.append(f"/{path}\n" if path else "/.\n")
         listed = "".join(lines).encode("utf-8", "surrogateescape")
@@ -295,7 +295,7 @@ def _status(package: _Package) -> str:
     fields = {**package.fields, "Status": "install ok installed"}
     conffiles = package.control.get("conffiles", b"").decode("utf-8", "replace").split("\n")
     sums = []
-    contents = {plain(member.name): member for member in members(package.data, as_dpkg=True)}
+    contents = {safe_path(member.name): member for member in members(package.data, as_dpkg=True)}
     for line in conffiles:
         member = contents.get(line.strip().strip("/"))
         if line.strip() and member is not None and member.data is not None:
