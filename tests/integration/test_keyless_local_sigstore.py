@@ -23,7 +23,7 @@ from verdict_cases import GOOD
 
 from buildmatrix.attestation import verdict
 from buildmatrix.attestation.attach import Claim, attach
-from buildmatrix.attestation.keyless import keyless_signer
+from buildmatrix.attestation.keyless import make_keyless_signer
 
 __all__ = ["cosign_program", "keys", "registry_host"]
 
@@ -44,7 +44,7 @@ def place(
     services: SigstoreServices, registry_host: str, cosign_program: Path, keys: Path, tmp_path: Path
 ) -> Iterator[Place]:
     place = Place(registry_host, cosign_program, keys)
-    signer = keyless_signer(tmp_path / "trust.json")
+    signer = make_keyless_signer(tmp_path / "trust.json")
     claim = Claim(GOOD.target.id, verdict.PREDICATE_TYPE, verdict.encode(GOOD))
     attach(place.registry, place.image, claim, signer, datetime.now(UTC))
     yield place

@@ -1,7 +1,7 @@
-"""Signed statements beside an image in its registry, where cosign and admission controllers look.
+"""Signed statements attached to an image in its registry, for cosign and admission controllers.
 
-A bundle lies in a manifest that refers to the image (OCI distribution specification 1.1,
-"referrers"), in the form that cosign 3.1.1 writes (`WriteAttestationNewBundleFormat` in its
+A bundle is in a manifest that refers to the image (OCI distribution specification 1.1,
+"referrers"), in the format of cosign 3.1.1 (`WriteAttestationNewBundleFormat` in its
 `pkg/oci/remote/write.go`).
 """
 
@@ -23,17 +23,17 @@ from buildmatrix.oci.documents import EMPTY, MANIFEST, Descriptor, Manifest, enc
 from buildmatrix.registry.client import Registry
 from buildmatrix.registry.reference import Reference
 
-#: Ours: the target that a statement is about.
+#: Our own annotation: the target of the statement.
 _TARGET = "dev.buildmatrix.target"
-#: A key of one's own, or the identity of a CI job.
+#: A private key, or the identity of a CI job.
 Signer: TypeAlias = PrivateKey | KeylessSigner
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Something to be said of an image."""
+    """A predicate about an image."""
 
-    #: The target that it is said for.
+    #: ID of its target.
     target: str
     predicate_type: str
     #: JSON.
@@ -43,19 +43,21 @@ class Claim:
 def attach(
     registry: Registry, image: Reference, claim: Claim, signer: Signer, now: datetime
 ) -> Descriptor:
-    """Sign a claim about `image`, which has its digest, and put it beside it; what refers to it.
+    """Sign a claim about `image`, which has a digest, and attach it; return the referrer.
 
-    Raises `UndecidedError` for what the registry does not take, and where nobody signs.
+    Raises `UndecidedError` if the registry or a signing service fails.
     """
-    payload = statement.statement(image.name, image.digest, claim.predicate_type, claim.predicate)
+    payload = statement.encode_statement(
+        image.name, image.digest, claim.predicate_type, claim.predicate
+    )
     if isinstance(signer, KeylessSigner):
         signed = signer.sign(payload)
     else:
-        signed = bundle.bundled(Envelope.signed(payload, signer), signer.public.hint)
-    return _refer(registry, image, claim, signed, now)
+        signed = bundle.encode_bundle(Envelope.sign(payload, signer), signer.public.hint)
+    return _push_referrer(registry, image, claim, signed, now)
 
 
-def _refer(
+def _push_referrer(
     registry: Registry, image: Reference, claim: Claim, data: bytes, now: datetime
 ) -> Descriptor:
     subject = registry.resolve(image)
@@ -77,7 +79,7 @@ def _refer(
 
 
 def _push_data(registry: Registry, image: Reference, data: bytes, media_type: str) -> Descriptor:
-    """Push a small blob beside an image."""
+    """Push a small blob to the repository of an image."""
     digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
     descriptor = Descriptor(media_type=media_type, digest=digest, size=len(data))
     registry.push_blob(image, descriptor, lambda: BytesIO(data))

@@ -1,4 +1,4 @@
-"""What a build claims of an image: the verdict of its target, and what it holds."""
+"""Claims of a build about an image: the verdict of its target and its bill of materials."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from buildmatrix.reports.run.model import FailOn, Report
 from buildmatrix.reports.run.shown import whole
 from buildmatrix.spec.model import Spec, Target
 
-#: The type that in-toto gives a bill of materials in CycloneDX, and cosign the name `cyclonedx`.
+#: in-toto's type for bills of materials in CycloneDX; cosign calls it `cyclonedx`.
 CYCLONEDX = "https://cyclonedx.org/bom"
 
 
-def claims(
+def make_claims(
     spec: Spec,
     target: Target,
     lock: str,
@@ -28,13 +28,15 @@ def claims(
     fail_on: FailOn,
     strict: bool,
 ) -> tuple[Claim, Claim]:
-    """The verdict and the bill of materials of one target of a run; `image` has its digest.
+    """Return the verdict and the bill of materials of one target; `image` has a digest.
 
-    `lock` is the digest of the target's lock. Raises OSError for a data file of the specification
-    that cannot be read again.
+    `lock` is the digest of the target's lock. Raises OSError if a data file of the specification
+    cannot be read again.
     """
-    statement = verdict.verdict(spec, target, lock, report, now, fail_on=fail_on, strict=strict)
-    held = replace(whole(verdict.of_target(report, target.id)), subject=str(image))
+    statement = verdict.make_verdict(
+        spec, target, lock, report, now, fail_on=fail_on, strict=strict
+    )
+    held = replace(whole(verdict.select_target(report, target.id)), subject=str(image))
     return (
         Claim(target.id, verdict.PREDICATE_TYPE, verdict.encode(statement)),
         Claim(target.id, CYCLONEDX, cyclonedx.render(held).encode("utf-8", "backslashreplace")),

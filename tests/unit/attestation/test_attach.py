@@ -78,7 +78,7 @@ def test_what_was_attached_is_read(registry: MemoryRegistry) -> None:
     (referred,) = reader(registry, image).referrers()
     assert referred.envelope is not None
     assert (referred.place, referred.hint) == (pushed.digest, KEY.public.hint)
-    assert referred.envelope.signer([KEY.public]) is KEY.public
+    assert referred.envelope.find_signer([KEY.public]) is KEY.public
 
 
 def test_nothing_is_attached_to_another_image(registry: MemoryRegistry) -> None:

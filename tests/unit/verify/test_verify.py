@@ -171,7 +171,7 @@ def test_an_attestation_that_was_changed(registry: MemoryRegistry) -> None:
     rewritten(registry, image, later)
     reason, message = refused(registry)
     assert reason == "changed"
-    assert message.endswith("is not what was signed: it was changed after it was signed")
+    assert message.endswith("was changed after it was signed")
 
 
 def test_an_attestation_whose_signature_was_stripped(registry: MemoryRegistry) -> None:
@@ -483,7 +483,7 @@ _JSON = st.recursive(
 @given(payload=st.binary(max_size=200) | _JSON.map(lambda value: json.dumps(value).encode()))
 def test_whatever_a_key_signed_is_refused_or_read(payload: bytes) -> None:
     """Even the owner of the key cannot make `verify` fall over."""
-    envelope = Envelope.signed(payload, KEY)
+    envelope = Envelope.sign(payload, KEY)
     found = sift([AttachedEnvelope("a", envelope)], "sha256:" + "0" * 64, DEMANDS)
     assert found.signed == []
 
@@ -500,8 +500,8 @@ def test_a_verdict_with_one_other_value_is_refused_or_judged(data: st.DataObject
     place[key] = data.draw(_JSON)
     digest = "sha256:" + "0" * 64
     predicate = json.dumps(document).encode()
-    payload = statement.statement("a", digest, verdict.PREDICATE_TYPE, predicate)
-    envelope = Envelope.signed(payload, KEY)
+    payload = statement.encode_statement("a", digest, verdict.PREDICATE_TYPE, predicate)
+    envelope = Envelope.sign(payload, KEY)
     found = sift([AttachedEnvelope("a", envelope)], digest, DEMANDS)
     for signed in found.signed:
         assert list(lacks(signed.verdict, DEMANDS)) is not None
