@@ -27,8 +27,7 @@ from debian_registry import DebianRegistry, debian_registry
 from verdict_cases import ALL, GOOD
 
 from buildmatrix.attestation import verdict
-from buildmatrix.attestation.attach import Claim, attach
-from buildmatrix.attestation.claims import CYCLONEDX
+from buildmatrix.attestation.attach import CYCLONEDX, Claim, attach
 from buildmatrix.attestation.keys import read_private, read_public
 from buildmatrix.attestation.verdict import (
     FindingCounts,

@@ -1,28 +1,34 @@
-"""Signed statements attached to an image in its registry, for cosign and admission controllers.
+"""Claims of a build about an image, signed and attached to it in its registry.
 
-A bundle is in a manifest that refers to the image (OCI distribution specification 1.1,
-"referrers"), in the format of cosign 3.1.1 (`WriteAttestationNewBundleFormat` in its
-`pkg/oci/remote/write.go`).
+cosign and admission controllers find them there: a bundle is in a manifest that refers to the image
+(OCI distribution specification 1.1, "referrers"), in the format of cosign 3.1.1
+(`WriteAttestationNewBundleFormat` in its `pkg/oci/remote/write.go`).
 """
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from io import BytesIO
 from typing import TypeAlias
 
 import msgspec
 
-from buildmatrix.attestation import bundle, statement
+from buildmatrix.attestation import bundle, statement, verdict
 from buildmatrix.attestation.envelope import Envelope
 from buildmatrix.attestation.keyless import KeylessSigner
 from buildmatrix.attestation.keys import PrivateKey
 from buildmatrix.oci.documents import EMPTY, MANIFEST, Descriptor, Manifest, encode
 from buildmatrix.registry.client import Registry
 from buildmatrix.registry.reference import Reference
+from buildmatrix.reports.run import cyclonedx
+from buildmatrix.reports.run.model import FailOn, Report
+from buildmatrix.reports.run.shown import whole
+from buildmatrix.spec.model import Spec, Target
 
+#: in-toto's type for bills of materials in CycloneDX; cosign calls it `cyclonedx`.
+CYCLONEDX = "https://cyclonedx.org/bom"
 #: Our own annotation: the target of the statement.
 _TARGET = "dev.buildmatrix.target"
 #: A private key, or the identity of a CI job.
@@ -38,6 +44,30 @@ class Claim:
     predicate_type: str
     #: JSON.
     predicate: bytes
+
+
+def make_claims(
+    spec: Spec,
+    target: Target,
+    lock: str,
+    report: Report,
+    image: Reference,
+    now: datetime,
+    *,
+    fail_on: FailOn,
+    strict: bool,
+) -> tuple[Claim, Claim]:
+    """Return the verdict and the bill of materials of one target; `image` has a digest.
+
+    `lock` is the digest of the target's lock. Raises OSError if a data file of the specification
+    cannot be read again.
+    """
+    own = verdict.make_verdict(spec, target, lock, report, now, fail_on=fail_on, strict=strict)
+    held = replace(whole(verdict.select_target(report, target.id)), subject=str(image))
+    return (
+        Claim(target.id, verdict.PREDICATE_TYPE, verdict.encode(own)),
+        Claim(target.id, CYCLONEDX, cyclonedx.render(held).encode("utf-8", "backslashreplace")),
+    )
 
 
 def attach(

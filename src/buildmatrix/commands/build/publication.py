@@ -11,8 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from buildmatrix.attestation.attach import Signer, attach
-from buildmatrix.attestation.claims import make_claims
+from buildmatrix.attestation.attach import Signer, attach, make_claims
 from buildmatrix.commands.build.options import Options
 from buildmatrix.commands.build.work import BuildWork
 from buildmatrix.commands.promote.tags import move
