@@ -170,7 +170,7 @@ def built(tmp_path: Path, versions: Mapping[str, str]) -> None:
     for id, version in versions.items():
         one = Distribution("demo", version, f"opt/site-packages/demo-{version}.dist-info", size=5)
         inventory = Inventory(distributions=(one,), stats=Stats(bytes_total=5))
-        leave_built(State(tmp_path / FOLDER).of(id), inventory)
+        leave_built(State(tmp_path / FOLDER).target_files(id), inventory)
 
 
 def test_targets_that_were_built_are_compared_again_without_being_judged_again(
