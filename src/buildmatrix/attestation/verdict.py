@@ -31,7 +31,7 @@ from buildmatrix.rules.model import (
 from buildmatrix.rules.registry import RULES
 from buildmatrix.rules.rungs import Rung
 from buildmatrix.spec.model import Policy, Spec, Target
-from buildmatrix.store.cache import code
+from buildmatrix.store.cache import source_digest
 
 #: Type of the predicate: a URN, as it has no address.
 PREDICATE_TYPE = "urn:buildmatrix:verdict:1"
@@ -173,7 +173,7 @@ def make_verdict(
         else tuple(rung.rung for rung in result.rungs if rung.state == "passed" and not rung.why),
         rules=JudgedBy(
             codes=tuple(rule.code for rule in RULES),
-            sources=code("rules", "catalogue"),
+            sources=source_digest("rules", "catalogue"),
             catalogue_files={
                 name: hashlib.sha256(path.read_bytes()).hexdigest()
                 for name, path in zip(spec.catalogue, spec.catalogue_files, strict=True)

@@ -23,7 +23,7 @@ from buildmatrix.inventory.model import Distribution
 from buildmatrix.locks.model import Wheel
 from buildmatrix.parsing import parse_wheel_name, split_variant, version_or_none
 from buildmatrix.store.cache import Cache
-from buildmatrix.store.facts import digest
+from buildmatrix.store.facts import file_digest
 from buildmatrix.trees.base import Closing, reason
 
 if TYPE_CHECKING:
@@ -238,7 +238,7 @@ def _facts_of(
 def _digest(path: Path, wheel: Wheel) -> str:
     """SHA-256 of a file. Raises UndecidedError where the lock means another one."""
     try:
-        sha256 = digest(path)
+        sha256 = file_digest(path)
     except OSError as error:
         raise UndecidedError(f"{path} cannot be read: {reason(error)}") from error
     if wheel.sha256 and wheel.sha256 != sha256:

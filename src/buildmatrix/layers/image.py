@@ -25,7 +25,7 @@ from buildmatrix.layers.model import LAYER_FACTS, LayerFacts
 from buildmatrix.layers.reading import read_layer
 from buildmatrix.layers.saved_image import Configuration
 from buildmatrix.progress import Progress, Silent
-from buildmatrix.store.cache import DAY, Cache, code
+from buildmatrix.store.cache import DAY, Cache, source_digest
 from buildmatrix.store.facts import FactCache
 from buildmatrix.store.python_answers import PythonAnswers
 from buildmatrix.trees.archive import Slice, Spool
@@ -116,7 +116,7 @@ class LayerReader:
         self._passed = 0
         self._total: int | None = None
         self._started = time.monotonic()
-        version = f"{SCHEMA} {code(*PACKAGES, 'store', 'layers')}"
+        version = f"{SCHEMA} {source_digest(*PACKAGES, 'store', 'layers')}"
         self._store = cache.store(
             "layers", version, limit=MAX_CACHED_BYTES, age=90 * DAY, by_use=True
         )
@@ -260,6 +260,6 @@ def _inventory_key(configuration: Configuration, layers: Sequence[LayerFacts]) -
         sorted(configuration.labels.items()),
         configuration.digests,
         configuration.instructions,
-        code("layers"),
+        source_digest("layers"),
     )
     return f"image {hashlib.sha256(msgspec.msgpack.encode(whole)).hexdigest()}"

@@ -22,7 +22,7 @@ from buildmatrix.inventory.model import SCHEMA
 from buildmatrix.progress import Progress
 from buildmatrix.spec.model import STATE
 from buildmatrix.state.seal import seal
-from buildmatrix.store.cache import DAY, Cache, Store, code
+from buildmatrix.store.cache import DAY, Cache, Store, source_digest
 
 #: The state folder, relative to the specification.
 FOLDER = STATE
@@ -65,7 +65,9 @@ class TargetFiles:
 
     def derived(self, note: Callable[[str], None]) -> Store:
         """Cache of results derived from the inventory, for the current code only."""
-        return self._cache(note).store("made", code(), limit=_MAX_CACHED_BYTES, age=30 * DAY)
+        return self._cache(note).store(
+            "made", source_digest(), limit=_MAX_CACHED_BYTES, age=30 * DAY
+        )
 
     def _cache(self, note: Callable[[str], None]) -> Cache:
         return Cache(self.folder, note, key=seal(b"cache", os.fsencode(self.folder.name)))

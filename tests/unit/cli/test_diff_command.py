@@ -208,7 +208,7 @@ def test_a_broken_memory_of_a_target_is_made_again(
 
 def locked(tmp_path: Path, file: str, version: str, *needed: str) -> Path:
     """A lock of one wheel of this machine."""
-    from buildmatrix.store.facts import digest
+    from buildmatrix.store.facts import file_digest
 
     made = wheel(tmp_path / f"wheels-{file}", version, *needed)
     path = tmp_path / file
@@ -218,7 +218,7 @@ def locked(tmp_path: Path, file: str, version: str, *needed: str) -> Path:
             version=version,
             name=made.name,
             path=made.resolve(),
-            sha256=digest(made),
+            sha256=file_digest(made),
         )
     )
     return path

@@ -190,7 +190,7 @@ def test_a_folder_that_cannot_be_written_costs_nothing_but_time(
 
 def test_the_code_is_part_of_it(judging: Judging, monkeypatch: pytest.MonkeyPatch) -> None:
     judging.image()
-    monkeypatch.setattr("buildmatrix.state.folder.code", lambda: "changed")
+    monkeypatch.setattr("buildmatrix.state.folder.source_digest", lambda: "changed")
     judging.image()
     assert judging.read == 2
 

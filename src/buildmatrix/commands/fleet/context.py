@@ -25,7 +25,7 @@ from buildmatrix.registry.manifests import ManifestBytes
 from buildmatrix.registry.mirrors import Mirrors
 from buildmatrix.registry.reference import Reference
 from buildmatrix.store.cache import DAY, Cache, default_folder
-from buildmatrix.store.shared import SharedEntries, open_place
+from buildmatrix.store.shared import SharedEntries, open_storage
 
 Answer = TypeVar("Answer")
 #: Bytes of the documents of all images in the folder of one machine.
@@ -62,7 +62,7 @@ class WorkerContext:
         shared = None
         if url := self.settings.store:
             try:
-                shared = SharedEntries(open_place(url), url, self.note)
+                shared = SharedEntries(open_storage(url), url, self.note)
             except BuildmatrixError as error:
                 self.note(error.message)
         return Cache(default_folder(os.environ), self.note, shared)

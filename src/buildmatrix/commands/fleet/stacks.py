@@ -28,7 +28,7 @@ from buildmatrix.layers.model import compress, decompress
 from buildmatrix.layers.saved_image import Configuration
 from buildmatrix.reports.fleet.model import FleetResult
 from buildmatrix.sources.registry import ImageDocuments
-from buildmatrix.store.cache import DAY, Cache, code
+from buildmatrix.store.cache import DAY, Cache, source_digest
 
 #: Bytes of all stacks in the folder of one machine, some 300 KB each; and of what is known of
 #: layers that may lie on them.
@@ -68,7 +68,7 @@ class Stacks:
     """What a process knows of stacks; for all threads at once."""
 
     def __init__(self, cache: Cache) -> None:
-        self._store = cache.store("stacks", code(), limit=LIMIT, age=90 * DAY, by_use=True)
+        self._store = cache.store("stacks", source_digest(), limit=LIMIT, age=90 * DAY, by_use=True)
         self._lock = threading.Lock()
         self._stacks: OrderedDict[str, Stack] = OrderedDict()
         self._layers: OrderedDict[str, PlainLayer | None] = OrderedDict()

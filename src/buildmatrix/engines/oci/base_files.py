@@ -20,7 +20,7 @@ from buildmatrix.errors import UndecidedError
 from buildmatrix.oci.documents import Descriptor
 from buildmatrix.oci.layers import LayerEntry
 from buildmatrix.oci.layout import OciLayout
-from buildmatrix.store.cache import DAY, Cache, Store, code
+from buildmatrix.store.cache import DAY, Cache, Store, source_digest
 from buildmatrix.trees.archive import CHUNK, OpenFile, Slice, iter_decompressed, safe_path
 from buildmatrix.trees.archive_layers import MAX_LINKS, LayeredTree, MergedEntry
 from buildmatrix.trees.base import Unreadable
@@ -103,7 +103,7 @@ class BasePython:
 def notes_store(cache: Cache) -> Store:
     """Where notes are kept."""
     # What is kept follows from this module, and how a layer is read from `trees`.
-    version = f"2 {code('trees')}"
+    version = f"2 {source_digest('trees')}"
     return cache.store("base-layers", version, limit=1 << 30, age=90 * DAY, by_use=True)
 
 

@@ -18,7 +18,7 @@ from buildmatrix.engines.oci.wheels import WheelStore
 from buildmatrix.oci.compression import Compression, output_key
 from buildmatrix.oci.layers import StoredLayer
 from buildmatrix.oci.layout import OciLayout
-from buildmatrix.store.cache import DAY, Cache, code
+from buildmatrix.store.cache import DAY, Cache, source_digest
 from buildmatrix.trees.base import Closing
 
 #: Bytes of all blobs, and of all wheels, that stay when a run ends; the longest unused go first.
@@ -91,7 +91,7 @@ def made_by(compression: Compression) -> str:
 
     By the sources, so that nobody has to raise a number when the same wheel is laid out otherwise.
     """
-    return f"{code('engines/oci', 'oci', 'trees')} {output_key(compression)}"
+    return f"{source_digest('engines/oci', 'oci', 'trees')} {output_key(compression)}"
 
 
 def processors() -> int:
