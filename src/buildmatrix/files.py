@@ -17,7 +17,8 @@ def keep_out_of_git(folder: Path) -> None:
     `OSError`.
     """
     if not folder.is_dir():
-        folder.mkdir(parents=True)
+        # Another thread may make it at the same time.
+        folder.mkdir(parents=True, exist_ok=True)
         (folder / ".gitignore").write_text("*\n", encoding="utf-8")
 
 

@@ -1,16 +1,16 @@
 """Claims of a build about an image, signed and attached to it in its registry.
 
-cosign and admission controllers find them there: a bundle is in a manifest that refers to the image
-(OCI distribution specification 1.1, "referrers"), in the format of cosign 3.1.1
-(`WriteAttestationNewBundleFormat` in its `pkg/oci/remote/write.go`).
+cosign and admission controllers find them there, in two places with the same envelope. Since
+cosign 3, a bundle is in a manifest that refers to the image (OCI distribution specification 1.1,
+"referrers"). cosign 2, and controllers without bundle support, read the layers of the manifest
+under the tag `sha256-<digest>.att`. The formats are those of cosign 3.1.1
+(`WriteAttestationNewBundleFormat` and `WriteAttestations` in its `pkg/oci/remote/write.go`).
 """
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from io import BytesIO
 from typing import TypeAlias
 
 import msgspec
@@ -19,6 +19,7 @@ from buildmatrix.attestation import bundle, statement, verdict
 from buildmatrix.attestation.envelope import Envelope
 from buildmatrix.attestation.keyless import KeylessSigner
 from buildmatrix.attestation.keys import PrivateKey
+from buildmatrix.attestation.tagged import CREATED, TARGET, add_to_tag, push_data
 from buildmatrix.oci.documents import EMPTY, MANIFEST, Descriptor, Manifest, encode
 from buildmatrix.registry.client import Registry
 from buildmatrix.registry.reference import Reference
@@ -29,8 +30,6 @@ from buildmatrix.spec.model import Spec, Target
 
 #: in-toto's type for bills of materials in CycloneDX; cosign calls it `cyclonedx`.
 CYCLONEDX = "https://cyclonedx.org/bom"
-#: Our own annotation: the target of the statement.
-_TARGET = "dev.buildmatrix.target"
 #: A private key, or the identity of a CI job.
 Signer: TypeAlias = PrivateKey | KeylessSigner
 
@@ -84,7 +83,9 @@ def attach(
         signed = signer.sign(payload)
     else:
         signed = bundle.encode_bundle(Envelope.sign(payload, signer), signer.public.hint)
-    return _push_referrer(registry, image, claim, signed, now)
+    attached = _push_referrer(registry, image, claim, signed, now)
+    add_to_tag(registry, image, attached)
+    return attached
 
 
 def _push_referrer(
@@ -95,22 +96,14 @@ def _push_referrer(
         schema_version=2,
         media_type=MANIFEST,
         artifact_type=bundle.MEDIA_TYPE,
-        config=_push_data(registry, image, b"{}", EMPTY),
-        layers=(_push_data(registry, image, data, bundle.MEDIA_TYPE),),
+        config=push_data(registry, image, b"{}", EMPTY),
+        layers=(push_data(registry, image, data, bundle.MEDIA_TYPE),),
         subject=msgspec.structs.replace(subject, annotations={}, platform=None),
         annotations={
             "dev.sigstore.bundle.content": "dsse-envelope",
             bundle.PREDICATE_TYPE: claim.predicate_type,
-            bundle.CREATED: now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            _TARGET: claim.target,
+            CREATED: now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            TARGET: claim.target,
         },
     )
     return registry.push_referrer(image, encode(manifest))
-
-
-def _push_data(registry: Registry, image: Reference, data: bytes, media_type: str) -> Descriptor:
-    """Push a small blob to the repository of an image."""
-    digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
-    descriptor = Descriptor(media_type=media_type, digest=digest, size=len(data))
-    registry.push_blob(image, descriptor, lambda: BytesIO(data))
-    return descriptor

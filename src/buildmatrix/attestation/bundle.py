@@ -6,6 +6,13 @@ cosign 3 attaches bundles to images, and looks for them first.
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
 import msgspec
 
 from buildmatrix.attestation.envelope import Envelope
@@ -16,8 +23,6 @@ MEDIA_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 MEDIA_TYPE_PREFIX = "application/vnd.dev.sigstore.bundle"
 #: Annotation of a bundle's manifest: the type of its predicate.
 PREDICATE_TYPE = "dev.sigstore.bundle.predicateType"
-#: Annotation: UTC time of attachment, as `2026-11-22T15:04:26Z`.
-CREATED = "org.opencontainers.image.created"
 #: Maximum bytes of a bundle. A bill of materials of an image with a thousand distributions has half
 #: a megabyte.
 MAX_BYTES = 16 << 20
@@ -63,3 +68,108 @@ def encode_bundle(envelope: Envelope, hint: str) -> bytes:
 def parse(data: bytes) -> Bundle:
     """Parse a bundle. Raises `ValueError`."""
     return decode_json(data, Bundle)
+
+
+# The format of cosign 2: an envelope without a bundle, and annotations.
+
+
+class _Certificate(msgspec.Struct, frozen=True, rename="camel"):
+    """A certificate in DER."""
+
+    raw_bytes: bytes
+
+
+class _LogId(msgspec.Struct, frozen=True, rename="camel"):
+    key_id: bytes
+
+
+class _InclusionPromise(msgspec.Struct, frozen=True, rename="camel"):
+    signed_entry_timestamp: bytes
+
+
+class _LogEntry(msgspec.Struct, frozen=True, rename="camel"):
+    """An entry of Rekor; numbers are text in protobuf's JSON."""
+
+    log_index: int
+    log_id: _LogId
+    canonicalized_body: bytes
+    integrated_time: int = 0
+    #: None in logs of Rekor 2.
+    inclusion_promise: _InclusionPromise | None = None
+
+
+class _LoggedMaterial(msgspec.Struct, frozen=True, rename="camel"):
+    certificate: _Certificate | None = None
+    tlog_entries: tuple[_LogEntry, ...] = ()
+
+
+class _LoggedBundle(msgspec.Struct, frozen=True, rename="camel"):
+    dsse_envelope: msgspec.Raw
+    verification_material: _LoggedMaterial = _LoggedMaterial()
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotatedEnvelope:
+    """An envelope in the format of cosign 2."""
+
+    #: JSON, with the logged bytes if there is a log entry.
+    envelope: bytes
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+def convert_for_cosign2(data: bytes) -> AnnotatedEnvelope | None:
+    """Convert a bundle; None if the format of cosign 2 cannot express it.
+
+    Its log entry then has no promise of inclusion, or one for other bytes. Raises `ValueError` for
+    an invalid bundle.
+    """
+    held = decode_json(data, _LoggedBundle, has_numbers_as_text=True)
+    envelope = bytes(held.dsse_envelope)
+    material = held.verification_material
+    if material.certificate is None:
+        return AnnotatedEnvelope(envelope)
+    for entry in material.tlog_entries[:1]:
+        if entry.inclusion_promise is not None and _is_entry_of(entry, envelope):
+            certificate = ssl.DER_cert_to_PEM_cert(material.certificate.raw_bytes)
+            return AnnotatedEnvelope(
+                envelope,
+                {
+                    "dev.sigstore.cosign/certificate": certificate,
+                    "dev.sigstore.cosign/bundle": _encode_promise(entry, entry.inclusion_promise),
+                },
+            )
+    return None
+
+
+def _encode_promise(entry: _LogEntry, promise: _InclusionPromise) -> str:
+    """Return a `RekorBundle` of cosign's `pkg/cosign/bundle/rekor.go`."""
+    payload = {
+        "body": base64.b64encode(entry.canonicalized_body).decode(),
+        "integratedTime": entry.integrated_time,
+        "logIndex": entry.log_index,
+        "logID": entry.log_id.key_id.hex(),
+    }
+    signed = base64.b64encode(promise.signed_entry_timestamp).decode()
+    return json.dumps({"SignedEntryTimestamp": signed, "Payload": payload})
+
+
+class _Hash(msgspec.Struct, frozen=True):
+    value: str
+    algorithm: str = ""
+
+
+class _LoggedEnvelope(msgspec.Struct, frozen=True, rename="camel"):
+    envelope_hash: _Hash
+
+
+class _LogBody(msgspec.Struct, frozen=True):
+    spec: _LoggedEnvelope
+
+
+def _is_entry_of(entry: _LogEntry, envelope: bytes) -> bool:
+    """Return True if an entry logs exactly these bytes, as cosign 2 requires."""
+    try:
+        logged = decode_json(entry.canonicalized_body, _LogBody).spec.envelope_hash
+    except ValueError:
+        return False
+    return logged == _Hash(hashlib.sha256(envelope).hexdigest(), "sha256")

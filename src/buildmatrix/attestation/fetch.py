@@ -10,8 +10,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 from buildmatrix.attestation import bundle
-from buildmatrix.attestation.bundle import CREATED, MAX_BYTES, PREDICATE_TYPE
+from buildmatrix.attestation.bundle import MAX_BYTES, PREDICATE_TYPE
 from buildmatrix.attestation.envelope import IN_TOTO, Envelope
+from buildmatrix.attestation.tagged import (
+    CREATED,
+    ENVELOPE,
+    LAYER_PREDICATE_TYPE,
+    attestation_tag,
+    is_missing,
+    list_tagged_layers,
+)
 from buildmatrix.errors import UndecidedError
 from buildmatrix.http.failures import RequestError
 from buildmatrix.oci.documents import EMPTY, Descriptor, manifest_of
@@ -19,8 +27,6 @@ from buildmatrix.registry.client import Registry
 from buildmatrix.registry.reference import Reference
 from buildmatrix.strict_json import decode_json
 
-#: Media type of an envelope without a bundle.
-ENVELOPE = "application/vnd.dsse.envelope.v1+json"
 #: Maximum manifests, envelopes per manifest, and total bytes.
 _MAX_MANIFESTS = 64
 _MAX_LAYERS = 64
@@ -34,7 +40,7 @@ _TYPES = ("", EMPTY, IN_TOTO, ENVELOPE)
 class AttachedEnvelope:
     """An envelope attached to an image, or the reason why it is unusable."""
 
-    #: Digest of its manifest.
+    #: Digest of its manifest, or its tag.
     place: str
     envelope: Envelope | None = None
     #: `PublicKey.hint` of the key in its bundle; empty if unknown.
@@ -89,6 +95,11 @@ class AttestationReader:
                 self._image.digest, f"{len(listed)} attestations", _MAX_MANIFESTS
             )
 
+    def tagged(self) -> Iterator[AttachedEnvelope]:
+        """Yield the envelopes under the tag of cosign 2."""
+        tag = attestation_tag(self._image)
+        yield from self._read_envelopes(tag.tag, list_tagged_layers(self._registry, tag))
+
     def _read_envelopes(
         self, place: str, layers: tuple[Descriptor, ...]
     ) -> Iterator[AttachedEnvelope]:
@@ -99,6 +110,7 @@ class AttestationReader:
                 layer.media_type == ENVELOPE
                 or layer.media_type.startswith(bundle.MEDIA_TYPE_PREFIX)
             )
+            and layer.annotations.get(LAYER_PREDICATE_TYPE, self._type) == self._type
         ]
         # New envelopes are appended.
         for layer in envelopes[: -_MAX_LAYERS - 1 : -1]:
@@ -131,7 +143,7 @@ class AttestationReader:
 
 def _unusable_envelope(place: str, error: UndecidedError) -> AttachedEnvelope:
     """Return an unusable entry; raises errors of an unreachable registry."""
-    if isinstance(error, RequestError) and error.status in (404, 410):
+    if is_missing(error):
         return AttachedEnvelope(place, trouble="gone", why=error.message)
     if isinstance(error, RequestError):
         raise error

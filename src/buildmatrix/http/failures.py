@@ -145,7 +145,7 @@ def error_for_connection(error: Exception, address: HttpAddress, proxy: str | No
 
 
 def _explain_unconnected(error: Exception, where: str, through: str) -> tuple[str, bool] | None:
-    """Return why there is no connection, and True if one may succeed soon."""
+    """Return the reason for a missing connection, and whether a retry may help; else None."""
     import httpcore
 
     for cause in iter_causes(error):

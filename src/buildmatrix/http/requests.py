@@ -100,7 +100,7 @@ def _iter_decoded(response: HttpResponse) -> Iterator[bytes]:
 
 
 class _Reachability:
-    """Availability of hosts. One thread retries a silent host while the others wait for it."""
+    """Reachable hosts. One thread retries a silent host while the others wait for it."""
 
     def __init__(self, patience: Patience, clock: Callable[[], float]) -> None:
         self._patience = patience
@@ -120,17 +120,17 @@ class _Reachability:
             raise _host_error(error)
 
     def is_silent(self, error: RequestError) -> bool:
-        """True if the error is one of the host, not of a single file."""
+        """Return True if the host failed, and not one of its files."""
         return bool(error.host_message) and (
             error.is_unconnected or error.host not in self._answered
         )
 
     def is_connect_lost(self, error: RequestError) -> bool:
-        """True if a retry is pointless: TCP already repeated the connection attempt."""
+        """Return True if a retry cannot help: TCP has retried already."""
         return error.connect_timed_out and error.host not in self._answered
 
     def note_answer(self, host: str) -> None:
-        """Record a response of a host, which ends all waiting for it."""
+        """Record a response of a host, and wake the threads that wait for it."""
         if host in self._answered and not self._trying and not self._given_up:
             return
         with self._changed:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from buildmatrix.binaries.model import Elf
 from buildmatrix.inventory.distributions import Ownership, read_distributions
 from buildmatrix.inventory.file_facts import FactMemory, FileFacts, inspect, opened
 from buildmatrix.inventory.folders import folders, one_name_each
@@ -52,6 +53,9 @@ from buildmatrix.trees.base import Tree
 
 #: `libx.so`, `libx.so.12`, `ld-linux-x86-64.so.2`: the names that a loader looks for.
 _LIBRARY_NAME = re.compile(r"\.so(\.|$)")
+
+#: Bytes of the symbols of all binaries; a CUDA stack has 3 MB, a large image 10 MB.
+MOST_SYMBOL_BYTES = 64 << 20
 
 #: What the records of the system's packages are called where no single record is meant.
 _SYSTEM = "packages of the system"
@@ -148,6 +152,16 @@ class _Files:
     statements: list[Statements] = field(default_factory=list)
     #: How many of them came from earlier scans.
     recalled: int = 0
+    #: Bytes that the symbols of binaries take.
+    symbols: int = 0
+
+    def bounded(self, elf: Elf) -> Elf:
+        """Return `elf`, without its symbols where the tree has too many."""
+        if elf.binding is None:
+            return elf
+        names = sum(len(name) for need in elf.binding.needs for name in need.names)
+        self.symbols += len(elf.binding.exports) + names
+        return elf if self.symbols <= MOST_SYMBOL_BYTES else replace(elf, binding=None)
 
     def add_contents(
         self, path: str, size: int, owner: str | None, contents: NestedContents
@@ -161,7 +175,13 @@ class _Files:
             if nested.elf is not None:
                 self.binaries.append(
                     Binary(
-                        inner, nested.size, nested.elf, owner, packed=nested.packed, container=path
+                        inner,
+                        nested.size,
+                        # No loader looks into a container.
+                        replace(nested.elf, binding=None),
+                        owner,
+                        packed=nested.packed,
+                        container=path,
                     )
                 )
             elif (device := nested.device) is not None:
@@ -206,7 +226,9 @@ def _read_files(
         if file_facts.unread is not None:
             unread = (file_facts.unread,)
         elif (elf := file_facts.elf) is not None:
-            files.binaries.append(Binary(path, file.size, elf, owner, packed=file.packed))
+            files.binaries.append(
+                Binary(path, file.size, files.bounded(elf), owner, packed=file.packed)
+            )
             unread = elf.unread
         elif file_facts.outline is not None:
             # Python takes the source where there is one.

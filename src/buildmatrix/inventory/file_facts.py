@@ -115,7 +115,7 @@ def look(source: RandomAccess, path: str, size: int, *, nested: bool = False) ->
     contents = None
     try:
         if not nested and not head.startswith(ELF_MAGIC):
-            contents = recognised(source, head, size)
+            contents = recognised(source, head, size, path)
         if contents is not None:
             pass
         elif devicefile.kind_of(path, head) is not None:

@@ -15,7 +15,7 @@ from buildmatrix.elf.model import Mark
 from buildmatrix.python_imports.reach import Reach
 
 #: Raised with every change of what an inventory says: older stored ones are then read again.
-SCHEMA = "buildmatrix/inventory/13"
+SCHEMA = "buildmatrix/inventory/14"
 
 #: Kinds of containers that are packages: they count even where nothing in them does.
 PACKAGES = frozenset({"wheel", "conda", "deb", "rpm"})

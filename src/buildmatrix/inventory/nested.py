@@ -13,7 +13,7 @@ from functools import reduce
 
 from buildmatrix.binaries import devicefile
 from buildmatrix.binaries.model import DeviceFile, Elf
-from buildmatrix.device_code.suffixes import SUFFIXES
+from buildmatrix.device_code.suffixes import SUFFIXES, uncompressed
 from buildmatrix.elf.layout import MAGIC as ELF_MAGIC
 from buildmatrix.inventory.mattering import LARGE_CONTAINER, LEAST, may_matter
 from buildmatrix.inventory.names import readable
@@ -78,11 +78,13 @@ class NestedContents:
     is_ahead: bool = False
 
 
-def recognised(source: RandomAccess, head: bytes, size: int) -> NestedContents | None:
+def recognised(
+    source: RandomAccess, head: bytes, size: int, path: str = ""
+) -> NestedContents | None:
     """The container that the file in `source` is, by its first bytes; None for none that matters.
 
     A compressed file counts when it holds an archive, a program, or device code, and when nobody
-    can see what it holds.
+    can see what it holds. Text for a device (`kernel.ptx.zst`) is known by its name.
     """
     format = containers.detect_format(head, size)
     if format is None and size >= LARGE_CONTAINER:
@@ -91,7 +93,7 @@ def recognised(source: RandomAccess, head: bytes, size: int) -> NestedContents |
         return None
     if format in ("compressed", "lz4"):
         inside = containers.decompress_head(source, head, size)
-        if inside is not None and not _is_binary("", inside):
+        if inside is not None and not _is_binary(uncompressed(path), inside):
             return None
         if inside is not None and inside.startswith(ELF_MAGIC) and inside[16:18] == _REL:
             return None

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from buildmatrix.device_code.suffixes import SUFFIXES
+from buildmatrix.device_code.suffixes import SUFFIXES, uncompressed
 from buildmatrix.inventory.collect import collect
 from buildmatrix.inventory.file_facts import FileFacts
 from buildmatrix.inventory.layers import with_layers
@@ -246,7 +246,7 @@ def _name_implications(path: str, facts: FileFacts) -> tuple[object, ...]:
     if facts.elf is not None and facts.contents is None:
         return ()
     name = path.rpartition("/")[2]
-    suffix = name.rpartition(".")[2].lower()
+    suffix = uncompressed(name).rpartition(".")[2].lower()
     return (
         path.endswith((".py", ".pth")),
         is_stating(path, 0),

@@ -16,6 +16,7 @@ import msgspec
 
 from buildmatrix.inventory.distributions import without_secrets
 from buildmatrix.inventory.file_facts import FileFacts
+from buildmatrix.threads import prepare_type
 from buildmatrix.trees.tar import Kind
 
 KINDS: tuple[Kind, ...] = ("file", "folder", "symlink", "hardlink", "other", "device")
@@ -73,8 +74,8 @@ class LayerFacts(msgspec.Struct, frozen=True):
 
 
 #: Created here, by one thread: msgspec 0.22 crashes if several first meet a dataclass at once.
-_ENTRIES = msgspec.msgpack.Decoder(list[EntryFacts])
-LAYER_FACTS = msgspec.msgpack.Decoder(LayerFacts)
+_ENTRIES = msgspec.msgpack.Decoder(prepare_type(list[EntryFacts]))
+LAYER_FACTS = msgspec.msgpack.Decoder(prepare_type(LayerFacts))
 
 
 def pack_entries(entries: Iterable[EntryFacts]) -> Iterator[bytes]:

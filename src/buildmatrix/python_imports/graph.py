@@ -8,8 +8,10 @@ from fnmatch import translate
 
 from buildmatrix.python_imports.calls import Loading
 from buildmatrix.python_imports.program import Program
-from buildmatrix.python_imports.source import ANY_MODULE
+from buildmatrix.python_imports.source import ANY_MODULE, ANY_SUBMODULE
 
+#: Names are put together in a module.
+ANY_MODULES = frozenset({ANY_MODULE, ANY_SUBMODULE})
 #: Modules that are searched for calls of one module's functions.
 MOST_CALLERS = 500
 
@@ -31,7 +33,7 @@ class ImportGraph:
             package = (
                 name if path.endswith(("__init__.py", "__init__.pyc")) else name.rpartition(".")[0]
             )
-            if ANY_MODULE in outline.imports:
+            if not ANY_MODULES.isdisjoint(outline.imports):
                 self._computing.setdefault(package, set()).add(name)
             owners = {
                 program.owner_of(program.absolute(imported, package))

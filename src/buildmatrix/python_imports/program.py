@@ -331,6 +331,16 @@ class Program:
         module = self.module(owner[0]) if worth(owner[0]) else None
         return None if module is None else self._defined(module, owner[1], depth + 1, worth)
 
+    def submodules(self, package: str) -> list[str]:
+        """Names of the modules and extensions that lie in a package."""
+        start = f"{package}."
+        names = {
+            name.removeprefix(start)
+            for name in (*self.modules, *self.extensions)
+            if name.startswith(start) and "/" not in name
+        }
+        return sorted(name for name in names if "." not in name)
+
     def _listed(self, module: Module, call: ast.Call) -> Value | None:
         """The names that `pkgutil` finds in a package of the distribution."""
         arguments = [*call.args, *(word.value for word in call.keywords)]
@@ -341,14 +351,8 @@ class Program:
                 package = module.imported[name]
             case _:
                 return None
-        start = f"{package}."
-        names = [
-            name.removeprefix(start)
-            for name in (*self.modules, *self.extensions)
-            if name.startswith(start) and "/" not in name
-        ]
-        prefix = start if len(arguments) > 1 else ""
-        return frozenset(f"{prefix}{name}" for name in names if "." not in name)
+        prefix = f"{package}." if len(arguments) > 1 else ""
+        return frozenset(f"{prefix}{name}" for name in self.submodules(package))
 
     def evaluator(
         self, module: Module, scope: Scope, depth: int = 0, outer: Evaluator | None = None

@@ -79,6 +79,9 @@ _RENAMED = re.compile(
 )
 #: What stands among the imports for those whose names are put together.
 ANY_MODULE = "*"
+#: The same where a module's `__getattr__` does so (PEP 562), which is asked for submodules.
+ANY_SUBMODULE = "*."
+_ATTRIBUTES = b"__getattr__"
 #: A text that begins with an import, which may be run.
 _RUN_TEXT = re.compile(rb"[\"'][ \t]*((?:from|import)\b[^\n\"']*)")
 _DEFINITION = re.compile(rb"(?:async[ \t]+)?def[ \t]+(\w+)")
@@ -195,10 +198,13 @@ def _called(source: bytes) -> Iterator[str]:
     literal = re.compile(rb"\b(?:%b)\s*\(\s*(?:name\s*=\s*)?[\"']([.\w]+)[\"']" % called)
     for match in find(literal, source):
         yield match[1].decode("utf-8", "replace")
-    computed = re.compile(rb"\b(?:%b)\s*\(\s*(?!(?:name\s*=\s*)?[\"'\s][.\w]*[\"'])" % called)
-    computed_calls = islice(find(computed, source), MOST_CALLS)
+    constant = rb"(?:name\s*=\s*)?[\"'\s][.\w]*[\"']\s*[,)]"
+    computed = re.compile(rb"\b(?:%b)\s*\(\s*(?!%b)" % (called, constant))
+    computed_calls = list(islice(find(computed, source), MOST_CALLS))
     if any(_may_run(source, match.start()) for match in computed_calls):
         yield ANY_MODULE
+    elif any(_function_around(source, match.start()) == _ATTRIBUTES for match in computed_calls):
+        yield ANY_SUBMODULE
 
 
 def _at_words(pattern: re.Pattern[bytes], source: bytes) -> Iterator[re.Match[bytes]]:
@@ -246,7 +252,8 @@ def has_loading_word(source: bytes) -> bool:
 def imported_at_once(source: bytes) -> Iterator[str]:
     """What an import of a file imports in turn, judged by its text, as in `Outline.imports`.
 
-    Not what stands in a function that the file does not call, nor what is there for type checkers.
+    Not what stands in a function that the file does not call, nor what is there for type checkers;
+    but what a module's `__getattr__` imports, since users ask for it.
     """
     source = normalized(source)
     matches = list(import_matches(source))
@@ -255,7 +262,7 @@ def imported_at_once(source: bytes) -> Iterator[str]:
             yield from imported_names(match)
     else:
         outside, functions = _outside_functions(source)
-        called = set(_CALLED.findall(_NO_CODE.sub(b"", outside)))
+        called = {_ATTRIBUTES, *_CALLED.findall(_NO_CODE.sub(b"", outside))}
         inside = (text for name, text in functions if name in called)
         for text in (outside, *inside):
             for match in import_matches(text):

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from buildmatrix.python_imports.program import Program
-from buildmatrix.python_imports.source import ANY_MODULE, Outline, imported_at_once
+from buildmatrix.python_imports.source import (
+    ANY_MODULE,
+    ANY_SUBMODULE,
+    Outline,
+    imported_at_once,
+)
 
 
 class Stages:
@@ -37,6 +42,13 @@ class Stages:
                     other
                     for module, other in program.modules.items()
                     if module.startswith(f"{package}.")
+                )
+                continue
+            if written == ANY_SUBMODULE:
+                yield from (
+                    program.modules[module]
+                    for inner in program.submodules(package)
+                    if (module := f"{package}.{inner}") in program.modules
                 )
                 continue
             imported = program.absolute(written, package)

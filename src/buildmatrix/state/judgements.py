@@ -21,6 +21,7 @@ from buildmatrix.rules.engine import Judgement
 from buildmatrix.spec.model import Target
 from buildmatrix.state.folder import TargetFiles
 from buildmatrix.state.journal import BuildRecord
+from buildmatrix.threads import prepare_type
 
 #: Key of the last image's result.
 JUDGEMENT = "judgement"
@@ -38,7 +39,7 @@ class JudgedImage:
 
 
 #: Created here, by one thread: msgspec 0.22 crashes if several first meet a dataclass at once.
-_JUDGED_IMAGE = msgspec.msgpack.Decoder(JudgedImage)
+_JUDGED_IMAGE = msgspec.msgpack.Decoder(prepare_type(JudgedImage))
 
 
 def judge_image(

@@ -21,6 +21,7 @@ from buildmatrix.inventory.model import Inventory, Layer
 from buildmatrix.state.dockerfile_lines import count_base_layers, read_dockerfile
 from buildmatrix.state.folder import TargetFiles
 from buildmatrix.state.journal import load
+from buildmatrix.threads import prepare_type
 from buildmatrix.trees.base import Tree, reason
 
 #: Key of the last image's layers.
@@ -37,7 +38,7 @@ class ImageLayers:
     layers: Inventory
 
 
-_IMAGE_LAYERS = msgspec.msgpack.Decoder(ImageLayers)
+_IMAGE_LAYERS = msgspec.msgpack.Decoder(prepare_type(ImageLayers))
 
 
 def with_layers(

@@ -10,6 +10,7 @@ import msgspec
 
 from buildmatrix.inventory.file_facts import FileFacts
 from buildmatrix.store.python_answers import PythonAnswers
+from buildmatrix.threads import prepare_type
 from buildmatrix.trees.base import File
 from buildmatrix.trees.directory import changed_ns
 
@@ -23,7 +24,7 @@ class FileMemory:
 
 
 #: Created here, by one thread: msgspec 0.22 crashes if several first meet a dataclass at once.
-FILES_DECODER = msgspec.msgpack.Decoder(dict[bytes, FileMemory])
+FILES_DECODER = msgspec.msgpack.Decoder(prepare_type(dict[bytes, FileMemory]))
 
 
 class FolderMemory:

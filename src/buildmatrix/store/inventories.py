@@ -15,6 +15,7 @@ from buildmatrix.errors import UndecidedError
 from buildmatrix.inventory.codec import encode
 from buildmatrix.inventory.model import SCHEMA, Inventory
 from buildmatrix.inventory.writing import write_atomically
+from buildmatrix.threads import prepare_type
 
 #: Bytes of an encoded inventory; a root file system of 5 GB with 2,500 binaries has 5 MB.
 MAX_INVENTORY = 1 << 30
@@ -26,8 +27,8 @@ class _Header:
 
 
 #: Created here, by one thread: msgspec 0.22 crashes if several first meet a dataclass at once.
-_HEADER = msgspec.json.Decoder(_Header)
-INVENTORY_DECODER = msgspec.json.Decoder(Inventory)
+_HEADER = msgspec.json.Decoder(prepare_type(_Header))
+INVENTORY_DECODER = msgspec.json.Decoder(prepare_type(Inventory))
 
 
 def decode(data: bytes) -> Inventory:

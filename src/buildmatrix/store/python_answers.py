@@ -8,11 +8,12 @@ from buildmatrix.inventory.archive import PACKAGES
 from buildmatrix.inventory.model import SCHEMA
 from buildmatrix.inventory.python_memory import PythonAnswer
 from buildmatrix.store.cache import DAY, Cache, source_digest
+from buildmatrix.threads import prepare_type
 
 #: Total bytes of all results; that of torch has 0.2 MB.
 MAX_CACHED_BYTES = 200_000_000
 #: Created here, by one thread: msgspec 0.22 crashes if several first meet a dataclass at once.
-_ANSWER_DECODER = msgspec.msgpack.Decoder(PythonAnswer)
+_ANSWER_DECODER = msgspec.msgpack.Decoder(prepare_type(PythonAnswer))
 
 
 class PythonAnswers:

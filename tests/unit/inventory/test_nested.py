@@ -46,6 +46,9 @@ LIBRARY = Image(
         Part(".nv_fatbin", fat_binary(fat_entry(2, 90, bytes(4000)))),
     ],
 ).build()
+PTX = b"//\n// Generated\n.version 8.0\n.target sm_80\n.address_size 64\n" + b"".join(
+    b"mov.u32 %%r%d, %d;\n" % (number, number * 2654435761 % 2**32) for number in range(900)
+)
 FILES = {
     "lib/linux_64/libkernels.so": LIBRARY,
     "org/acme/Main.class": b"\xca\xfe\xba\xbe" + bytes(900),
@@ -280,10 +283,18 @@ LATE: Mapping[str, Callable[[bytes], bytes]] = {
     "a ZIP of several parts": lambda data: b"PK\x07\x08" + zipped({"libx.so": data}),
     "a ZIP in gzip": lambda data: gzip.compress(zipped({"libx.so": data})),
     "gzip in xz": lambda data: lzma.compress(gzip.compress(data)),
-    "a large dictionary": lambda data: lzma.compress(
-        data, filters=[{"id": lzma.FILTER_LZMA2, "dict_size": 512 << 20}]
-    ),
+    "a large dictionary": lambda data: _with_dictionary_of_512_mib(lzma.compress(data)),
 }
+
+
+def _with_dictionary_of_512_mib(stream: bytes) -> bytes:
+    """An xz stream whose first block asks for it; liblzma would hold 5 GiB to write one."""
+    header = bytearray(stream[12 : 12 + 4 * (stream[12] + 1) - 4])
+    assert header[1:4] == b"\0\x21\1"  # one filter, LZMA2, one byte of properties
+    header[4] = 34  # xz-file-format.txt, 5.3.1
+    return (
+        stream[:12] + header + zlib.crc32(header).to_bytes(4, "little") + stream[16 + len(header) :]
+    )
 
 
 @pytest.mark.parametrize("name", LATE)
@@ -568,3 +579,22 @@ def test_without_a_library_for_zstandard_its_archives_are_not_read(
     inventory = scan(tmp_path, files)
     assert [path.partition("!")[0] for path in inside(inventory)] == ["b.tgz"]
     assert [(one.path, "Zstandard" in one.why) for one in inventory.unread] == [("a.deb", True)]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "pack"), [("zst", zstd), ("gz", gzip.compress), ("xz", lzma.compress)]
+)
+def test_a_compressed_kernel_that_is_text_is_known_by_its_name(
+    tmp_path: Path, suffix: str, pack: Callable[[bytes], bytes]
+) -> None:
+    path = tmp_path / "x-1-py3-none-any.whl"
+    files = {f"x/kernel.ptx.{suffix}": pack(PTX), f"x/notes.txt.{suffix}": pack(PTX)}
+    path.write_bytes(zipped({**files, **METADATA}))
+    with WheelTree(path) as tree:
+        whole = collect(tree)
+    with _LocalWheel(path) as wheel:
+        heads = read_parts(wheel, "heads", 10**7).inventory
+    for inventory in (whole, heads):
+        (kernel,) = inventory.artefacts
+        assert kernel.path == f"x/kernel.ptx.{suffix}!/kernel.ptx"
+        assert [code.arch for code in kernel.device_code] == ["compute_80"]

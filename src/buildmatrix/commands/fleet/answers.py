@@ -20,12 +20,13 @@ from buildmatrix.errors import UndecidedError
 from buildmatrix.registry.reference import Reference
 from buildmatrix.reports.fleet.model import FleetResult
 from buildmatrix.store.cache import DAY, Cache, source_digest
+from buildmatrix.threads import prepare_type
 
 Value = TypeVar("Value")
 #: Bytes of all results in the folder of one machine; one has some 2 KB.
 LIMIT = 500_000_000
 #: Results as they are kept, without what only the subject knows.
-RESULTS = msgspec.msgpack.Decoder(tuple[FleetResult, ...])
+RESULTS = msgspec.msgpack.Decoder(prepare_type(tuple[FleetResult, ...]))
 
 
 class KeptResults:

@@ -26,6 +26,7 @@ from buildmatrix.registry.mirrors import Mirrors
 from buildmatrix.registry.reference import Reference
 from buildmatrix.store.cache import DAY, Cache, default_folder
 from buildmatrix.store.shared import SharedEntries, open_storage
+from buildmatrix.threads import prepare_type
 
 Answer = TypeVar("Answer")
 #: Bytes of the documents of all images in the folder of one machine.
@@ -36,7 +37,7 @@ MOST_CONTEXTS = 4
 _DENIED = (401, 403)
 #: Seconds for which credentials that were refused are not read again.
 _FRESH = 10.0
-_MANIFEST = msgspec.msgpack.Decoder(ManifestBytes)
+_MANIFEST = msgspec.msgpack.Decoder(prepare_type(ManifestBytes))
 
 
 class WorkerContext:

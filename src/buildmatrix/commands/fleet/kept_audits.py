@@ -21,6 +21,7 @@ from buildmatrix.reports.fleet.model import FleetResult
 from buildmatrix.sources.resolution.resolved import Resolved
 from buildmatrix.spec.model import Waiver
 from buildmatrix.store.cache import DAY, Cache, source_digest
+from buildmatrix.threads import prepare_type
 
 #: Bytes of all entries in the folder of one machine; one has some 2 KB.
 LIMIT = 500_000_000
@@ -41,7 +42,7 @@ class KeptAudit(msgspec.Struct, frozen=True):
         return self.answer == answer and self.first <= today <= self.last
 
 
-_KEPT = msgspec.msgpack.Decoder(KeptAudit)
+_KEPT = msgspec.msgpack.Decoder(prepare_type(KeptAudit))
 
 
 class KeptAudits:

@@ -24,6 +24,7 @@ from buildmatrix.commands.fleet.model import WorkerSettings
 from buildmatrix.registry.reference import Reference
 from buildmatrix.reports.fleet.model import FleetResult
 from buildmatrix.store.cache import DAY, Cache, source_digest
+from buildmatrix.threads import prepare_type
 
 #: Bytes of all entries in the folder of one machine; an image has some 2 KB.
 LIMIT = 500_000_000
@@ -48,7 +49,7 @@ class RememberedImage(msgspec.Struct, frozen=True):
         return RESULTS.decode(self.packed)
 
 
-_REPOSITORY = msgspec.msgpack.Decoder(dict[str, RememberedImage])
+_REPOSITORY = msgspec.msgpack.Decoder(prepare_type(dict[str, RememberedImage]))
 
 
 class Remembered:

@@ -29,6 +29,7 @@ from buildmatrix.layers.saved_image import Configuration
 from buildmatrix.reports.fleet.model import FleetResult
 from buildmatrix.sources.registry import ImageDocuments
 from buildmatrix.store.cache import DAY, Cache, source_digest
+from buildmatrix.threads import prepare_type
 
 #: Bytes of all stacks in the folder of one machine, some 300 KB each; and of what is known of
 #: layers that may lie on them.
@@ -60,8 +61,8 @@ class _KnownLayer(msgspec.Struct, frozen=True):
 
 
 #: Made here, by one thread: msgspec 0.22 crashes where several meet a dataclass for the first time.
-_STACK = msgspec.msgpack.Decoder(Stack)
-_LAYER = msgspec.msgpack.Decoder(_KnownLayer)
+_STACK = msgspec.msgpack.Decoder(prepare_type(Stack))
+_LAYER = msgspec.msgpack.Decoder(prepare_type(_KnownLayer))
 
 
 class Stacks:

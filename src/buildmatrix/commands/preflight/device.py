@@ -96,7 +96,8 @@ def judged(
             wanted = questions[check.subject]["wanted"] if check.subject in questions else []
             verdicts += _framework(check, wanted, sight)
     if seen_devices(verdicts):
-        verdicts = [_without_cpu_build(check, sight) for check in verdicts]
+        cpu_builds = {check.subject for check in seen if _is_cpu_build(check, sight)}
+        verdicts = [_excused(c, backend) if c.subject in cpu_builds else c for c in verdicts]
     verdicts += unfinished(texts(listing, "names"), seen, "the probe ended before it got there")
     if sight.nodes is None and any(check.state == "passed" for check in verdicts):
         verdicts[0] = replace(verdicts[0], state="passed")
@@ -196,19 +197,35 @@ def _framework(check: Check, wanted: Sequence[str], sight: _Sight) -> Iterator[C
         yield Check(check.subject, "failed", message, check.seconds, values)
 
 
-def _without_cpu_build(check: Check, sight: _Sight) -> Check:
-    """Do not fail a framework that is a build for the CPU, beside one that uses the devices.
+def _is_cpu_build(check: Check, sight: _Sight) -> bool:
+    """Return True if a framework answered, and nothing in it is made for the backend.
 
     Many distributions require `onnxruntime`, whose builds for devices have names of their own.
     """
-    is_built_for_it = check.values.get("build", "CPU") != "CPU" or any(
-        f"({sight.backend}" in text for text in texts(check, "vendor_libraries")
+    return (
+        bool(texts(check, "kinds"))
+        and (check.values.get("build") or "CPU") == "CPU"
+        and not check.values.get("reason")
+        and all(sight.backend not in found for _, found in _libraries(check, sight.catalogue))
     )
-    kinds = texts(check, "kinds")
-    if check.state != "failed" or not kinds or is_built_for_it or "reason" in check.values:
+
+
+def _excused(check: Check, backend: str) -> Check:
+    """Do not fail a build for the CPU beside a framework that uses the devices."""
+    if check.state != "failed":
         return check
-    message = f"a build without {sight.backend}, which runs on the CPU here ({', '.join(kinds)})"
+    kinds = ", ".join(texts(check, "kinds"))
+    message = f"a build without {backend}, which runs on the CPU here ({kinds})"
     return replace(check, state="not-run", message=message)
+
+
+def _libraries(check: Check, catalogue: Catalogue) -> Iterator[tuple[str, set[str]]]:
+    """Yield the libraries of vendors that a framework loaded, each with its backends."""
+    for path in texts(check, "libraries"):
+        name = PurePosixPath(path.removesuffix(" (deleted)")).name
+        backends = {match.owned.backend for match in library(name, path, catalogue)}
+        if backends:
+            yield path, backends
 
 
 def _values(check: Check, catalogue: Catalogue) -> dict[str, Value]:
@@ -218,12 +235,9 @@ def _values(check: Check, catalogue: Catalogue) -> dict[str, Value]:
         for name, value in check.values.items()
         if name in ("version", "build", "reason", "ids", "kinds") and value
     }
-    vendors: list[str | float] = []
-    for path in texts(check, "libraries"):
-        name = PurePosixPath(path.removesuffix(" (deleted)")).name
-        backends = {match.owned.backend for match in library(name, path, catalogue)}
-        if backends:
-            vendors.append(f"{path} ({', '.join(sorted(backends))})")
+    vendors: list[str | float] = [
+        f"{path} ({', '.join(sorted(backends))})" for path, backends in _libraries(check, catalogue)
+    ]
     if vendors:
         values["vendor_libraries"] = vendors
     return values

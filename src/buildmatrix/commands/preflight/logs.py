@@ -18,6 +18,7 @@ from buildmatrix.commands.preflight.manifests import LOG_SCHEMA
 from buildmatrix.commands.preflight.plan import Answer
 from buildmatrix.errors import UsageError
 from buildmatrix.text import printable, shown
+from buildmatrix.threads import prepare_type
 
 #: Bytes of one log and of one line, files of a folder, runs, lines of one run.
 LARGEST, LONGEST, MOST_FILES, MOST_RUNS, MOST_LINES = 64 << 20, 256 << 10, 2_000, 5_000, 50_000
@@ -159,7 +160,7 @@ def _read(source: str, stream: BinaryIO, runs: dict[str, PodLog]) -> None:
         if not begins:
             continue
         try:
-            line = msgspec.json.decode(_BEGINNING + rest, type=_Line)
+            line = msgspec.json.decode(_BEGINNING + rest, type=prepare_type(_Line))
         except (msgspec.MsgspecError, RecursionError, UnicodeError):
             # Cut in the middle, or no line of ours: what it ended is without an end now.
             continue
@@ -197,7 +198,7 @@ def _take(run: PodLog, line: _Line) -> None:
 def _about(line: _Line) -> About:
     said = {name: getattr(line, name) for name in About.__struct_fields__}
     safe = {name: _safe(value) if isinstance(value, str) else value for name, value in said.items()}
-    return msgspec.convert({**safe, "repeat": max(1, min(line.repeat, 1000))}, About)
+    return msgspec.convert({**safe, "repeat": max(1, min(line.repeat, 1000))}, prepare_type(About))
 
 
 def _lines(source: str, stream: BinaryIO) -> Iterable[bytes]:

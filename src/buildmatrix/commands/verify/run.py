@@ -35,8 +35,7 @@ def verify(registry: Registry, source: str, reference: Reference, demands: Deman
             image = reference.at(entry.digest)
         elif len(images := images_in(index.manifests)) > 1:
             kinds = listing(printable(str(item.platform)) for item in images)
-    reader = AttestationReader(registry, image, PREDICATE_TYPE)
-    sifted = sift(reader.referrers(), image.digest, demands)
+    sifted = _sifted(registry, image, demands)
     proof, refusals = _weighed(sifted, demands)
     if kinds:
         # Even where somebody signed a verdict about their index: the others were never scanned, and
@@ -66,6 +65,20 @@ def verify(registry: Registry, source: str, reference: Reference, demands: Deman
 def exit_code(verification: Verification) -> int:
     """0 where the image has its proof, else 1."""
     return EXIT_OK if verification.verified else EXIT_FINDINGS
+
+
+def _sifted(registry: Registry, image: Reference, demands: Demands) -> Sifted:
+    """What is attached; the tag of cosign 2 is read where no bundle holds a verdict."""
+    reader = AttestationReader(registry, image, PREDICATE_TYPE)
+    referrers = list(reader.referrers())
+    first = sift(referrers, image.digest, demands)
+    if first.signed:
+        return first
+    # What was refused already needs no second sentence.
+    seen = [item.envelope for item in referrers if item.envelope is not None]
+    others = [item for item in reader.tagged() if item.envelope not in seen]
+    second = sift(others, image.digest, demands)
+    return Sifted(second.signed, first.refusals + second.refusals)
 
 
 def _weighed(sifted: Sifted, demands: Demands) -> tuple[Proof | None, list[Refusal]]:
