@@ -1,4 +1,4 @@
-"""How the files of an image are opened: exported by its engine, or saved in a file."""
+"""Readers of an image's files: exported by its engine, or saved in a file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OpenTree = Callable[[], AbstractContextManager[Tree]]
 
 @contextmanager
 def saved_image(path: Path, wanted: Platform | None = None) -> Iterator[Tree]:
-    """The files of a saved image; of several, the one for the platform `wanted`."""
+    """Open the files of a saved image; of several, the one for the platform `wanted`."""
     from buildmatrix.layers.saved_image import SavedImage
 
     with SavedImage(path, wanted) as image:
@@ -29,7 +29,7 @@ def saved_image(path: Path, wanted: Platform | None = None) -> Iterator[Tree]:
 
 @contextmanager
 def exported(engine: Engine, image: str) -> Iterator[Tree]:
-    """The files of an engine's image, which is exported into a temporary file."""
+    """Open the files of an engine's image by exporting it to a temporary file."""
     with scratch("image") as folder:
         path = folder / "image.tar"
         with path.open("wb") as file, engine.export(image) as chunks:
@@ -40,9 +40,9 @@ def exported(engine: Engine, image: str) -> Iterator[Tree]:
 
 
 def layers_of_image(name: str, engine: Engine, inventory: Inventory) -> Inventory:
-    """An inventory that holds only the layers of an engine's image.
+    """Return an inventory with only the layers of an engine's image.
 
-    Raises OSError, and what the engine raises.
+    Raises OSError and the engine's errors.
     """
     from buildmatrix.inventory.layers import with_layers
     from buildmatrix.layers.image import LayerReader

@@ -1,4 +1,4 @@
-"""Base images: out of a registry, or out of a layout or an archive in its place."""
+"""Base images from a registry, a layout or an archive."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from buildmatrix.text import printable
 from buildmatrix.trees.archive import CHUNK, OpenFile, Slice
 from buildmatrix.trees.base import reason
 
-#: What a mirror begins with that is no registry.
+#: Prefixes of mirrors that are not registries.
 LAYOUT, ARCHIVE = "oci:", "tar:"
-#: Where containerd and Docker write the whole name of an image into an index.
+#: Annotation of containerd and Docker: full name of an image in an index.
 _IMAGE_NAME = "io.containerd.image.name"
 
 Blob = Callable[[Descriptor], AbstractContextManager[Iterator[bytes]]]
@@ -51,10 +51,10 @@ class _Base:
 
 
 class Bases:
-    """Takes base images; each is looked for once in a run. For all threads at once.
+    """Source of base images, each resolved once per run. Thread-safe.
 
-    `mirror` stands before each name, as in `FROM ${MIRROR}python:3.11`; or it is `oci:FOLDER` or
-    `tar:FILE`, and images are looked for there by their names.
+    `mirror` is the prefix of each name, as in `FROM ${MIRROR}python:3.11`, or `oci:FOLDER` or
+    `tar:FILE` with images of these names.
     """
 
     def __init__(self, registry: Registry, mirror: str) -> None:
@@ -64,9 +64,9 @@ class Bases:
         self._taken: dict[tuple[str, str], BaseImage] = {}
 
     def take(self, name: str, platform: str) -> BaseImage:
-        """The base image `name` for a platform (`linux/arm64`).
+        """Return the base image `name` for a platform (`linux/arm64`).
 
-        Raises `UndecidedError` where it cannot be reached or is not for that platform.
+        Raises `UndecidedError` if it is unreachable or not for that platform.
         """
         with self._lock:
             if (name, platform) not in self._taken:
@@ -96,7 +96,7 @@ class Bases:
 
 
 def _chosen(name: str, entry: Descriptor, blob: Blob, platform: Platform, where: str) -> BaseImage:
-    """The image of `platform` that `entry`, a manifest or an index, comes to."""
+    """Return the image for `platform` in `entry`, a manifest or an index."""
     if entry.media_type in INDEXES:
         index = index_of(_document(entry, blob, where), where)
         chosen = choose(index.manifests, platform, where)
@@ -114,7 +114,7 @@ def _chosen(name: str, entry: Descriptor, blob: Blob, platform: Platform, where:
 
 
 def _document(descriptor: Descriptor, blob: Blob, where: str) -> bytes:
-    """A small blob, which is checked by who gives it. Its size is a claim of the image."""
+    """Read a small blob, whose digest is checked by its source. Its stated size is untrusted."""
     if descriptor.size > MAX_DOCUMENT:
         raise UndecidedError(f"{where}: {descriptor.digest} is too large for a document")
     with blob(descriptor) as chunks:
@@ -122,13 +122,13 @@ def _document(descriptor: Descriptor, blob: Blob, where: str) -> bytes:
 
 
 def _in_layout(folder: Path, name: str) -> tuple[Descriptor, Blob]:
-    """The image of a layout that has `name`."""
+    """Find the image `name` in a layout."""
     layout = OciLayout(folder)
     return _named(layout.images(), name, f"{LAYOUT}{folder}"), layout.blob
 
 
 def _in_archive(path: Path, name: str) -> tuple[Descriptor, Blob]:
-    """The image of an archive that has `name`: of Docker 25 and newer, podman or skopeo."""
+    """Find the image `name` in an archive of Docker 25 and newer, podman or skopeo."""
     try:
         with path.open("rb") as file:
             source = OpenFile(file.fileno())
@@ -162,7 +162,7 @@ def _in_archive(path: Path, name: str) -> tuple[Descriptor, Blob]:
 
 
 def _named(entries: Sequence[Descriptor], name: str, where: str) -> Descriptor:
-    """The entry of an index that has the name of an image, in whatever way it is written."""
+    """Return the index entry of an image, by any form of its name."""
     wanted = Reference.parse(name)
     names = []
     found: dict[str, Descriptor] = {}
