@@ -259,21 +259,21 @@ class SharedEntries:
         self._patience = patience
         self._rest = rest
         self._lock = threading.Lock()
-        self._said: set[Action] = set()
+        self._reported: set[Action] = set()
         self._failures: dict[Action, int] = {}
         #: Action → time of the next attempt.
-        self._rests_until: dict[Action, float] = {}
+        self._paused_until: dict[Action, float] = {}
         #: See `EntryStorage.is_near`; None before the first request.
         self.is_near: bool | None = None
 
     def read(self, kind: str, name: str, most: int) -> bytes | None:
         """Return an entry; None if there is none, it is larger than `most`, or the read failed."""
-        data = self._tried("be read", lambda: self._place.read(kind, name, most))
+        data = self._request("be read", lambda: self._place.read(kind, name, most))
         return data if data is None or len(data) <= most else None
 
     def has(self, kind: str, name: str) -> bool:
         """Return True if there is probably an entry; does not read it."""
-        return bool(self._tried("be read", lambda: self._place.has(kind, name)))
+        return bool(self._request("be read", lambda: self._place.has(kind, name)))
 
     def write(self, kind: str, name: str, parts: Sequence[Bytes]) -> bool:
         """Try to write an entry; return True if it was written."""
@@ -282,19 +282,19 @@ class SharedEntries:
             self._place.write(kind, name, parts)
             return True
 
-        return bool(self._tried("be written", written, sum(map(len, parts))))
+        return bool(self._request("be written", written, sum(map(len, parts))))
 
-    def _tried(self, action: Action, work: Callable[[], Result], size: int = 0) -> Result | None:
-        if time.monotonic() < self._rests_until.get(action, 0.0):
+    def _request(self, action: Action, work: Callable[[], Result], size: int = 0) -> Result | None:
+        if time.monotonic() < self._paused_until.get(action, 0.0):
             return None
-        answer = self._answer(self._patience + TIMEOUT_PER_MB * size / 1e6, work)
+        answer = self._call(self._patience + TIMEOUT_PER_MB * size / 1e6, work)
         if isinstance(answer, _Failure):
-            self._failed(action, answer)
+            self._record_failure(action, answer)
             return None
         self._failures[action] = 0
         return answer
 
-    def _answer(self, seconds: float, work: Callable[[], Result]) -> Result | _Failure:
+    def _call(self, seconds: float, work: Callable[[], Result]) -> Result | _Failure:
         if self.is_near is None:
             is_near = _call_with_timeout(seconds, self._place.is_near)
             if isinstance(is_near, _Failure):
@@ -303,13 +303,13 @@ class SharedEntries:
         # A thread per request takes a tenth of a worker's time for a small image.
         return _call_safely(work) if self.is_near else _call_with_timeout(seconds, work)
 
-    def _failed(self, action: Action, failure: _Failure) -> None:
+    def _record_failure(self, action: Action, failure: _Failure) -> None:
         with self._lock:
             count = self._failures[action] = self._failures.get(action, 0) + 1
             if failure.is_slow or count >= MAX_FAILURES:
-                self._rests_until[action] = time.monotonic() + self._rest
-            is_new = action not in self._said
-            self._said.add(action)
+                self._paused_until[action] = time.monotonic() + self._rest
+            is_new = action not in self._reported
+            self._reported.add(action)
         with suppress(Exception):
             self._place.renew()
         if is_new:
