@@ -44,7 +44,9 @@ def command(settings: CommandSettings, pattern: str, engine: str) -> int:
     state = State.beside(spec.root)
     for target in targets:
         try:
-            builder, reference, facts = last_image(target, state.of(target.id), engines, engine)
+            builder, reference, facts = last_image(
+                target, state.target_files(target.id), engines, engine
+            )
         except UndecidedError as error:
             complain(error.message)
             codes.append(error.exit_code)

@@ -8,7 +8,7 @@ from heapq import nlargest
 
 from buildmatrix.inventory.model import Buried, Inventory, Layer
 from buildmatrix.inventory.names import readable
-from buildmatrix.trees.archive_layers import Hidden, LayeredTree
+from buildmatrix.trees.archive_layers import HiddenFile, LayeredTree
 
 #: Groups of hidden files that are listed, and bytes that such a group has at least.
 MOST_BURIED = 500
@@ -32,7 +32,7 @@ def with_layers(
 
     `digests` and `instructions` have one text for each layer of `tree`, empty where unknown.
     """
-    hidden = list(tree.hidden())
+    hidden = list(tree.hidden_files())
     lost = [0] * len(tree.sizes)
     for item in hidden:
         lost[item.layer] += item.size
@@ -92,7 +92,7 @@ class _BuriedGroup:
     names: list[tuple[int, str]] = field(default_factory=list)
 
 
-def _buried(hidden: Iterable[Hidden]) -> tuple[Buried, ...]:
+def _buried(hidden: Iterable[HiddenFile]) -> tuple[Buried, ...]:
     """The hidden files by package or folder, layers, and manner; the largest first."""
     groups: dict[tuple[str, int, int, bool], _BuriedGroup] = {}
     for item in hidden:

@@ -18,9 +18,9 @@ from buildmatrix.elf.layout import MAGIC as ELF_MAGIC
 from buildmatrix.inventory.mattering import LARGE_CONTAINER, LEAST, may_matter
 from buildmatrix.inventory.names import readable
 from buildmatrix.trees import containers
-from buildmatrix.trees.archive import MOST_INFLATION, Slice
+from buildmatrix.trees.archive import MAX_INFLATION, Slice
 from buildmatrix.trees.base import RandomAccess, reason
-from buildmatrix.trees.containers import Format, Inner
+from buildmatrix.trees.containers import ContainerMember, Format
 
 #: Between the path of a container and the name of a file in it, as in Java's URLs of jars.
 SEPARATOR = "!/"
@@ -86,13 +86,13 @@ def recognised(
     A compressed file counts when it holds an archive, a program, or device code, and when nobody
     can see what it holds. Text for a device (`kernel.ptx.zst`) is known by its name.
     """
-    format = containers.format_of(head, size)
+    format = containers.detect_format(head, size)
     if format is None and size >= LARGE_CONTAINER:
-        format = containers.image_format(source)
+        format = containers.detect_image_format(source)
     if format is None:
         return None
     if format in ("compressed", "lz4"):
-        inside = containers.peek(source, head, size)
+        inside = containers.decompress_head(source, head, size)
         if inside is not None and not _is_binary(uncompressed(path), inside):
             return None
         if inside is not None and inside.startswith(ELF_MAGIC) and inside[16:18] == _REL:
@@ -105,7 +105,7 @@ def _is_binary(name: str, head: bytes) -> bool:
     return (
         head.startswith(ELF_MAGIC)
         or devicefile.kind_of(name, head) is not None
-        or containers.format_of(head, 0) is not None
+        or containers.detect_format(head, 0) is not None
     )
 
 
@@ -115,9 +115,9 @@ def recognised_behind(source: RandomAccess, elf: Elf, size: int) -> NestedConten
         return None
     ends = [s.offset + s.size for s in elf.sections if not s.nobits]
     pydata = next((s.offset + s.size for s in elf.sections if s.name == "pydata"), None)
-    if ends and pydata is None and size - max(ends) < containers.LARGEST_TABLES:
+    if ends and pydata is None and size - max(ends) < containers.MAX_TABLES:
         return None
-    format = containers.behind_program(source, size, max(ends, default=size), pydata)
+    format = containers.detect_appended(source, size, max(ends, default=size), pydata)
     return None if format is None else NestedContents(format, waiting=format)
 
 
@@ -165,7 +165,7 @@ def look_inside(source: RandomAccess, path: str, size: int, format: Format) -> N
     Trouble is in `NestedContents.closed`. Time and memory are bounded whatever the bytes say.
     """
     reader = _ContainerReader(format)
-    most = SMALL_ALLOWANCE + MOST_INFLATION * size
+    most = SMALL_ALLOWANCE + MAX_INFLATION * size
     most_files = min(MOST_FILES, MANY_FILES + size // _BYTES_PER_FILE)
     try:
         for number, inner in enumerate(
@@ -197,7 +197,7 @@ class _ContainerReader:
         if len(self._troubles) < _MOST_NAMED:
             self._troubles.setdefault(why)
 
-    def add(self, inner: Inner) -> None:
+    def add(self, inner: ContainerMember) -> None:
         """Look at one file of the container."""
         self._files += 1
         self._inflated += inner.size
@@ -221,7 +221,7 @@ class _ContainerReader:
             if _is_telling(name) or inner.size >= LARGE_CONTAINER:
                 self.trouble(f"{name}: {reason(error)}")
 
-    def _look(self, source: RandomAccess, name: str, inner: Inner) -> None:
+    def _look(self, source: RandomAccess, name: str, inner: ContainerMember) -> None:
         # Here, since `collect` asks this module what lies in containers.
         from buildmatrix.inventory.file_facts import look
 
@@ -237,7 +237,7 @@ class _ContainerReader:
         elif inner.size >= LARGE_CONTAINER and self._hides(source, name, head, inner):
             self._closed.append(name)
 
-    def _hides(self, source: RandomAccess, name: str, head: bytes, inner: Inner) -> bool:
+    def _hides(self, source: RandomAccess, name: str, head: bytes, inner: ContainerMember) -> bool:
         """Whether a file of the container is itself one that may hold binaries."""
         size = inner.size
         contents = recognised(source, head, size)

@@ -234,7 +234,7 @@ def _newest(
     artifacts = 0
     for tag in tags:
         try:
-            pinned = reference.at(registry.resolve(reference.tagged(tag)).digest)
+            pinned = reference.at(registry.resolve(reference.with_tag(tag)).digest)
             if pinned.digest not in digests:
                 created = _created(registry, pinned, settings.platform)
                 if created is None:
@@ -268,7 +268,7 @@ def _created(registry: Registry, image: Reference, platform: str) -> datetime | 
     manifest = documents.manifest_of(document.data, where)
     if manifest.config.media_type not in documents.CONFIGURATIONS:
         return None
-    if manifest.config.size > documents.LARGEST_DOCUMENT:
+    if manifest.config.size > documents.MAX_DOCUMENT:
         raise UndecidedError(f"{image}: its configuration has {manifest.config.size} bytes")
     with registry.blob(image, manifest.config) as chunks:
         data = b"".join(chunks)

@@ -61,7 +61,9 @@ def failure_of(error: Exception, what: str = "") -> Failure:
     begin = f"{what}: " if what else ""
     if isinstance(error, RequestError):
         denied = error.status in _DENIED
-        return _failure(error.message, error.again or denied, denied=denied, wait=error.wait or 0.0)
+        return _failure(
+            error.message, error.is_temporary or denied, denied=denied, wait=error.wait or 0.0
+        )
     if isinstance(error, BuildmatrixError):
         return _failure(error.message, False)
     if isinstance(error, MemoryError):

@@ -15,8 +15,8 @@ from functools import cache
 from buildmatrix import __version__
 from buildmatrix.errors import BuildmatrixError
 from buildmatrix.inventory.model import SCHEMA
-from buildmatrix.store.cache import code
-from buildmatrix.store.shared import SharedEntries, open_place
+from buildmatrix.store.cache import source_digest
+from buildmatrix.store.shared import SharedEntries, open_storage
 from buildmatrix.text import shown
 
 #: Where in the store workers look whether they reach the same one; what stands there; seconds.
@@ -52,7 +52,7 @@ class Release:
 @cache
 def _here() -> Release:
     python = ".".join(platform.python_version_tuple()[:2])
-    return Release(__version__, python, SCHEMA, code("catalogue")[:8], code()[:8])
+    return Release(__version__, python, SCHEMA, source_digest("catalogue")[:8], source_digest()[:8])
 
 
 def release_of_worker() -> Release:
@@ -109,7 +109,7 @@ def miss_mark(store: str, run: str) -> str:
 def _reached(store: str, work: Callable[[SharedEntries], object]) -> list[str]:
     """What is wrong with the store. Raises what opening it raises."""
     troubles: list[str] = []
-    work(SharedEntries(open_place(store), store, troubles.append, patience=_PATIENCE))
+    work(SharedEntries(open_storage(store), store, troubles.append, patience=_PATIENCE))
     return troubles
 
 

@@ -23,7 +23,7 @@ from buildmatrix.commands.fleet.answers import RESULTS
 from buildmatrix.commands.fleet.model import WorkerSettings
 from buildmatrix.registry.reference import Reference
 from buildmatrix.reports.fleet.model import FleetResult
-from buildmatrix.store.cache import DAY, Cache, code
+from buildmatrix.store.cache import DAY, Cache, source_digest
 from buildmatrix.threads import prepare_type
 
 #: Bytes of all entries in the folder of one machine; an image has some 2 KB.
@@ -61,7 +61,7 @@ class Remembered:
 
     def __init__(self, cache: Cache, settings: WorkerSettings) -> None:
         self._store = cache.store(
-            "fleet-repositories", code(), limit=LIMIT, age=90 * DAY, by_use=True
+            "fleet-repositories", source_digest(), limit=LIMIT, age=90 * DAY, by_use=True
         )
         asked = replace(settings, store="", today=date.min, time_limit=0.0)
         self._asked = hashlib.sha256(msgspec.msgpack.encode(asked)).hexdigest()

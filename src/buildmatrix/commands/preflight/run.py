@@ -54,7 +54,7 @@ from buildmatrix.reports.preflight.model import (
 from buildmatrix.reports.run.model import ReportTool
 from buildmatrix.rules.rungs import RUNGS, Rung, has_to_run
 from buildmatrix.spec.model import NodeClass
-from buildmatrix.state.journal import stored_inventory
+from buildmatrix.state.journal import load_inventory
 
 _CODES: dict[RungState, int] = {
     "passed": EXIT_OK,
@@ -237,7 +237,7 @@ def _with_devices(climb: Climb, stack: ExitStack) -> tuple[Climb, str]:
 
 def _last_inventory(subject: Subject) -> Inventory | None:
     """What the last build here found in the image of a target."""
-    return None if subject.files is None else stored_inventory(subject.files)
+    return None if subject.files is None else load_inventory(subject.files)
 
 
 def _static(climb: Climb) -> tuple[tuple[Check, ...], str]:
