@@ -1,8 +1,8 @@
-"""Names of files that hold device code; apart, for callers that only look at names."""
+"""File name suffixes of device code, apart for callers that look only at names."""
 
 from __future__ import annotations
 
-#: Suffixes that only device code has, whatever the bytes look like (compressed, encrypted, newer):
+#: Suffixes that only device code has, whatever its bytes look like (compressed, encrypted, newer):
 #: of compilers, of MIGraphX, and of Triton's cache.
 SUFFIXES = frozenset(
     {"cubin", "fatbin", "hipfb", "hsaco", "kpack", "ltoir", "ptx", "spv", "mxr",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from buildmatrix.binaries.ending import Sections, read_end, shows, with_sections
+from buildmatrix.binaries.ending import EndSections, add_end_sections, begins_device_code, read_end
 from buildmatrix.binaries.head import HeadReader, Malformed
 from buildmatrix.elf.model import Section
 from buildmatrix.elf.regions import DEVICE_SECTIONS
@@ -116,7 +116,7 @@ def _look_at_end(parts: WheelParts, path: str, length: int) -> bool:
     parts.ends[path] = sections
     if any(DLOPEN in strings for _, strings in sections.linking):
         parts.loading.add(path)
-    parts.facts[path] = FileFacts(elf=with_sections(elf, sections))
+    parts.facts[path] = FileFacts(elf=add_end_sections(elf, sections))
     return bool(sections.named) and (elf.dynamic_read or not sections.is_cut)
 
 
@@ -146,7 +146,7 @@ def _read_whole(parts: WheelParts, member: Member) -> None:
         parts.facts[member.path] = FileFacts(unread=str(error))
 
 
-def _link(parts: WheelParts, path: str, end: Sections) -> None:
+def _link(parts: WheelParts, path: str, end: EndSections) -> None:
     """Look at a beginning again, now that the end gave what the loader links by.
 
     Where that is but the strings, which patchelf moves, the section itself lies before them.
@@ -183,13 +183,13 @@ def _confirm(parts: WheelParts, path: str, likely: Section) -> None:
         if entry.method != DEFLATED or step <= MIDDLE or not parts.affords(MIDDLE):
             return
         middle = inflate_middle(parts.source.read(start + number * step, MIDDLE))
-        shown += middle is not None and shows(middle.copies, likely.name)
+        shown += middle is not None and begins_device_code(middle.copies, likely.name)
         if shown == ENOUGH_SHOWN:
             break
     elf = parts.facts[path].elf
     if shown == ENOUGH_SHOWN and elf is not None:
         end = parts.ends[path] = replace(parts.ends[path], named=(likely,))
-        parts.facts[path] = FileFacts(elf=with_sections(elf, end))
+        parts.facts[path] = FileFacts(elf=add_end_sections(elf, end))
 
 
 def links(parts: WheelParts) -> None:

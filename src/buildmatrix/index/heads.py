@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from buildmatrix.binaries.devicefile import HEAD as KIND_HEAD
-from buildmatrix.binaries.devicefile import kind_of
+from buildmatrix.binaries.devicefile import detect_kind
 from buildmatrix.binaries.head import HeadReader, Malformed
 from buildmatrix.elf.source import BytesSource
 from buildmatrix.index.amounts import HEAD, MOST_ENDS, SMALL, SNIFF, masked, useful
@@ -126,7 +126,7 @@ def _sniff(parts: WheelParts, path: str) -> bool:
             # A stream may begin with blocks of nothing.
             len(head) < min(parts.members[path].size, containers.HEAD)
             or head.startswith(ELF_MAGIC)
-            or kind_of(path, head) is not None
+            or detect_kind(path, head) is not None
             or recognised(BytesSource(head), head, parts.members[path].size) is not None
         )
     except Unreadable as error:
@@ -146,7 +146,7 @@ def _look(parts: WheelParts, member: Member, length: int) -> None:
             parts.facts[path] = facts_of_bytes(path, parts.tree.packed(path).unpack())
             return
         data = parts.tree.beginning(path, HEAD, LARGEST_HEAD)
-        kind = kind_of(path, data[:KIND_HEAD])
+        kind = detect_kind(path, data[:KIND_HEAD])
         if data.startswith(ELF_MAGIC) and len(data) > KIND_HEAD:
             reader = HeadReader(BytesSource(data), member.size)
             reader.read_to(len(data))

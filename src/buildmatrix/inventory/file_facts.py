@@ -118,7 +118,7 @@ def look(source: RandomAccess, path: str, size: int, *, nested: bool = False) ->
             contents = recognised(source, head, size)
         if contents is not None:
             pass
-        elif devicefile.kind_of(path, head) is not None:
+        elif devicefile.detect_kind(path, head) is not None:
             device = devicefile.read_device_file(source, size, path)
         elif head.startswith(ELF_MAGIC):
             elf = read_elf(source, size)

@@ -102,7 +102,7 @@ def _is_binary(name: str, head: bytes) -> bool:
     """Whether a file of a container is one that counts, or holds files, by its first bytes."""
     return (
         head.startswith(ELF_MAGIC)
-        or devicefile.kind_of(name, head) is not None
+        or devicefile.detect_kind(name, head) is not None
         or containers.format_of(head, 0) is not None
     )
 
@@ -224,7 +224,7 @@ class _ContainerReader:
         from buildmatrix.inventory.file_facts import look
 
         head = source.read(0, containers.HEAD)
-        if head.startswith(ELF_MAGIC) or devicefile.kind_of(name, head) is not None:
+        if head.startswith(ELF_MAGIC) or devicefile.detect_kind(name, head) is not None:
             facts = look(source, name, inner.size, nested=True)
             if facts.unread is not None:
                 self.trouble(f"{name}: {facts.unread}")
