@@ -26,7 +26,7 @@ from buildmatrix.index.forward import Forward
 from buildmatrix.index.heads import is_small
 from buildmatrix.index.model import Member
 from buildmatrix.index.parts import DLOPEN, LARGEST_HEAD, WheelParts
-from buildmatrix.inventory.file_facts import FileFacts, look, with_contents
+from buildmatrix.inventory.file_facts import FileFacts, add_contents, inspect_source
 from buildmatrix.trees.base import Unreadable
 from buildmatrix.trees.inflating import Inflated, Sequential
 from buildmatrix.trees.zipdirectory import DEFLATED, ZipEntry
@@ -262,8 +262,8 @@ def archives(parts: WheelParts) -> None:
 def _whole(parts: WheelParts, member: Member) -> FileFacts:
     """What a member is by all of its bytes, which are read once."""
     with _inflating(parts, member) as (stream, entry), Inflated(stream, entry.size) as source:
-        facts = look(source, member.path, entry.size)
-        return with_contents(facts, source, member.path, entry.size)
+        facts = inspect_source(source, member.path, entry.size)
+        return add_contents(facts, source, member.path, entry.size)
 
 
 @contextmanager
@@ -308,8 +308,8 @@ def _stream(parts: WheelParts, member: Member, limit: int, until: int | None = N
         finally:
             parts.spent += stream.consumed
         if reader.offset == size:
-            facts = look(source, path, size)
-            parts.facts[path] = with_contents(facts, source, path, size)
+            facts = inspect_source(source, path, size)
+            parts.facts[path] = add_contents(facts, source, path, size)
         else:
             parts.limited |= reader.device_code_seen is None
             parts.tell(path, None, reader)

@@ -16,9 +16,9 @@ from dataclasses import replace
 import msgspec
 
 from buildmatrix.inventory.file_facts import FileFacts
-from buildmatrix.inventory.listing import AskedNames
+from buildmatrix.inventory.listing import RecordedLookups
 from buildmatrix.inventory.names import readable
-from buildmatrix.inventory.own_files import is_read_itself
+from buildmatrix.inventory.own_files import is_content_read
 from buildmatrix.layers.model import KINDS, LayerFacts
 from buildmatrix.layers.path_hashes import PathHashes
 from buildmatrix.trees.archive import plain
@@ -86,7 +86,7 @@ def _is_looked_for(path: str) -> bool:
         not _PARTS.isdisjoint(parts)
         or any(part.endswith(_PART_ENDS) for part in parts)
         or _LOOKED_FOR.search(path) is not None
-        or (is_read_itself(path, 0) and not path.endswith(".py"))
+        or (is_content_read(path, 0) and not path.endswith(".py"))
     )
 
 
@@ -107,7 +107,7 @@ class Below(msgspec.Struct, frozen=True):
     whole: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, asked: AskedNames, sites: Sequence[str]) -> Below:
+    def of(cls, asked: RecordedLookups, sites: Sequence[str]) -> Below:
         """The tree whose readers `asked` this; `sites` are folders that hold distributions."""
         folders = {above for name in asked.names for above in _above(name)}
         return cls(

@@ -16,8 +16,8 @@ from functools import lru_cache
 from buildmatrix.device_code.suffixes import SUFFIXES
 from buildmatrix.inventory.collect import collect
 from buildmatrix.inventory.file_facts import FileFacts
-from buildmatrix.inventory.layers import with_layers
-from buildmatrix.inventory.listing import AskedNames
+from buildmatrix.inventory.layers import add_layers
+from buildmatrix.inventory.listing import RecordedLookups
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.layers.model import KINDS, LayerFacts, unpacked
 from buildmatrix.layers.saved_image import Configuration
@@ -46,7 +46,7 @@ def inventory_of(
     again: ReadAgain,
     fresh: Collection[int] = (),
     answers: PythonAnswers | None = None,
-    asked: AskedNames | None = None,
+    asked: RecordedLookups | None = None,
 ) -> Inventory:
     """The inventory of the image that has these layers, the lowest first.
 
@@ -89,7 +89,7 @@ def _collected(
     wanted: _Wanted,
     fresh: Collection[int],
     answers: PythonAnswers | None,
-    asked: AskedNames | None,
+    asked: RecordedLookups | None,
 ) -> Inventory:
     tree = MergedTree(layers, wanted)
     memory = _Memory(tree, fresh, answers or PythonAnswers(Cache(None)))
@@ -100,7 +100,7 @@ def _collected(
     digests = [
         layer.digest or digest for layer, digest in zip(layers, configuration.digests, strict=True)
     ]
-    return with_layers(inventory, tree, digests, configuration.instructions)
+    return add_layers(inventory, tree, digests, configuration.instructions)
 
 
 def merged(layers: Sequence[LayerFacts]) -> MergedTree:

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from buildmatrix.inventory.distributions import without_secrets
+from buildmatrix.inventory.distributions import remove_secrets
 from buildmatrix.inventory.file_facts import FileFacts
 from buildmatrix.trees.tar import Kind
 
@@ -99,7 +99,7 @@ class KeptFiles:
 
     def add(self, path: str, data: bytes) -> tuple[int, int]:
         """Keep the bytes of the file `path`; the block that they lie in, and where."""
-        data = without_secrets(path, data)
+        data = remove_secrets(path, data)
         place = len(self.blocks), len(self._block)
         self._block += data
         if len(self._block) >= _BLOCK:

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import msgspec
 
-from buildmatrix.inventory.file_facts import ELF_MAGIC, FileFacts, look, with_contents
+from buildmatrix.inventory.file_facts import ELF_MAGIC, FileFacts, add_contents, inspect_source
 from buildmatrix.inventory.nested import (
     LARGEST_STREAM,
     MOST_CONTAINERS,
@@ -23,7 +23,7 @@ from buildmatrix.inventory.nested import (
     NestedContents,
     stream_cost,
 )
-from buildmatrix.inventory.own_files import is_read_itself
+from buildmatrix.inventory.own_files import is_content_read
 from buildmatrix.layers.ahead import Ahead
 from buildmatrix.layers.model import KINDS, EntryFacts, KeptFiles, LayerFacts, packed_entries
 from buildmatrix.trees.archive import CHUNK, Slice, inflated
@@ -163,7 +163,7 @@ class _LayerReader:
     def _file(self, entry: EntryFacts, name: str, data: Slice) -> EntryFacts:
         stream = _HashedFile(data)
         is_asked_for = self.count - 1 in self._also and data.size <= LARGEST_ASKED_FOR
-        is_kept = is_asked_for or (not self.kept.is_full and is_read_itself(name, data.size))
+        is_kept = is_asked_for or (not self.kept.is_full and is_content_read(name, data.size))
         place = None
         with Inflated(stream, data.size) as source:
             facts = self._looked_at(source, name, data.size)
@@ -187,7 +187,7 @@ class _LayerReader:
         if size < len(ELF_MAGIC):
             return _NOTHING
         try:
-            facts = look(source, name, size)
+            facts = inspect_source(source, name, size)
             if facts.contents is not None and (format := facts.contents.waiting) is not None:
                 facts = self._contents(facts, source, name, size, format)
         except OSError as error:
@@ -210,7 +210,7 @@ class _LayerReader:
         else:
             self._opened += 1
             self._streamed += cost
-            opened = with_contents(facts, source, name, size).contents
+            opened = add_contents(facts, source, name, size).contents
             assert opened is not None
             contents = opened
         return replace(facts, contents=replace(contents, waiting=format, is_ahead=True))

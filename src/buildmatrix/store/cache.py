@@ -41,7 +41,7 @@ import msgspec
 import buildmatrix
 from buildmatrix import git
 from buildmatrix.errors import UsageError
-from buildmatrix.inventory.writing import atomically
+from buildmatrix.inventory.writing import open_atomically
 from buildmatrix.store.shared import SharedEntries
 from buildmatrix.trees.base import reason
 
@@ -283,7 +283,7 @@ class Store:
         try:
             # What a private index or an image holds is for this user alone.
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with atomically(path, is_private=True) as file:
+            with open_atomically(path, is_private=True) as file:
                 for part in parts:
                     file.write(part)
             if self._cache.is_due(self._kind, size, self._limit):

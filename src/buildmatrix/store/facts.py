@@ -27,7 +27,7 @@ from pathlib import Path
 from buildmatrix.inventory.archive import PACKAGES
 from buildmatrix.inventory.codec import encode
 from buildmatrix.inventory.model import SCHEMA, Inventory
-from buildmatrix.inventory.workers import Watch, unwatched
+from buildmatrix.inventory.workers import Watch, ignore_progress
 from buildmatrix.store.cache import DAY, Cache, code
 from buildmatrix.store.inventories import INVENTORY
 from buildmatrix.trees.base import File, RandomAccess, Symlink, Tree, Trouble
@@ -82,7 +82,7 @@ class FactCache:
             self._store.put(key, encode(inventory))
         return inventory
 
-    def folder(self, root: Path, tree: Tree, watch: Watch = unwatched) -> Inventory:
+    def folder(self, root: Path, tree: Tree, watch: Watch = ignore_progress) -> Inventory:
         """The inventory of `tree`, which is the folder `root`; what did not change is not read.
 
         Raises OSError, as `collect` does.

@@ -10,10 +10,10 @@ from buildmatrix.commands.explore.reading import explored
 from buildmatrix.device_code.model import DeviceCode
 from buildmatrix.inventory.model import (
     Binary,
-    Buried,
     Distribution,
     Inventory,
     Layer,
+    ShadowedFiles,
     Stats,
     Unread,
 )
@@ -69,8 +69,8 @@ def image(*more: Binary) -> Inventory:
         layers=layers,
         origins=origins,
         buried=(
-            Buried(f"{SITE}/old", 12, 30_000_000, 1, 3, False, ("libold.so",)),
-            Buried("etc", 2, 4_000_000, 1, 2, True),
+            ShadowedFiles(f"{SITE}/old", 12, 30_000_000, 1, 3, False, ("libold.so",)),
+            ShadowedFiles("etc", 2, 4_000_000, 1, 2, True),
         ),
         unread=(Unread("opt/broken.so", "it ends in the middle of its headers"),),
         stats=Stats(files=40, binaries=len(binaries), bytes_total=123_600_000),

@@ -20,7 +20,7 @@ from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.names import matches_any
 from buildmatrix.commands.fleet.judging import Judged, Question, grown, judge, of_image
 from buildmatrix.inventory.folders import MOST_FOLDERS
-from buildmatrix.inventory.listing import AskedNames
+from buildmatrix.inventory.listing import RecordedLookups
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.layers.adding import Below, PlainLayer, plain_layer
 from buildmatrix.layers.image import LayerBlob, LayerReader
@@ -179,7 +179,7 @@ def _made(
 ) -> Stack:
     """The stack of these layers."""
     is_final = all(layer.is_final for layer in reader.layers(blobs))
-    asked = AskedNames()
+    asked = RecordedLookups()
     inventory = reader.inventory(configuration, blobs, None, asked)
     judged = judge(inventory, labels, question)
     is_certain = is_final and len(inventory.folders) < MOST_FOLDERS // 2

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.variant_choice import VariantChoice, choose_variant
 from buildmatrix.inventory.model import Distribution
-from buildmatrix.inventory.variants import VariantMetadata, of_wheel, spelled
+from buildmatrix.inventory.variants import VariantMetadata, format_properties, make_metadata
 from buildmatrix.reports.inspect.model import ReleaseVariant, VariantUse
 from buildmatrix.spec.model import NodeClass, Target
 
@@ -30,7 +30,7 @@ def variants_of(
         for item in distributions
         if item.variant is not None
         for shown in release_variants(
-            of_wheel(item.variant), target, catalogue, f"{item.name} {item.version}"
+            make_metadata(item.variant), target, catalogue, f"{item.name} {item.version}"
         )
     )
 
@@ -56,7 +56,7 @@ def release_variants(
         ReleaseVariant(
             label,
             distribution,
-            spelled(properties),
+            format_properties(properties),
             tuple(_use(label, *choice) for choice in choices),
         )
         for label, properties in sorted(metadata.variants.items())

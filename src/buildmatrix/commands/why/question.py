@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.names import demangle, matches
 from buildmatrix.commands.why.files import file_id, library_id
-from buildmatrix.inventory.model import Buried
+from buildmatrix.inventory.model import ShadowedFiles
 from buildmatrix.inventory.names import distribution_name
 from buildmatrix.reports.why.graph import Graph, Node, node_id
 from buildmatrix.reports.why.model import Question
@@ -98,7 +98,7 @@ def _at(path: str, node: Node) -> bool:
     return any(item == path or item.endswith(f"/{path}") or matches(path, item) for item in names)
 
 
-def _buried(graph: Graph, word: str) -> tuple[Buried, ...]:
+def _buried(graph: Graph, word: str) -> tuple[ShadowedFiles, ...]:
     """What layers hide by that name: libraries, packages, and the metadata of distributions.
 
     Of one folder the names of a dozen files are known.
@@ -106,7 +106,7 @@ def _buried(graph: Graph, word: str) -> tuple[Buried, ...]:
     return tuple(buried for buried in graph.buried if _is_buried(word, buried))
 
 
-def _is_buried(word: str, buried: Buried) -> bool:
+def _is_buried(word: str, buried: ShadowedFiles) -> bool:
     if "/" in word:
         path = word.removeprefix("./").strip("/")
         inside = (f"{buried.path}/{name}" for name in buried.names)
