@@ -27,7 +27,7 @@ class DeviceCode:
     offset: int
     #: Section that holds the first one, where sections exist.
     section: str | None = None
-    #: Why `arch` is None, or why the list may be incomplete.
+    #: Reason why `arch` is None, or why the list may be incomplete.
     note: str | None = None
     #: Number of compressed entries.
     compressed: int = 0

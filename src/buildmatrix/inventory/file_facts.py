@@ -17,13 +17,13 @@ from buildmatrix.inventory.nested import (
 from buildmatrix.python_imports.source import (
     LARGEST_SEARCHED,
     Outline,
-    compiled_outline,
     is_sourceless,
-    outline,
+    make_compiled_outline,
+    make_outline,
+    make_startup_outline,
     runs_at_startup,
-    startup_outline,
 )
-from buildmatrix.python_imports.statements import Stated, is_stating, stated
+from buildmatrix.python_imports.statements import Literals, has_literals, read_literals
 from buildmatrix.trees import containers
 from buildmatrix.trees.base import File, RandomAccess, Tree, defect, reason
 from buildmatrix.trees.inflating import Inflated
@@ -48,7 +48,7 @@ class FileFacts:
     #: Reason why an unopened file may be relevant; see `ClosedFile.by`.
     closed: Literal["name", "bytes", "size"] | None = None
     #: For a file with an outline, named after the statements in it.
-    stated: Stated | None = None
+    stated: Literals | None = None
     #: Bytes read in this scan; 0 if recalled.
     bytes_read: int = 0
 
@@ -131,7 +131,7 @@ def inspect_source(
     if isinstance(source, Inflated) and (elf or device):
         source.finish()
     if runs_at_startup(path) and elf is None and device is None and size <= LARGEST_STARTUP:
-        lines = startup_outline(source.read(0, size)) if contents is None else None
+        lines = make_startup_outline(source.read(0, size)) if contents is None else None
         return FileFacts(outline=lines, contents=contents, bytes_read=source.bytes_read)
     if text and elf is None and device is None and not head.startswith(ELF_MAGIC):
         facts = _inspect_python(path, text, size)
@@ -147,9 +147,11 @@ def is_python(path: str) -> bool:
 def _inspect_python(path: str, text: bytes, size: int) -> FileFacts:
     """Return the facts of the Python file at `path` that begins with `text`."""
     if is_sourceless(path):
-        return FileFacts(outline=compiled_outline(text))
-    found = outline(text)
+        return FileFacts(outline=make_compiled_outline(text))
+    found = make_outline(text)
     if size > len(text):
         # The unread rest may load a library.
         found = replace(found, loads=True)
-    return FileFacts(outline=found, stated=stated(text) if is_stating(path, size) else None)
+    return FileFacts(
+        outline=found, stated=read_literals(text) if has_literals(path, size) else None
+    )

@@ -22,21 +22,21 @@ from buildmatrix.inventory.python_outside import MOST_SOURCE_IN_ALL, find_outsid
 from buildmatrix.inventory.workers import spread
 from buildmatrix.python_imports import program as python_program
 from buildmatrix.python_imports.calls import (
-    Loading,
+    LoadingCode,
     defines_operators,
-    is_load,
-    is_silent,
+    find_loading_code,
     library_argument,
     load_names,
-    loading,
+    loading_call_name,
+    needs_library_name,
 )
 from buildmatrix.python_imports.module import Module
 from buildmatrix.python_imports.program import Program
 from buildmatrix.python_imports.reach import Reach
 from buildmatrix.python_imports.source import LARGEST_SEARCHED, Outline
-from buildmatrix.python_imports.syntax import Function, children, made_of
-from buildmatrix.python_imports.system import truth
-from buildmatrix.python_imports.values import UNKNOWN, Scope, scope_of
+from buildmatrix.python_imports.syntax import Function, children, evaluated_at_definition
+from buildmatrix.python_imports.system import evaluate_condition
+from buildmatrix.python_imports.values import UNKNOWN, Scope, make_scope
 from buildmatrix.python_imports.walk import Walk
 from buildmatrix.trees.base import File, Tree, defect, reason
 
@@ -213,7 +213,7 @@ def _analyze(tree: Tree, files: Mapping[str, File], work: _DistributionWork) -> 
         why = "too much source: not all of its imports were followed"
         unparsed.append(Unparsed(place, why, owner, "unknown"))
     loads = tuple(_add_reach(program, walk, load, owner) for load in python_loads)
-    program.forget()
+    program.drop_trees()
     facts = PythonFacts(loads, tuple(unparsed), reach=walk.binaries)
     # An unreadable file may be readable next time.
     answers = {work.key: PythonAnswer(facts)} if work.key is not None and not unread else {}
@@ -233,14 +233,14 @@ def _guess_owner(path: str) -> tuple[str, str] | None:
 def _find_loads(program: Program) -> tuple[list[PythonLoad], Walk]:
     """Return every loading call of the program, and a walk over its imports."""
     loads: list[PythonLoad] = []
-    module_loads: dict[str, Loading] = {}
+    module_loads: dict[str, LoadingCode] = {}
     for path, outline in sorted(program.outlines.items()):
         module = program.module(program.names[path]) if outline.loads else None
         if module is None:
             continue
         try:
             loads.extend(_LoadFinder(program, module).all())
-            module_loads[module.name] = loading(module)
+            module_loads[module.name] = find_loading_code(module)
         except RecursionError:
             program.unparsed[path] = "nested too deep to be followed"
         except Exception as error:
@@ -283,15 +283,17 @@ class _LoadFinder:
             return
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
-                yield from self._block(made_of(node), scope)
+                yield from self._block(evaluated_at_definition(node), scope)
                 yield from self._block(node.body, self._inside(node, scope))
                 return
             case ast.Lambda():
-                yield from self._block(made_of(node), scope)
+                yield from self._block(evaluated_at_definition(node), scope)
                 yield from self._node(node.body, scope)
                 return
-            case ast.If() if truth(node.test) is not None:
-                yield from self._block(node.body if truth(node.test) else node.orelse, scope)
+            case ast.If() if evaluate_condition(node.test) is not None:
+                yield from self._block(
+                    node.body if evaluate_condition(node.test) else node.orelse, scope
+                )
                 return
             case ast.Call():
                 load = self._load(node, scope)
@@ -309,7 +311,7 @@ class _LoadFinder:
         return at < len(lines) and lines[at] <= (node.end_lineno or first)
 
     def _inside(self, function: Function, outer: Scope) -> Scope:
-        scope = scope_of(function.body, outer)
+        scope = make_scope(function.body, outer)
         parameters = function.args
         scope.bound = {
             node.arg: UNKNOWN
@@ -318,11 +320,11 @@ class _LoadFinder:
         return scope
 
     def _load(self, node: ast.Call, scope: Scope) -> PythonLoad | None:
-        call = is_load(node)
-        if call is None or self._program.function(self._module, node.func) is not None:
+        call = loading_call_name(node)
+        if call is None or self._program.find_function(self._module, node.func) is not None:
             return None
-        evaluator = self._program.evaluator(self._module, scope)
+        evaluator = self._program.make_evaluator(self._module, scope)
         names = load_names(call, evaluator.value(library_argument(node)))
-        if is_silent(call) and (not names or defines_operators(self._module)):
+        if needs_library_name(call) and (not names or defines_operators(self._module)):
             return None
         return PythonLoad(self._module.path, node.lineno, call, names)

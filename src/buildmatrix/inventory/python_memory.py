@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from buildmatrix.inventory.model import Binary, Distribution, PythonImport, PythonLoad, Unparsed
-from buildmatrix.python_imports.walk import Reached
+from buildmatrix.python_imports.walk import ReachedFrom
 from buildmatrix.trees.base import File
 
 
@@ -27,7 +27,7 @@ class PythonFacts:
     unparsed: tuple[Unparsed, ...] = ()
     imports: tuple[PythonImport, ...] = ()
     #: Path of a binary to how an import reaches it.
-    reach: Mapping[str, Reached] = field(default_factory=dict)
+    reach: Mapping[str, ReachedFrom] = field(default_factory=dict)
 
     def add_reach(self, binary: Binary) -> Binary:
         """Return `binary` with its reach."""

@@ -24,10 +24,10 @@ from buildmatrix.inventory.python_memory import (
     find_sites,
     make_answer_key,
 )
-from buildmatrix.python_imports.calls_at_import import calls_at_import
-from buildmatrix.python_imports.import_lines import import_line
+from buildmatrix.python_imports.calls_at_import import find_calls_at_import
+from buildmatrix.python_imports.import_lines import find_import_line
 from buildmatrix.python_imports.program import Program
-from buildmatrix.python_imports.source import LARGEST_SOURCE, Outline, may_call_at_once
+from buildmatrix.python_imports.source import LARGEST_SOURCE, Outline, may_call_at_import
 
 #: Bytes of source parsed for one distribution (0.4 s), and for a tree (1 s). Excess is reported.
 MOST_SOURCE = 6 << 20
@@ -117,7 +117,7 @@ def _analyze(
     program = Program(site, sources, libraries, read, budget)
     foreign = _ForeignImports(item, owner, program, everywhere)
     imports = tuple(foreign.all())
-    program.forget()
+    program.drop_trees()
     unparsed: tuple[Unparsed, ...] = ()
     if program.incomplete:
         unparsed = (Unparsed(site + owner, _TOO_MUCH, owner, "unknown"),)
@@ -218,7 +218,7 @@ class _ForeignImports:
             outside = self._plain[path] = []
             for written in program.outlines[path].plain:
                 imported = self._absolute(path, written)
-                owner = program.owner_of(imported)
+                owner = program.find_owner(imported)
                 if owner is None and self._is_foreign(imported):
                     outside.append(imported)
                 further = owner[0] if owner is not None else ""
@@ -231,10 +231,10 @@ class _ForeignImports:
     def _absolute(self, path: str, written: str) -> str:
         name = self._program.names[path]
         package = name if path.endswith("__init__.py") else name.rpartition(".")[0]
-        return self._program.absolute(written, package)
+        return self._program.resolve_name(written, package)
 
     def _is_outside(self, name: str) -> bool:
-        return self._is_foreign(name) and self._program.owner_of(name) is None
+        return self._is_foreign(name) and self._program.find_owner(name) is None
 
     @staticmethod
     def _is_foreign(name: str) -> bool:
@@ -248,7 +248,7 @@ class _ForeignImports:
             name = self._absolute(path, written)
             return self._is_outside(name) and self._may_load(name)
 
-        return may_call_at_once(self._program.source(path) or b"", is_relevant)
+        return may_call_at_import(self._program.source(path) or b"", is_relevant)
 
     def _find(self, name: str) -> TreeModule | None:
         if name not in self.places:
@@ -280,7 +280,7 @@ class _ForeignImports:
             if provider == self._owner or self._was_reported(reported, how, provider or name):
                 continue
             module = name if place is None else place.module
-            line = import_line(self._program.source(path) or b"", module)
+            line = find_import_line(self._program.source(path) or b"", module)
             match how:
                 case "tried":
                     yield PythonImport(path, line, module, "tried", self._owner, provider)
@@ -299,7 +299,7 @@ class _ForeignImports:
         module = self._program.module(self._program.names[path])
         if module is None:
             return
-        for dotted, line in calls_at_import(self._program, module):
+        for dotted, line in find_calls_at_import(self._program, module):
             if not self._is_outside(dotted) or not self._may_load(dotted):
                 continue
             place = self._find(dotted)

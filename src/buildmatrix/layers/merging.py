@@ -21,8 +21,8 @@ from buildmatrix.inventory.listing import RecordedLookups
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.layers.model import KINDS, LayerFacts, unpacked
 from buildmatrix.layers.saved_image import Configuration
-from buildmatrix.python_imports.source import is_sourceless, shared
-from buildmatrix.python_imports.statements import is_stating
+from buildmatrix.python_imports.source import intern_outline, is_sourceless
+from buildmatrix.python_imports.statements import has_literals
 from buildmatrix.store.cache import Cache
 from buildmatrix.store.python_answers import PythonAnswers
 from buildmatrix.trees.archive import Slice, plain
@@ -188,7 +188,7 @@ class MergedTree(LayeredTree):
             if entry.size is not None:
                 facts = entry.facts or _NOTHING
                 if facts.outline is not None:
-                    facts = replace(facts, outline=shared(facts.outline))
+                    facts = replace(facts, outline=intern_outline(facts.outline))
                 file = _LayerFile(self, number, index, name, entry.sha256, entry.place, facts)
                 data = Slice(file, 0, entry.size)
             yield TarMember(name, KINDS[entry.kind], data, os.fsdecode(entry.target))
@@ -243,7 +243,7 @@ def _meaning(path: str, facts: FileFacts) -> tuple[object, ...]:
     suffix = name.rpartition(".")[2].lower()
     return (
         path.endswith((".py", ".pth")),
-        is_stating(path, 0),
+        has_literals(path, 0),
         is_sourceless(path),
         suffix if suffix in SUFFIXES else "",
         name if facts.contents is not None else "",
