@@ -14,7 +14,7 @@ from itertools import pairwise
 from buildmatrix.catalogue.building import BackendBuild, backend_build
 from buildmatrix.catalogue.format.machines import Host
 from buildmatrix.catalogue.load import Catalogue
-from buildmatrix.commands.doctor.machine import MachineFacts, MachineFiles, look
+from buildmatrix.commands.doctor.machine import MachineFacts, MachineFiles, collect_facts
 from buildmatrix.engines.model import NO_DEVICES, DeviceAccess, Facilities
 from buildmatrix.phrases import listing
 
@@ -32,7 +32,7 @@ def access(
     """
     hosts = _hosts(catalogue, backend)
     build = backend_build(catalogue, backend)
-    seen = [(host, look(machine, backend, host, facilities.runtimes)) for host in hosts]
+    seen = [(host, collect_facts(machine, backend, host, facilities.runtimes)) for host in hosts]
     nodes = [node for host, facts in seen for node in _nodes(machine, facts, host.needs)]
     if not hosts:
         # Interfaces of several vendors, as OpenCL, have no devices of their own.
@@ -64,7 +64,7 @@ def nodes_here(machine: MachineFiles, catalogue: Catalogue, backend: str) -> tup
     hosts = _hosts(catalogue, backend)
     if not hosts:
         return None
-    return tuple(node for host in hosts for node in look(machine, backend, host, ()).nodes)
+    return tuple(node for host in hosts for node in collect_facts(machine, backend, host, ()).nodes)
 
 
 def _hosts(catalogue: Catalogue, backend: str) -> list[Host]:
