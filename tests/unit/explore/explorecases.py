@@ -6,7 +6,7 @@ from datetime import date
 
 from buildmatrix.binaries.model import Elf
 from buildmatrix.commands.explore.model import Exploration
-from buildmatrix.commands.explore.reading import explored
+from buildmatrix.commands.explore.reading import make_exploration
 from buildmatrix.device_code.model import DeviceCode
 from buildmatrix.inventory.model import (
     Binary,
@@ -87,7 +87,7 @@ def exploration(
     given = facts(inventory, label)
     if backend is None:
         given = Facts(given.label, given.inventory)
-    return explored(given, backend=backend, today=DAY)
+    return make_exploration(given, backend=backend, today=DAY)
 
 
 def large(count: int) -> Inventory:
