@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.commands.fleet.listing import SubjectSettings
-from buildmatrix.commands.node_classes.comparing import Chooser
+from buildmatrix.commands.node_classes.comparing import ClassChooser
 from buildmatrix.commands.node_classes.labels import Labels
-from buildmatrix.commands.node_classes.model import Machine, Node, Seen
-from buildmatrix.commands.node_classes.read import read
-from buildmatrix.commands.node_classes.writing import classes as written_classes
+from buildmatrix.commands.node_classes.model import Machine, Node, SeenNodes
+from buildmatrix.commands.node_classes.read import read_nodes
+from buildmatrix.commands.node_classes.writing import make_classes as written_classes
 from buildmatrix.phrases import count, listing
 from buildmatrix.spec.model import NodeClass, Position
 
@@ -48,7 +48,7 @@ class Placements:
         self._source = ", ".join(settings.nodes)
         self._unplaced = 0
         self._doubtful: list[str] = []
-        seen = read(settings.nodes, catalogue) if settings.nodes else Seen()
+        seen = read_nodes(settings.nodes, catalogue) if settings.nodes else SeenNodes()
         self._nodes = self._of_nodes(seen, catalogue)
 
     @property
@@ -79,9 +79,9 @@ class Placements:
                 f"that the catalogue does not know: {listing(self._doubtful)}"
             )
 
-    def _of_nodes(self, seen: Seen, catalogue: Catalogue) -> dict[str, tuple[str, ...]]:
+    def _of_nodes(self, seen: SeenNodes, catalogue: Catalogue) -> dict[str, tuple[str, ...]]:
         """Name of a node → its classes; those that no specification names are added."""
-        strangers = Seen(
+        strangers = SeenNodes(
             [
                 replace(node, machines=rest)
                 for node, rest in zip(
@@ -92,7 +92,7 @@ class Placements:
         )
         for node_class in written_classes(strangers, catalogue, self._source):
             self._add(node_class)
-        chooser = Chooser(self.node_classes, catalogue)
+        chooser = ClassChooser(self.node_classes, catalogue)
         nodes: dict[str, tuple[str, ...]] = {}
         for node in seen.nodes:
             chosen = [chooser.choose(machine, node.labels) for machine in node.machines]
@@ -106,7 +106,7 @@ class Placements:
     def _without_class(
         self, nodes: Sequence[Node], catalogue: Catalogue
     ) -> Iterator[tuple[Machine, ...]]:
-        chooser = Chooser(self.node_classes, catalogue)
+        chooser = ClassChooser(self.node_classes, catalogue)
         for node in nodes:
             yield tuple(
                 machine for machine in node.machines if chooser.choose(machine, node.labels) is None
