@@ -10,7 +10,7 @@ from pathlib import Path
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.commands.diff.model import Side
 from buildmatrix.commands.diff.sides import with_inventory
-from buildmatrix.commands.inspect.shares import shares
+from buildmatrix.commands.inspect.shares import sum_shares
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.reports.run.model import FailOn
 from buildmatrix.sources.model import Facts, ReadingOptions
@@ -43,7 +43,7 @@ class DiffSettings:
 def with_facts(side: Side, inventory: Inventory, seen: Sequence[Evidence]) -> Side:
     """`side` with everything that its files say."""
     bytes_of: dict[tuple[str, str], int] = {}
-    for share in shares(seen):
+    for share in sum_shares(seen):
         key = share.vendor, share.backend
         bytes_of[key] = bytes_of.get(key, 0) + share.size
     return replace(with_inventory(side, inventory, seen), vendors=bytes_of)

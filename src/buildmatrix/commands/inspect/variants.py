@@ -1,4 +1,4 @@
-"""Wheel variants for `inspect`: what they were built for, and which one a target takes."""
+"""Wheel variants for `inspect`: their build targets, and the one that a target takes."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from buildmatrix.inventory.variants import VariantMetadata, format_properties, m
 from buildmatrix.reports.inspect.model import ReleaseVariant, VariantUse
 from buildmatrix.spec.model import NodeClass, Target
 
-#: Files that have metadata of variants and nothing else.
+#: Files with only metadata of variants.
 _OF_INDEX = "-variants.json"
 _OF_WHEEL = "variant.json"
 
 
 def is_variant_metadata(name: str) -> bool:
-    """Whether a file of this name says which variants there are."""
+    """True if a file of this name lists variants."""
     return name == _OF_WHEEL or name.endswith(_OF_INDEX)
 
 
-def variants_of(
+def find_variants(
     distributions: Iterable[Distribution], target: Target | None, catalogue: Catalogue
 ) -> tuple[ReleaseVariant, ...]:
-    """The variants that the distributions of a wheel or a tree are."""
+    """Return the variants of the distributions in a wheel or a tree."""
     return tuple(
         shown
         for item in distributions
         if item.variant is not None
-        for shown in release_variants(
+        for shown in list_release_variants(
             make_metadata(item.variant), target, catalogue, f"{item.name} {item.version}"
         )
     )
 
 
-def release_variants(
+def list_release_variants(
     metadata: VariantMetadata,
     target: Target | None,
     catalogue: Catalogue,
     distribution: str = "",
 ) -> tuple[ReleaseVariant, ...]:
-    """All variants by label, with what each node class of `target` makes of them."""
+    """Return all variants by label, with their use on each node class of `target`."""
     choices: list[tuple[str, VariantChoice]] = []
     if target is not None:
         nodes: Sequence[NodeClass | None] = target.node_classes or (None,)
@@ -57,13 +57,13 @@ def release_variants(
             label,
             distribution,
             format_properties(properties),
-            tuple(_use(label, *choice) for choice in choices),
+            tuple(_make_use(label, *choice) for choice in choices),
         )
         for label, properties in sorted(metadata.variants.items())
     )
 
 
-def _use(label: str, machines: str, choice: VariantChoice) -> VariantUse:
+def _make_use(label: str, machines: str, choice: VariantChoice) -> VariantUse:
     if label == choice.label:
         return VariantUse(machines, "taken")
     reason = choice.reasons[label]
