@@ -15,7 +15,7 @@ from buildmatrix.attestation.attach import Signer, attach
 from buildmatrix.attestation.claims import claims
 from buildmatrix.commands.build.options import Options
 from buildmatrix.commands.build.work import BuildWork
-from buildmatrix.commands.promote.tags import move
+from buildmatrix.commands.promote.tags import move_tags
 from buildmatrix.engines.model import Engine
 from buildmatrix.errors import (
     EXIT_INTERRUPTED,
@@ -129,7 +129,7 @@ class Publication:
 
     def _tag(self, registry: Registry, works: Sequence[BuildWork]) -> BuildmatrixError | None:
         """The tags of all targets."""
-        moved = move(
+        moved = move_tags(
             registry,
             [
                 TagMove(reference, work.target.id, work.pushed or "")

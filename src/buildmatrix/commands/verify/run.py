@@ -6,7 +6,14 @@ from buildmatrix.attestation.certificates import Identity
 from buildmatrix.attestation.fetch import AttestationReader
 from buildmatrix.attestation.keys import PublicKey
 from buildmatrix.attestation.verdict import PREDICATE_TYPE
-from buildmatrix.commands.verify.judgement import Demands, Sifted, Signed, lacks, newest, sift
+from buildmatrix.commands.verify.judgement import (
+    AdmissionDemands,
+    SignedVerdict,
+    VerifiedEnvelopes,
+    find_unmet_demands,
+    select_newest,
+    verify_envelopes,
+)
 from buildmatrix.errors import EXIT_FINDINGS, EXIT_OK, UndecidedError
 from buildmatrix.oci.choosing import choose, images_in
 from buildmatrix.oci.documents import INDEXES, index_of
@@ -17,15 +24,17 @@ from buildmatrix.reports.verify.model import Proof, Refusal, Verification
 from buildmatrix.text import printable
 
 
-def verify(registry: Registry, source: str, reference: Reference, demands: Demands) -> Verification:
-    """Whether the image of a name has a verdict that meets the demands.
+def verify(
+    registry: Registry, source: str, reference: Reference, demands: AdmissionDemands
+) -> Verification:
+    """Check that the image of a name has a verdict that meets the demands.
 
-    Of several images under one name that of the platform is meant. Raises `UndecidedError` where
-    the registry cannot be reached, or has no image of that name or platform.
+    Of several images under one name, that of the platform counts. Raises `UndecidedError` if the
+    registry cannot be reached, or has no image of that name or platform.
     """
     top = registry.resolve(reference)
     image = reference.at(top.digest)
-    sifted, kinds = Sifted(), ""
+    sifted, kinds = VerifiedEnvelopes(), ""
     if top.media_type in INDEXES:
         index = index_of(registry.manifest(image).data, str(image))
         if demands.platform is not None:
@@ -36,11 +45,11 @@ def verify(registry: Registry, source: str, reference: Reference, demands: Deman
         elif len(images := images_in(index.manifests)) > 1:
             kinds = listing(printable(str(item.platform)) for item in images)
     reader = AttestationReader(registry, image, PREDICATE_TYPE)
-    sifted = sift(reader.referrers(), image.digest, demands)
-    proof, refusals = _weighed(sifted, demands)
+    sifted = verify_envelopes(reader.referrers(), image.digest, demands)
+    proof, refusals = _judge(sifted, demands)
     if kinds:
-        # Even where somebody signed a verdict about their index: the others were never scanned, and
-        # each engine takes that of its own platform.
+        # Even with a signed verdict about the index: the others were never scanned, and each engine
+        # takes the image of its own platform.
         refusals = [
             Refusal(
                 "multi-platform",
@@ -64,24 +73,26 @@ def verify(registry: Registry, source: str, reference: Reference, demands: Deman
 
 
 def exit_code(verification: Verification) -> int:
-    """0 where the image has its proof, else 1."""
+    """Return 0 if the image is verified, else 1."""
     return EXIT_OK if verification.verified else EXIT_FINDINGS
 
 
-def _weighed(sifted: Sifted, demands: Demands) -> tuple[Proof | None, list[Refusal]]:
+def _judge(
+    sifted: VerifiedEnvelopes, demands: AdmissionDemands
+) -> tuple[Proof | None, list[Refusal]]:
     if not sifted.signed:
         nothing = Refusal(
             "no-attestation",
             "the image has no verdict of buildmatrix with it; `build --push --attest` attaches it",
         )
         return None, sifted.refusals or [nothing]
-    chosen = newest(sifted.signed, demands.backend)
+    chosen = select_newest(sifted.signed, demands.backend)
     if isinstance(chosen, Refusal):
         return None, [chosen]
-    return _proof(chosen), list(lacks(chosen.verdict, demands))
+    return _make_proof(chosen), list(find_unmet_demands(chosen.verdict, demands))
 
 
-def _proof(signed: Signed) -> Proof:
+def _make_proof(signed: SignedVerdict) -> Proof:
     held = signed.verdict
     return Proof(
         attestation=signed.place,
