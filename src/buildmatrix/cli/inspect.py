@@ -129,7 +129,7 @@ def _inspection(
 
 def _drawn(source: Source, options: ReadingOptions) -> Drawing:
     from buildmatrix.commands.inspect.library_graph import draw_libraries
-    from buildmatrix.commands.why.joined import joined
+    from buildmatrix.commands.why.joined import load_graph
 
-    graph = joined(source, options)
+    graph = load_graph(source, options)
     return draw_libraries(graph.source, graph.graph, graph.evidence)

@@ -29,7 +29,7 @@ from buildmatrix.commands.explore.page import Page, Text, format_keys
 from buildmatrix.commands.explore.rows import ORDERS, Filters, Listing
 from buildmatrix.commands.explore.table import Table, make_header
 from buildmatrix.commands.explore.text import HELP, format_details, format_paragraphs
-from buildmatrix.commands.why.joined import why
+from buildmatrix.commands.why.joined import answer_question
 from buildmatrix.phrases import count, size
 from buildmatrix.reports.why.model import Answer
 from buildmatrix.reports.why.text import render
@@ -365,7 +365,7 @@ class ExploreApp(App[None]):
 
         @cache
         def answer(every: bool) -> Answer:
-            return why(source, text, every=every, subjects=SUBJECTS, most=CHAINS)
+            return answer_question(source, text, every=every, subjects=SUBJECTS, most=CHAINS)
 
         def chains(every: bool) -> Text:
             def lines(width: int) -> Sequence[Sequence[Piece]]:

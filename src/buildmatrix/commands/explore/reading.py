@@ -13,7 +13,7 @@ from buildmatrix.commands.explore.files import collect_files
 from buildmatrix.commands.explore.model import Exploration
 from buildmatrix.commands.explore.views import make_views
 from buildmatrix.commands.scan import scan
-from buildmatrix.commands.why.joined import graph_of
+from buildmatrix.commands.why.joined import make_graph
 from buildmatrix.errors import UsageError
 from buildmatrix.judge import Judge
 from buildmatrix.rules.model import Finding, Verdict
@@ -56,7 +56,7 @@ def make_exploration(
         findings, verdicts = report.findings, report.distributions
     catalogue = load(facts.catalogue or files)
     parted = apart(facts.inventory, catalogue)
-    source = graph_of(facts)
+    source = make_graph(facts)
     # Both are computed on first use, which would delay the first file under the cursor.
     _ = source.graph.out, source.graph.into
     known = collect_files(parted, source.evidence, verdicts, chosen, catalogue)

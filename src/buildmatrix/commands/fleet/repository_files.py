@@ -16,7 +16,13 @@ from pathlib import Path
 
 from buildmatrix.catalogue.load import Catalogue, load
 from buildmatrix.catalogue.names import matches
-from buildmatrix.commands.diff.git_revision import Objects, TreeEntry, entries_of, file_at, is_input
+from buildmatrix.commands.diff.git_revision import (
+    ObjectReader,
+    TreeEntry,
+    find_file,
+    is_input,
+    list_entries,
+)
 from buildmatrix.commands.fleet.audit_model import AuditTask, Holder
 from buildmatrix.commands.fleet.closure import MOST_BYTES, MOST_FILES, closure
 from buildmatrix.commands.fleet.declaring import SPECIFICATION, asks, covered, declares, is_aside
@@ -120,7 +126,7 @@ def _read(settings: WorkerSettings, catalogue: Catalogue, repository: Repository
             found.notes.append(f"{repository.name} has no commit yet")
             return found
         git_dir = repository.git_dir
-        with Objects(git_dir, git_dir) as objects:
+        with ObjectReader(git_dir, git_dir) as objects:
             holder = Holder(
                 repository=repository.name,
                 path="",
@@ -129,7 +135,7 @@ def _read(settings: WorkerSettings, catalogue: Catalogue, repository: Repository
                 place=repository.place,
                 owner=repository.owner,
             )
-            entries = entries_of(git_dir, commit, git_dir)
+            entries = list_entries(git_dir, commit, git_dir)
             _Reading(entries, objects, holder, settings, catalogue, found).all()
     except FileNotFoundError as error:
         raise ComponentError("git was not found, and repositories are read with it") from error
@@ -146,7 +152,7 @@ class _Reading:
     def __init__(
         self,
         entries: Mapping[str, TreeEntry],
-        objects: Objects,
+        objects: ObjectReader,
         holder: Holder,
         settings: WorkerSettings,
         catalogue: Catalogue,
@@ -188,7 +194,7 @@ class _Reading:
         """The contents of a file; None where it is not there. Raises `UndecidedError`."""
         if not is_input(path, (path,)):
             return None
-        entry = file_at(path, self._entries, self._objects)
+        entry = find_file(path, self._entries, self._objects)
         if entry is None:
             return None
         if entry.size > LARGEST:
