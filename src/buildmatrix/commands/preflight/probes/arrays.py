@@ -1,4 +1,4 @@
-"""Frameworks that have arrays of their own, as `frameworks` wants them.
+"""Array frameworks, for `frameworks`.
 
 Part of probes: runs inside an image, by the image's Python, 3.8 or newer.
 """
@@ -22,7 +22,7 @@ from buildmatrix.commands.preflight.probes.frameworks import (
 
 
 class Numpy(Framework):
-    """numpy: the CPU, by whatever BLAS it was built with."""
+    """numpy: the CPU, with the BLAS it was built with."""
 
     module = "numpy"
 
@@ -45,7 +45,7 @@ class Numpy(Framework):
 
 
 class Torch(Framework):
-    """torch, with whatever accelerators it was built for or was given by plugins."""
+    """torch, with the accelerators of its build and of plugins."""
 
     module = "torch"
 
@@ -55,7 +55,7 @@ class Torch(Framework):
         built = {name: getattr(version, name, None) for name in self.kinds}
         self.build = ", ".join(f"{name} {value}" for name, value in built.items() if value)
         listed = []
-        # A build for HIP calls its devices by the name that CUDA's have.
+        # A HIP build names its devices like CUDA's.
         names = ["cuda" if kind == "hip" else kind for kind in self.kinds if kind != "cpu"]
         for name in dict.fromkeys(names):
             accelerator = getattr(torch, name, None)
@@ -69,7 +69,7 @@ class Torch(Framework):
                     listed.append(Device(id, kind, *self._described(accelerator, number)))
                 if not listed and built.get(kind):
                     torch.zeros(1, device=name)
-            except Exception as error:  # What it is depends on the vendor's code.
+            except Exception as error:  # The type depends on the vendor's code.
                 self.reason = self.reason or first_line(error)
         level = getattr(getattr(torch.backends, "cpu", None), "get_cpu_capability", lambda: "")()
         return [*listed, Device("cpu", "cpu", level, is_host=True)]
@@ -134,7 +134,7 @@ class Torch(Framework):
 
 
 class Jax(Framework):
-    """jax, with what its plugins bring."""
+    """jax, with its plugins."""
 
     module = "jax"
 
@@ -190,7 +190,7 @@ class Jax(Framework):
 
 
 class TensorFlow(Framework):
-    """TensorFlow, with what it was built for and its plugins."""
+    """TensorFlow, with the devices of its build and its plugins."""
 
     module = "tensorflow"
 
@@ -227,7 +227,7 @@ class TensorFlow(Framework):
         def run() -> Any:
             with tensorflow.device(device.id):
                 result = tensorflow.linalg.matmul(left, right)
-            # Its devices run on while Python does.
+            # Its devices run asynchronously.
             result[0, 0].numpy()
             return result
 
@@ -240,7 +240,7 @@ class TensorFlow(Framework):
     def copy(self, device: Device, count: int) -> Callable[[], Any] | None:
         tensorflow = self.api
         with tensorflow.device(device.id):
-            # What only hands an array on copies nothing.
+            # Passing on an array copies nothing.
             source = tensorflow.ones(count // 4, "float32")
 
         def run() -> Any:
@@ -318,7 +318,7 @@ class Cupy(Framework):
 
 
 class Paddle(Framework):
-    """PaddlePaddle, with what it was built for and its plugins."""
+    """PaddlePaddle, with the devices of its build and its plugins."""
 
     module = "paddle"
 
@@ -338,7 +338,7 @@ class Paddle(Framework):
         with contextlib.suppress(Exception):
             for id in paddle.device.get_available_custom_device():
                 listed.append(Device(id, id.partition(":")[0]))
-        # The CPU is not among those that it lists.
+        # The list may lack the CPU.
         return [
             *(device for device in listed if not device.is_host),
             Device("cpu", "cpu", is_host=True),
@@ -356,7 +356,7 @@ class Paddle(Framework):
 
         def run() -> Any:
             result = paddle.matmul(left, right)
-            # Waits for the device, whichever it is.
+            # Waits for any device.
             result[0, 0].item()
             return result
 

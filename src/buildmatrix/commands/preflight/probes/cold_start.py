@@ -1,10 +1,10 @@
-"""Starts a framework, lets it compute once and once more, and looks what that left on disk.
+"""Start a framework, compute twice, and list the files it wrote.
 
-Here each container runs one start. In a pod one container runs all of them, each in a process of
-its own with an empty home folder.
+Locally each container runs one start. In a pod one container runs all of them, each in its own
+process with an empty home folder.
 
-Runs inside an image, by the image's Python, 3.8 or newer. See `commands.preflight.protocol` for
-what is printed.
+Runs inside an image, by the image's Python, 3.8 or newer. See `commands.preflight.protocol` for the
+output.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from buildmatrix.commands.preflight.probes.bounded import most_memory, options, 
 from buildmatrix.commands.preflight.probes.frameworks import chosen, first_line
 from buildmatrix.commands.preflight.probes.runtimes import FRAMEWORKS
 
-#: When the container and its interpreter had started.
+#: Time at which the container and its interpreter had started.
 STARTED = time.monotonic()
-#: Files that are looked at, and folders of them that are named.
+#: Files examined, and folders of them reported.
 MOST_FILES, MOST_FOLDERS = 20_000, 200
-#: Rows of the square matrices that are multiplied.
+#: Rows of the square matrices.
 ROWS = 64
 
 
 def written(before: dict[str, tuple[int, int]]) -> dict[str, float]:
-    """Folder -> bytes of those of its files that are new or others since `before`."""
+    """Map folders to the bytes of their files that are new or changed since `before`."""
     sizes: dict[str, float] = {}
     for path, state in files().items():
         folder = str(Path(path).parent)
@@ -42,7 +42,7 @@ def written(before: dict[str, tuple[int, int]]) -> dict[str, float]:
 
 
 def files() -> dict[str, tuple[int, int]]:
-    """Files below the folders where caches are written: bytes, and when they changed."""
+    """Map files below cache locations to their size and modification time."""
     named = (os.environ.get(name, "") for name in options()["variables"])
     tops = [str(Path.home()), "/tmp", "/var/tmp", *named]  # noqa: S108 - looked at, not used
     status_of: dict[str, tuple[int, int]] = {}
@@ -59,7 +59,7 @@ def files() -> dict[str, tuple[int, int]]:
 
 
 def boot_id() -> str:
-    """What tells one boot of one kernel from another: who has the same has the same clock."""
+    """Return the id of the kernel's boot: processes with the same id share its clock."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -67,7 +67,7 @@ def boot_id() -> str:
 
 
 def start(name: str, started: float, say: Callable[..., None]) -> None:
-    """Import a framework, and compute on the first of its devices that the backend has."""
+    """Import a framework, and compute on its first device of the backend."""
     question: dict[str, Any] = options()["frameworks"][name]
     before = files()
     began = time.monotonic()
@@ -103,7 +103,7 @@ def start(name: str, started: float, say: Callable[..., None]) -> None:
 
 
 def start_in_new_home(name: str, emit: Callable[..., None]) -> None:
-    """Start a framework with nothing of what earlier ones compiled."""
+    """Start a framework without the caches of earlier starts."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as home:
         os.environ.update(HOME=home, TMPDIR=home)
@@ -111,7 +111,7 @@ def start_in_new_home(name: str, emit: Callable[..., None]) -> None:
 
 
 def start_each(names: list[str]) -> None:
-    """Start each framework as often as it is asked for, until one does not answer."""
+    """Start each framework repeatedly, until one does not answer."""
     for name in names:
         began = time.monotonic()
         for number in range(options()["times"]):
@@ -128,11 +128,11 @@ def start_each(names: list[str]) -> None:
 
 
 def main() -> None:
-    """Name the frameworks that are installed, and start one, or each several times."""
+    """Report the installed frameworks, and start one, or each several times."""
     name = options().get("start")
     if name is None:
         names = [name for name in options()["frameworks"] if importlib.util.find_spec(name)]
-        # All others need numpy, too: where they are, it is no answer that anybody waits for.
+        # Others need numpy, too, and make its own time irrelevant.
         names = names if len(names) == 1 else [name for name in names if name != "numpy"]
         report("frameworks", "passed", names=names)
         if options().get("times"):

@@ -1,8 +1,8 @@
-"""Adds up numbers over all devices of this machine, with the framework that is there.
+"""Reduce over all devices of this machine with the installed frameworks.
 
-Runs inside an image, by the image's Python, 3.8 or newer. PyTorch gets one process for each device,
-and each says how far it came: which one hangs is known. JAX drives all devices from one process.
-See `commands.preflight.protocol` for what is printed.
+Runs inside an image, by the image's Python, 3.8 or newer. PyTorch gets one process per device, and
+each reports its progress, so that a hanging one is known. JAX drives all devices from one process.
+See `commands.preflight.protocol` for the output.
 """
 
 from __future__ import annotations
@@ -30,16 +30,17 @@ from buildmatrix.commands.preflight.probes.bounded import (
 from buildmatrix.commands.preflight.probes.frameworks import chosen
 from buildmatrix.commands.preflight.probes.runtimes import FRAMEWORKS
 
-#: Numbers of one rank: 64 MiB of float32 on a device, 16 MiB on a CPU.
+#: Numbers per rank: 64 MiB of float32 on a device, 16 MiB on a CPU.
 COUNT, COUNT_HOST = 16 << 20, 4 << 20
-#: Rounds that are timed, behind one that is not.
+#: Timed rounds, after an untimed one.
 ROUNDS = 5
-#: Numbers of a rank are these, times the rank and one: exact in float32 for up to 500 ranks.
+#: Numbers of a rank repeat with this period, times the rank plus one: exact in float32 up to 500
+#: ranks.
 PERIOD = 97
-#: How far a rank came, in this order.
+#: Stages of a rank, in order.
 STAGES = ("began", "imported", "joined", "reduced")
-#: How many nodes reduce together, which of them this is, where the first one is, and its port: set
-#: for pods of a JobSet (`commands.preflight.manifests`). PyTorch alone reduces over several.
+#: Number of nodes that reduce together, index of this one, address and port of the first: set for
+#: pods of a JobSet (`commands.preflight.manifests`). Only PyTorch reduces over several.
 NODES = int(os.environ.get("BUILDMATRIX_NODES", "1"))
 NODE, FIRST = int(os.environ.get("BUILDMATRIX_RANK", "0")), os.environ.get("BUILDMATRIX_FIRST", "")
 PORT = 29500
@@ -50,7 +51,7 @@ Question = dict[str, Any]
 
 
 def torch_devices(question: Question, emit: Emit) -> None:
-    """Say which types of devices PyTorch has for the backend, how many, and who reduces there."""
+    """Report PyTorch's device types for the backend, with counts and communication backends."""
     framework = FRAMEWORKS["torch"](question["kinds"], question["imports"])
     types = [
         device.id.partition(":")[0] for device in chosen(framework.devices(), question["wanted"])
@@ -58,7 +59,7 @@ def torch_devices(question: Question, emit: Emit) -> None:
     distributed = import_module("torch.distributed")
     backends: dict[str, str] = {}
     if distributed.is_available():
-        # What PyTorch and its plugins have registered, each for its devices.
+        # Registered by PyTorch and its plugins, for their devices.
         backends = distributed.Backend.default_device_backend_map
     for type in dict.fromkeys(types):
         emit(type=type, count=types.count(type), backend=backends.get(type, ""))
@@ -75,7 +76,7 @@ def torch_rank(
     own_rank: int,
     emit: Emit,
 ) -> None:
-    """One of the processes that reduce together; over several nodes, one of this node's."""
+    """Run one of the processes that reduce together; with several nodes, one of this node's."""
     emit(stage="began")
     ranks, rank = own_ranks * NODES, own_ranks * NODE + own_rank
     if NODES == 1:
@@ -112,7 +113,7 @@ def torch_rank(
 
 
 def wait(torch: Any, type: str) -> None:
-    """Wait until the device has done what it was given."""
+    """Wait until the device has finished."""
     if type != "cpu":
         getattr(torch, type).synchronize()
 
@@ -147,14 +148,14 @@ def torch_all(question: Question) -> None:
 
 
 def judge(type: str, backend: str, ranks: list[Ended]) -> None:
-    """Say how the ranks reduced, or which of them kept the others from it."""
+    """Report the reduction, or the ranks that kept the others from it."""
     answers = [{k: v for answer in rank.answers for k, v in answer.items()} for rank in ranks]
     subject = f"torch {type} {backend}"
     stages = [STAGES.index(answer["stage"]) if answer else -1 for answer in answers]
     values: dict[str, Any] = {"ranks": len(ranks), "backend": backend}
     if min(stages) < len(STAGES) - 1:
         least = min(stages)
-        # Who died kept those waiting that did not come further.
+        # Dead ranks block those that wait for them.
         died = [n for n, rank in enumerate(ranks) if rank.why and "more than" not in rank.why]
         behind = [n for n, stage in enumerate(stages) if stage == least]
         culprits = [n for n in behind if n in died] or behind
@@ -175,14 +176,14 @@ def judge(type: str, backend: str, ranks: list[Ended]) -> None:
 
 
 def reduced(subject: str, ranks: int, size: int, seconds: float, backend: str) -> None:
-    """Report a right sum, and what a rank sends over its links (`busbw` of nccl-tests)."""
+    """Report a correct sum, and the rate per rank (`busbw` of nccl-tests)."""
     rate = size * 2 * (ranks - 1) / ranks / seconds / 1e9
     message = f"{ranks} ranks added up {size >> 20} MiB each at {rate:.2f} GB/s"
     report(subject, "passed", message, seconds, ranks=ranks, backend=backend, bytes=size, gbps=rate)
 
 
 def jax_devices(question: Question, emit: Emit) -> None:
-    """One process that drives all devices of JAX; two parts of a CPU count as two."""
+    """Drive all devices of JAX in one process; two parts of a CPU count as two."""
     if "cpu" in question["wanted"]:
         flag = f"--xla_force_host_platform_device_count={RANKS_OF_HOST}"
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}"
@@ -198,7 +199,7 @@ def jax_devices(question: Question, emit: Emit) -> None:
     data = numpy.stack([numbers * (rank + 1) for rank in range(ranks)])
     handles = [device.handle for device in devices]
     add = jax.pmap(lambda part: jax.lax.psum(part, "ranks"), axis_name="ranks", devices=handles)
-    # Its result lies on the devices: what is timed has no copy to them.
+    # Its result stays on the devices, so the timed part has no copy to them.
     data = jax.pmap(lambda part: part, devices=handles)(data)
     times = []
     for _ in range(1 + ROUNDS):
@@ -211,7 +212,7 @@ def jax_devices(question: Question, emit: Emit) -> None:
 
 
 def jax_all(question: Question) -> None:
-    """Let JAX reduce, and say how that went."""
+    """Reduce with JAX, and report the result."""
     ended = run(partial(jax_devices, question), options()["seconds"], most_memory())
     answer = {key: value for part in ended.answers for key, value in part.items()}
     ranks, type = answer.get("ranks", 0), answer.get("type", "")
@@ -228,7 +229,7 @@ def jax_all(question: Question) -> None:
 
 
 def main() -> None:
-    """Every framework that can, one after the other."""
+    """Run every supported framework in turn."""
     probes: dict[str, Callable[[Question], None]] = {"torch": torch_all, "jax": jax_all}
     questions = options()["frameworks"]
     names = [name for name in probes if name in questions and importlib.util.find_spec(name)]

@@ -1,7 +1,7 @@
-"""Says which devices are here: for the container, and for each framework that is installed.
+"""Report the devices visible to the container and to each installed framework.
 
-Runs inside an image, by the image's Python, 3.8 or newer. Each framework is asked in a process of
-its own. See `commands.preflight.protocol` for what is printed.
+Runs inside an image, by the image's Python, 3.8 or newer. Each framework is queried in its own
+process. See `commands.preflight.protocol` for the output.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MOST, LONGEST = 256, 40_000
 
 
 def text(path: str) -> str:
-    """The content of a file; empty where there is none that can be read."""
+    """Return the content of a file; empty if missing or unreadable."""
     try:
         with Path(path).open("rb") as file:
             return file.read(1 << 20).decode("utf-8", "replace")
@@ -36,19 +36,19 @@ def text(path: str) -> str:
 
 
 def nodes(host: dict[str, Any]) -> list[str]:
-    """The device nodes that a container sees of one kind of host (`[[hosts]]`)."""
+    """Return the device nodes that a container sees of one kind of host (`[[hosts]]`)."""
     paths = []
     for pattern in host["nodes"]:
         for node in sorted(Path("/").glob(pattern.lstrip("/")))[:MOST]:
             vendor = text(f"{host['sysfs']}/{node.name}/device/vendor").strip()
-            # Docker makes a folder where a node that it was to hand in is not there.
+            # Docker creates a folder in place of a missing node that it was to pass in.
             if not node.is_dir() and (not host["vendor"] or vendor == host["vendor"]):
                 paths.append(str(node))
     return paths
 
 
 def drivers(host: dict[str, Any]) -> list[str]:
-    """`MODULE VERSION` of the drivers, as the kernel or their own files say it."""
+    """Return `MODULE VERSION` of the drivers, from the kernel or their own files."""
     said = [
         f"{name} {text(f'/sys/module/{name}/version').strip()}".strip()
         for name in host["modules"]
@@ -62,7 +62,7 @@ def drivers(host: dict[str, Any]) -> list[str]:
 
 
 def machine(question: dict[str, Any]) -> None:
-    """What the container sees of the machine."""
+    """Report the machine as seen by the container."""
     seen: list[str] = []
     missing: list[str] = []
     unusable: list[str] = []
@@ -101,7 +101,7 @@ def machine(question: dict[str, Any]) -> None:
 
 
 def processor() -> dict[str, Any]:
-    """The CPU, and what of it this process may use."""
+    """Return the CPU, and the part of it available to this process."""
     model, flags = "", ""
     for line in text("/proc/cpuinfo").splitlines():
         name, _, value = line.partition(":")
@@ -115,7 +115,7 @@ def processor() -> dict[str, Any]:
 
 
 def libraries() -> list[str]:
-    """Shared objects that this process has mapped, but for extension modules of Python."""
+    """Return the shared objects mapped by this process, without Python extension modules."""
     paths = {line.partition("/")[2] for line in text("/proc/self/maps").splitlines()}
     shared = re.compile(r"\.so(\.[0-9.]+)?( \(deleted\))?\Z")
     paths = {f"/{p}" for p in paths if shared.search(p) and ".cpython-" not in p}
@@ -129,7 +129,7 @@ def libraries() -> list[str]:
 
 
 def ask(name: str, question: dict[str, Any], emit: Emit) -> None:
-    """Ask one framework."""
+    """Query one framework."""
     framework = FRAMEWORKS[name](question["kinds"], question["imports"])
     emit(version=framework.version)
     devices = framework.devices()[:MOST]
@@ -145,7 +145,7 @@ def ask(name: str, question: dict[str, Any], emit: Emit) -> None:
 
 
 def main() -> None:
-    """Look at the machine, then ask each framework that is installed."""
+    """Examine the machine, then query each installed framework."""
     machine(options())
     for name, seconds, ended in each(FRAMEWORKS, ask):
         values = {key: value for answer in ended.answers for key, value in answer.items()}

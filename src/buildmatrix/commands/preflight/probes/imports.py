@@ -1,7 +1,7 @@
-"""Imports every top-level module of every installed distribution, each in a process of its own.
+"""Import every top-level module of every installed distribution, each in its own process.
 
 Runs inside an image, by the image's Python, 3.8 or newer; standard library only. See
-`commands.preflight.protocol` for what is printed.
+`commands.preflight.protocol` for the output.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ OPTIONS = json.loads(sys.argv[1])
 MARK = OPTIONS["mark"]
 SECONDS = OPTIONS.get("seconds", 120)
 MEMORY = OPTIONS.get("memory", 4 << 30)
-#: Top-level modules that are installed.
+#: Installed top-level modules.
 INSTALLED: set[str] = set()
-#: Before what the process of an import says of its error.
+#: Prefix of an import process's error report.
 FAILURE = MARK + "error "
 CHILD = """
 import functools, importlib, json, traceback
@@ -71,7 +71,7 @@ def report(
 
 
 def modules() -> dict[str, tuple[str, str]]:
-    """Module name -> the distribution that brings it, and what kind of name it is."""
+    """Map module names to their distribution and the kind of name."""
     origins: dict[str, tuple[str, str]] = {}
     for distribution in metadata.distributions():
         name = distribution.metadata["Name"] or "?"
@@ -85,9 +85,9 @@ def modules() -> dict[str, tuple[str, str]]:
 
 
 def top_level(distribution: metadata.Distribution, text: str | None) -> list[str]:
-    """Return the importable names of a distribution: those it names that have modules.
+    """Return the importable names of a distribution: those it lists that have modules.
 
-    Lists often name folders without any (`dist`, `website`), and folders that nobody imports.
+    Lists often include folders without modules (`dist`, `website`).
     """
     modules, folders = set(), set()
     for file in distribution.files or ():
@@ -105,12 +105,12 @@ def top_level(distribution: metadata.Distribution, text: str | None) -> list[str
     if text and distribution.files:
         names &= modules | folders
     usable = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
-    # Tests that some distributions install beside themselves are nobody's interface.
+    # Tests that some distributions install are not an interface.
     return sorted({n for n in names if usable.match(n) and n not in ("tests", "test", "docs")})
 
 
 def imported(name: str, debug: bool = False) -> tuple[int, str, str]:
-    """Exit code, the end of what was printed, whether it was killed for time, and peak memory."""
+    """Return exit code, end of the output, and why it was killed."""
     module, _, attribute = name.partition(":")
     source = CHILD.format(module=module, attribute=attribute, mark=FAILURE)
     env = dict(os.environ, PYTHONDONTWRITEBYTECODE="1", PYTHONFAULTHANDLER="1")
@@ -135,7 +135,7 @@ def imported(name: str, debug: bool = False) -> tuple[int, str, str]:
 
 
 def watch(process: subprocess.Popen[bytes]) -> str:
-    """Wait for a process, and end it with its children when it takes too much."""
+    """Wait for a process, and kill it and its children at a limit."""
     end = time.monotonic() + SECONDS
     killed = ""
     while process.poll() is None and not killed:
@@ -151,7 +151,7 @@ def watch(process: subprocess.Popen[bytes]) -> str:
 
 
 def resident(pid: int) -> int:
-    """Bytes of memory that a process has."""
+    """Return the resident bytes of a process."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
     except (OSError, ValueError, IndexError):
@@ -159,14 +159,14 @@ def resident(pid: int) -> int:
 
 
 def missing_library(name: str) -> str | None:
-    """The library that the loader did not find, by its own account."""
+    """Return the library that the loader did not find, from its own output."""
     _, text, _ = imported(name, debug=True)
     tried: list[str] = TRIED.findall(text)
     return tried[-1] if tried else None
 
 
 def failure(text: str) -> dict[str, str]:
-    """What the process of an import said of its error."""
+    """Return the error report of an import process."""
     for line in reversed(text.splitlines()):
         if line.startswith(FAILURE):
             said: dict[str, str] = json.loads(line[len(FAILURE) :])
@@ -175,7 +175,7 @@ def failure(text: str) -> dict[str, str]:
 
 
 def is_optional(module: str, distribution: str) -> bool:
-    """Whether nothing that is installed has a module, or requires it without an extra."""
+    """True if no installed distribution has the module, and it is required only by an extra."""
     first = module.partition(".")[0]
     if first in INSTALLED or first in sys.builtin_module_names:
         return False
@@ -189,7 +189,7 @@ def is_optional(module: str, distribution: str) -> bool:
 
 
 def check(item: tuple[str, tuple[str, str]]) -> None:
-    """Import one name, and say how that went."""
+    """Import one name, and report the result."""
     name, (distribution, kind) = item
     began = time.monotonic()
     code, text, killed = imported(name)
@@ -206,7 +206,7 @@ def check(item: tuple[str, tuple[str, str]]) -> None:
         said = failure(text)
         lines = [line for line in text.splitlines() if line.strip()]
         last = said.get("message") or (lines[-1].strip()[:1500] if lines else f"exit code {code}")
-        # Which file the error came up in names the distribution that broke it.
+        # The file that raised the error shows the distribution that broke it.
         values["raised_in"] = said.get("raised_in") or ""
         module = said.get("missing_module")
         if module == name.partition(":")[0] and kind == "module":
@@ -227,7 +227,7 @@ def check(item: tuple[str, tuple[str, str]]) -> None:
 
 
 def jobs() -> int:
-    """Return how many imports run at a time: one for each CPU that has 2 GiB of free memory."""
+    """Return the number of parallel imports: one per CPU with 2 GiB of free memory."""
     free: list[int] = [4 << 30]
     with contextlib.suppress(OSError, ValueError, IndexError):
         lines = Path("/proc/meminfo").read_text().splitlines()
@@ -240,7 +240,7 @@ def jobs() -> int:
 
 
 def main() -> None:
-    """Look at all of them."""
+    """Import all modules."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     origins = modules()
     INSTALLED.update(name.partition(":")[0].partition(".")[0] for name in origins)

@@ -1,8 +1,8 @@
-"""Takes memory of each device in steps, writes to all of it, gives it back, and takes it again.
+"""Allocate device memory in steps, write to all of it, release it, and repeat.
 
-Runs inside an image, by the image's Python, 3.8 or newer. The memory of a device is taken by the
-frameworks that have it; that of the container by this file itself, within what it may have. See
-`commands.preflight.protocol` for what is printed.
+Runs inside an image, by the image's Python, 3.8 or newer. Device memory is allocated by the
+frameworks; container memory by this file itself, within its limit. See
+`commands.preflight.protocol` for the output.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from buildmatrix.commands.preflight.probes.bounded import (
 from buildmatrix.commands.preflight.probes.frameworks import chosen, first_line
 from buildmatrix.commands.preflight.probes.runtimes import FRAMEWORKS
 
-#: Steps in which memory is taken; share of what was taken that may stay with the process.
+#: Steps of the allocation; share of the memory that may stay with the process.
 STEPS, STAYS = 8, 0.1
 
 
@@ -40,7 +40,7 @@ def pressure(
     emit: Emit,
     values: dict[str, Any],
 ) -> None:
-    """Take `target` bytes twice, and see that they were there again the second time."""
+    """Allocate `target` bytes twice, which checks that they were released in between."""
     step = target // STEPS
     before = free()
     fastest = 0.0
@@ -76,7 +76,7 @@ def pressure(
 
 
 def container(emit: Emit) -> None:
-    """Memory of the container, which is the host's."""
+    """Test memory of the container, which is the host's."""
     limits = options()
     limit, free = container_memory()
     target = min(int(limits["share"] * min(limit, free)), limits["most"])
@@ -94,7 +94,7 @@ def container(emit: Emit) -> None:
         target,
         take,
         lambda: None,
-        # What this process does not have is free, as far as it is concerned.
+        # Memory that this process does not use counts as free.
         lambda: limit - resident(os.getpid()),
         emit,
         {"total_bytes": limit, "free_bytes": free},
@@ -102,7 +102,7 @@ def container(emit: Emit) -> None:
 
 
 def ask(name: str, question: dict[str, Any], emit: Emit) -> None:
-    """Memory of all devices of the backend that a framework has."""
+    """Test memory of a framework's devices of the backend."""
     framework = FRAMEWORKS[name](question["kinds"], question["imports"])
     devices = chosen(framework.devices(), question["wanted"])
     emit(devices=[device.id for device in devices])
@@ -110,7 +110,7 @@ def ask(name: str, question: dict[str, Any], emit: Emit) -> None:
         share, most = options()["share"], options()["most"]
         available = framework.free(device) or device.memory
         if device.is_host:
-            # The host's memory, whatever the device says that it has.
+            # Host memory, whatever size the device reports.
             available = min(available or most_memory(), most_memory(), most)
         if not available:
             continue
@@ -134,7 +134,7 @@ def ask(name: str, question: dict[str, Any], emit: Emit) -> None:
 
 
 def main() -> None:
-    """The container first, then the devices of each framework."""
+    """Test the container first, then the devices of each framework."""
     limits = options()
     began = time.monotonic()
     ended = run(container, limits["seconds"], most_memory())
