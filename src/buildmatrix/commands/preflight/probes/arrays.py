@@ -16,8 +16,8 @@ from buildmatrix.commands.preflight.probes.frameworks import (
     Framework,
     Product,
     first_line,
-    numpy_matrices,
-    pattern,
+    make_numpy_matrices,
+    make_pattern,
 )
 
 
@@ -33,7 +33,7 @@ class Numpy(Framework):
         return ("float32",)
 
     def product(self, device: Device, type: str, size: int) -> Product:
-        left, right = numpy_matrices(type, size, type)
+        left, right = make_numpy_matrices(type, size, type)
         return Product(lambda: left @ right, lambda c, i, j: float(c[i, j]), lambda c: "cpu")
 
     def copy(self, device: Device, count: int) -> Callable[[], Any] | None:
@@ -91,7 +91,10 @@ class Torch(Framework):
     def product(self, device: Device, type: str, size: int) -> Product:
         torch = self.api
         at = torch.arange(size)
-        left, right = pattern(at[:, None], at[None, :]), pattern(at[:, None] + 17, at[None, :] + 5)
+        left, right = (
+            make_pattern(at[:, None], at[None, :]),
+            make_pattern(at[:, None] + 17, at[None, :] + 5),
+        )
         if type == "int8":
             multiply = torch._int_mm
         else:
@@ -166,7 +169,7 @@ class Jax(Framework):
         jax, jnp = self.api, importlib.import_module("jax.numpy")
         sides = [
             jax.device_put(jnp.asarray(side, dtype=type), device.handle)
-            for side in numpy_matrices(type, size, "int8" if type == "int8" else "float32")
+            for side in make_numpy_matrices(type, size, "int8" if type == "int8" else "float32")
         ]
         wide = "int32" if type == "int8" else type
         multiply = jax.jit(lambda a, b: jnp.matmul(a, b, preferred_element_type=wide))
@@ -221,7 +224,7 @@ class TensorFlow(Framework):
         with tensorflow.device(device.id):
             left, right = (
                 tensorflow.cast(tensorflow.constant(side), type)
-                for side in numpy_matrices(type, size, "float32")
+                for side in make_numpy_matrices(type, size, "float32")
             )
 
         def run() -> Any:
@@ -282,7 +285,7 @@ class Cupy(Framework):
 
     def product(self, device: Device, type: str, size: int) -> Product:
         with self.api.cuda.Device(int(device.id)):
-            left, right = (self.api.asarray(side) for side in numpy_matrices(type, size, type))
+            left, right = (self.api.asarray(side) for side in make_numpy_matrices(type, size, type))
 
         def run() -> Any:
             with self.api.cuda.Device(int(device.id)) as used:
@@ -351,7 +354,7 @@ class Paddle(Framework):
         paddle = self.api
         paddle.set_device(device.id)
         left, right = (
-            paddle.to_tensor(side).cast(type) for side in numpy_matrices(type, size, "float32")
+            paddle.to_tensor(side).cast(type) for side in make_numpy_matrices(type, size, "float32")
         )
 
         def run() -> Any:

@@ -38,7 +38,7 @@ class Emit(Protocol):
 
 
 @lru_cache(maxsize=1)
-def options() -> dict[str, Any]:
+def read_options() -> dict[str, Any]:
     """Return the options of the probe."""
     read: dict[str, Any] = json.loads(sys.argv[1])
     return read
@@ -56,7 +56,7 @@ def report(
     }
     if seconds is not None:
         check["seconds"] = round(seconds, 3)
-    sys.stdout.write(options()["mark"] + json.dumps(check) + "\n")
+    sys.stdout.write(read_options()["mark"] + json.dumps(check) + "\n")
     sys.stdout.flush()
 
 
@@ -88,7 +88,7 @@ def run(function: Callable[[Emit], None], seconds: float, memory: int) -> Ended:
     if pid == 0:
         os.close(output)
         os.close(answers)
-        _child(function, said, writes)
+        _run_child(function, said, writes)
     os.close(said)
     os.close(writes)
     kept = {output: bytearray(), answers: bytearray()}
@@ -115,12 +115,12 @@ def run(function: Callable[[Emit], None], seconds: float, memory: int) -> Ended:
     os.close(output)
     os.close(answers)
     if not why and os.WIFSIGNALED(status):
-        why = f"died by {_name(os.WTERMSIG(status))}"
+        why = f"died by {_signal_name(os.WTERMSIG(status))}"
     elif not why and os.WEXITSTATUS(status):
         why = f"ended with exit code {os.WEXITSTATUS(status)}"
     if flood:
         why = why or f"answered more than {ANSWERS >> 10} KiB"
-    said_all = _answers(kept[answers])
+    said_all = _parse_answers(kept[answers])
     if {"done": True} not in said_all:
         # A framework may end its process with exit code 0.
         why = why or "ended before it was done"
@@ -128,16 +128,16 @@ def run(function: Callable[[Emit], None], seconds: float, memory: int) -> Ended:
     return Ended(real, why, kept[output].decode("utf-8", "replace"))
 
 
-def each(
+def ask_each(
     frameworks: Container[str], ask: Callable[[str, dict[str, Any], Emit], None]
 ) -> Iterator[tuple[str, float, Ended]]:
     """Query each installed framework; yield its name, seconds and result."""
-    limits = options()
+    limits = read_options()
     wanted = {n: how for n, how in limits["frameworks"].items() if n in frameworks and find_spec(n)}
     report("frameworks", "passed", names=list(wanted))
     for name, how in wanted.items():
         began = time.monotonic()
-        ended = run(partial(ask, name, how), limits["seconds"], most_memory())
+        ended = run(partial(ask, name, how), limits["seconds"], compute_memory_limit())
         yield name, time.monotonic() - began, ended
 
 
@@ -154,7 +154,7 @@ def _wait(pid: int, seconds: float, memory: int, read: Callable[[float], int]) -
             why = f"took more than {seconds:g} s"
         elif now >= next_look:
             next_look = now + INTERVAL
-            if resident(pid) > memory:
+            if measure_resident(pid) > memory:
                 why = f"took more than {memory >> 20} MiB of memory"
         if why:
             _kill(pid)
@@ -167,7 +167,7 @@ def _wait(pid: int, seconds: float, memory: int, read: Callable[[float], int]) -
     return why, status
 
 
-def _child(function: Callable[[Emit], None], said: int, writes: int) -> None:
+def _run_child(function: Callable[[Emit], None], said: int, writes: int) -> None:
     """Run the function in the child process; never returns."""
     code = 1
     try:
@@ -201,7 +201,7 @@ def _child(function: Callable[[Emit], None], said: int, writes: int) -> None:
         os._exit(code)
 
 
-def _answers(text: bytearray) -> list[dict[str, Any]]:
+def _parse_answers(text: bytearray) -> list[dict[str, Any]]:
     answers = []
     for line in bytes(text).splitlines():
         with contextlib.suppress(ValueError):
@@ -215,12 +215,12 @@ def _kill(pid: int) -> None:
     """Kill a process and its whole session, including processes in other groups."""
     with contextlib.suppress(OSError):
         os.killpg(pid, signal.SIGKILL)
-    for other in session(pid):
+    for other in list_session(pid):
         with contextlib.suppress(OSError):
             os.kill(other, signal.SIGKILL)
 
 
-def session(pid: int) -> list[int]:
+def list_session(pid: int) -> list[int]:
     """Return the processes of the session that `pid` leads."""
     members = []
     for folder in Path("/proc").iterdir():
@@ -232,17 +232,17 @@ def session(pid: int) -> list[int]:
     return members
 
 
-def resident(pid: int) -> int:
+def measure_resident(pid: int) -> int:
     """Return the resident bytes of a process and its session."""
     total = 0
-    for member in {pid, *session(pid)}:
+    for member in {pid, *list_session(pid)}:
         with contextlib.suppress(OSError, ValueError, IndexError):
             pages = int(Path(f"/proc/{member}/statm").read_text().split()[1])
             total += pages * resource.getpagesize()
     return total
 
 
-def container_memory() -> tuple[int, int]:
+def measure_container_memory() -> tuple[int, int]:
     """Return the container's memory limit, and the free part of it, in bytes."""
     fields = dict.fromkeys(("MemTotal", "MemAvailable"), 0)
     with contextlib.suppress(OSError, ValueError, IndexError):
@@ -271,13 +271,13 @@ def container_memory() -> tuple[int, int]:
     return limit, free
 
 
-def most_memory() -> int:
+def compute_memory_limit() -> int:
     """Return the memory for one process, so that nothing else in the container is killed."""
-    limit, free = container_memory()
+    limit, free = measure_container_memory()
     return int(SHARE * min(limit, free)) or 1 << 30
 
 
-def _name(number: int) -> str:
+def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:

@@ -19,8 +19,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from buildmatrix.commands.preflight.probes.bounded import most_memory, options, report, run
-from buildmatrix.commands.preflight.probes.frameworks import chosen, first_line
+from buildmatrix.commands.preflight.probes.bounded import (
+    compute_memory_limit,
+    read_options,
+    report,
+    run,
+)
+from buildmatrix.commands.preflight.probes.frameworks import first_line, select_devices
 from buildmatrix.commands.preflight.probes.runtimes import FRAMEWORKS
 
 #: Time at which the container and its interpreter had started.
@@ -31,19 +36,19 @@ MOST_FILES, MOST_FOLDERS = 20_000, 200
 ROWS = 64
 
 
-def written(before: dict[str, tuple[int, int]]) -> dict[str, float]:
+def find_written(before: dict[str, tuple[int, int]]) -> dict[str, float]:
     """Map folders to the bytes of their files that are new or changed since `before`."""
     sizes: dict[str, float] = {}
-    for path, state in files().items():
+    for path, state in list_files().items():
         folder = str(Path(path).parent)
         if before.get(path) != state and (folder in sizes or len(sizes) < MOST_FOLDERS):
             sizes[folder] = sizes.get(folder, 0) + state[0]
     return sizes
 
 
-def files() -> dict[str, tuple[int, int]]:
+def list_files() -> dict[str, tuple[int, int]]:
     """Map files below cache locations to their size and modification time."""
-    named = (os.environ.get(name, "") for name in options()["variables"])
+    named = (os.environ.get(name, "") for name in read_options()["variables"])
     tops = [str(Path.home()), "/tmp", "/var/tmp", *named]  # noqa: S108 - looked at, not used
     status_of: dict[str, tuple[int, int]] = {}
     for top in dict.fromkeys(filter(os.path.isabs, tops)):
@@ -58,7 +63,7 @@ def files() -> dict[str, tuple[int, int]]:
     return status_of
 
 
-def boot_id() -> str:
+def read_boot_id() -> str:
     """Return the id of the kernel's boot: processes with the same id share its clock."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -68,12 +73,12 @@ def boot_id() -> str:
 
 def start(name: str, started: float, say: Callable[..., None]) -> None:
     """Import a framework, and compute on its first device of the backend."""
-    question: dict[str, Any] = options()["frameworks"][name]
-    before = files()
+    question: dict[str, Any] = read_options()["frameworks"][name]
+    before = list_files()
     began = time.monotonic()
     framework = FRAMEWORKS[name](question["kinds"], question["imports"])
     imported = time.monotonic()
-    devices = chosen(framework.devices(), question["wanted"])
+    devices = select_devices(framework.devices(), question["wanted"])
     types = framework.types(devices[0]) if devices else ()
     if not devices or not types:
         why = "sees no device for it" if not devices else "has no product of its own"
@@ -94,11 +99,11 @@ def start(name: str, started: float, say: Callable[..., None]) -> None:
         device=" ".join(filter(None, (device.id, device.name))),
         started=started,
         answered=answered,
-        boot_id=boot_id(),
+        boot_id=read_boot_id(),
         import_s=imported - began,
         first_call_s=answered - imported,
         later_call_s=again - answered,
-        written=written(before),
+        written=find_written(before),
     )
 
 
@@ -114,10 +119,12 @@ def start_each(names: list[str]) -> None:
     """Start each framework repeatedly, until one does not answer."""
     for name in names:
         began = time.monotonic()
-        for number in range(options()["times"]):
-            if number and time.monotonic() - began > options()["budget"]:
+        for number in range(read_options()["times"]):
+            if number and time.monotonic() - began > read_options()["budget"]:
                 break
-            ended = run(partial(start_in_new_home, name), options()["seconds"], most_memory())
+            ended = run(
+                partial(start_in_new_home, name), read_options()["seconds"], compute_memory_limit()
+            )
             if not ended.answers:
                 report(name, "failed", f"start {number + 1}: {ended.account}")
                 break
@@ -129,13 +136,13 @@ def start_each(names: list[str]) -> None:
 
 def main() -> None:
     """Report the installed frameworks, and start one, or each several times."""
-    name = options().get("start")
+    name = read_options().get("start")
     if name is None:
-        names = [name for name in options()["frameworks"] if importlib.util.find_spec(name)]
+        names = [name for name in read_options()["frameworks"] if importlib.util.find_spec(name)]
         # Others need numpy, too, and make its own time irrelevant.
         names = names if len(names) == 1 else [name for name in names if name != "numpy"]
         report("frameworks", "passed", names=names)
-        if options().get("times"):
+        if read_options().get("times"):
             start_each(names)
         return
     try:

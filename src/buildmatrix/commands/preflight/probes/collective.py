@@ -22,12 +22,12 @@ from typing import Any
 from buildmatrix.commands.preflight.probes.bounded import (
     Emit,
     Ended,
-    most_memory,
-    options,
+    compute_memory_limit,
+    read_options,
     report,
     run,
 )
-from buildmatrix.commands.preflight.probes.frameworks import chosen
+from buildmatrix.commands.preflight.probes.frameworks import select_devices
 from buildmatrix.commands.preflight.probes.runtimes import FRAMEWORKS
 
 #: Numbers per rank: 64 MiB of float32 on a device, 16 MiB on a CPU.
@@ -50,11 +50,12 @@ RANKS_OF_HOST = 2
 Question = dict[str, Any]
 
 
-def torch_devices(question: Question, emit: Emit) -> None:
+def list_torch_devices(question: Question, emit: Emit) -> None:
     """Report PyTorch's device types for the backend, with counts and communication backends."""
     framework = FRAMEWORKS["torch"](question["kinds"], question["imports"])
     types = [
-        device.id.partition(":")[0] for device in chosen(framework.devices(), question["wanted"])
+        device.id.partition(":")[0]
+        for device in select_devices(framework.devices(), question["wanted"])
     ]
     distributed = import_module("torch.distributed")
     backends: dict[str, str] = {}
@@ -67,7 +68,7 @@ def torch_devices(question: Question, emit: Emit) -> None:
         emit(reason=framework.reason)
 
 
-def torch_rank(
+def run_torch_rank(
     question: Question,
     type: str,
     backend: str,
@@ -92,7 +93,7 @@ def torch_rank(
         init_method=place,
         rank=rank,
         world_size=ranks,
-        timeout=timedelta(seconds=options()["seconds"]),
+        timeout=timedelta(seconds=read_options()["seconds"]),
     )
     emit(stage="joined")
     device = "cpu" if type == "cpu" else f"{type}:{own_rank}"
@@ -118,10 +119,10 @@ def wait(torch: Any, type: str) -> None:
         getattr(torch, type).synchronize()
 
 
-def torch_all(question: Question) -> None:
+def reduce_with_torch(question: Question) -> None:
     """Reduce over all devices that PyTorch sees, or over two processes on a CPU."""
-    seconds = options()["seconds"]
-    ended = run(partial(torch_devices, question), seconds, most_memory())
+    seconds = read_options()["seconds"]
+    ended = run(partial(list_torch_devices, question), seconds, compute_memory_limit())
     if ended.why:
         report("torch", "undecided", f"asking it for its devices {ended.account}")
         return
@@ -139,8 +140,8 @@ def torch_all(question: Question) -> None:
         else:
             with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(ranks) as pool:
                 place = f"tcp://{FIRST}:{PORT}" if FIRST else Path(folder, "ranks").as_uri()
-                work = partial(torch_rank, question, type, backend, ranks, place)
-                share = most_memory() // ranks
+                work = partial(run_torch_rank, question, type, backend, ranks, place)
+                share = compute_memory_limit() // ranks
                 jobs = [
                     pool.submit(run, partial(work, rank), seconds, share) for rank in range(ranks)
                 ]
@@ -172,24 +173,24 @@ def judge(type: str, backend: str, ranks: list[Ended]) -> None:
         report(subject, "failed", f"the sum is wrong on rank {names} of {len(ranks)}", **values)
         return
     slowest = max(answer["seconds"] for answer in answers)
-    reduced(subject, len(ranks) * NODES, answers[0]["bytes"], slowest, backend)
+    report_reduction(subject, len(ranks) * NODES, answers[0]["bytes"], slowest, backend)
 
 
-def reduced(subject: str, ranks: int, size: int, seconds: float, backend: str) -> None:
+def report_reduction(subject: str, ranks: int, size: int, seconds: float, backend: str) -> None:
     """Report a correct sum, and the rate per rank (`busbw` of nccl-tests)."""
     rate = size * 2 * (ranks - 1) / ranks / seconds / 1e9
     message = f"{ranks} ranks added up {size >> 20} MiB each at {rate:.2f} GB/s"
     report(subject, "passed", message, seconds, ranks=ranks, backend=backend, bytes=size, gbps=rate)
 
 
-def jax_devices(question: Question, emit: Emit) -> None:
+def run_jax_devices(question: Question, emit: Emit) -> None:
     """Drive all devices of JAX in one process; two parts of a CPU count as two."""
     if "cpu" in question["wanted"]:
         flag = f"--xla_force_host_platform_device_count={RANKS_OF_HOST}"
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}"
     framework = FRAMEWORKS["jax"](question["kinds"], question["imports"])
     jax, numpy = framework.api, import_module("numpy")
-    devices = chosen(framework.devices(), question["wanted"])
+    devices = select_devices(framework.devices(), question["wanted"])
     ranks = len(devices)
     emit(ranks=ranks, type=devices[0].id.partition(":")[0] if devices else "")
     if ranks < 2:
@@ -211,9 +212,11 @@ def jax_devices(question: Question, emit: Emit) -> None:
     emit(right=right, seconds=min(times[1:]), bytes=count * 4)
 
 
-def jax_all(question: Question) -> None:
+def reduce_with_jax(question: Question) -> None:
     """Reduce with JAX, and report the result."""
-    ended = run(partial(jax_devices, question), options()["seconds"], most_memory())
+    ended = run(
+        partial(run_jax_devices, question), read_options()["seconds"], compute_memory_limit()
+    )
     answer = {key: value for part in ended.answers for key, value in part.items()}
     ranks, type = answer.get("ranks", 0), answer.get("type", "")
     subject = f"jax {type}".strip()
@@ -225,13 +228,16 @@ def jax_all(question: Question) -> None:
     elif not answer["right"]:
         report(subject, "failed", f"the sum over {ranks} devices is wrong", ranks=ranks)
     else:
-        reduced(subject, ranks, answer["bytes"], answer["seconds"], "pmap")
+        report_reduction(subject, ranks, answer["bytes"], answer["seconds"], "pmap")
 
 
 def main() -> None:
     """Run every supported framework in turn."""
-    probes: dict[str, Callable[[Question], None]] = {"torch": torch_all, "jax": jax_all}
-    questions = options()["frameworks"]
+    probes: dict[str, Callable[[Question], None]] = {
+        "torch": reduce_with_torch,
+        "jax": reduce_with_jax,
+    }
+    questions = read_options()["frameworks"]
     names = [name for name in probes if name in questions and importlib.util.find_spec(name)]
     report("frameworks", "passed", names=names)
     for name in names:

@@ -12,14 +12,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from buildmatrix.commands.preflight.probes.bounded import Emit, each, options, report
+from buildmatrix.commands.preflight.probes.bounded import Emit, ask_each, read_options, report
 from buildmatrix.commands.preflight.probes.frameworks import (
     UNIT,
     Device,
     Framework,
-    chosen,
-    exact,
+    compute_exact,
     first_line,
+    select_devices,
 )
 from buildmatrix.commands.preflight.probes.runtimes import FRAMEWORKS
 
@@ -39,7 +39,7 @@ COMPARED = 48
 UNSUPPORTED = ("not implemented", "not support", "unsupported", "unimplemented", "has no attribute")
 
 
-def median(run: Callable[[], Any], until: float) -> tuple[float, int]:
+def measure_median(run: Callable[[], Any], until: float) -> tuple[float, int]:
     """Return the median time of a run in seconds, and the number of runs in the given time."""
     times: list[float] = []
     while len(times) < REPETITIONS and (not times or time.monotonic() < until):
@@ -49,7 +49,7 @@ def median(run: Callable[[], Any], until: float) -> tuple[float, int]:
     return statistics.median(times), len(times)
 
 
-def product(framework: Framework, device: Device, type: str, emit: Emit) -> None:
+def measure_product(framework: Framework, device: Device, type: str, emit: Emit) -> None:
     """Check a small product, then find a size that takes long enough for timing."""
     subject = f"{framework.module} {device.id} {type}"
     tolerance = TOLERANCES[type]
@@ -66,7 +66,7 @@ def product(framework: Framework, device: Device, type: str, emit: Emit) -> None
     where = job.where(result)
     unit = 1 if type == "int8" else UNIT * UNIT
     places = [(at * 89 % FIRST, at * 57 % FIRST) for at in range(COMPARED)]
-    right = [exact(row, column, FIRST) / unit for row, column in places]
+    right = [compute_exact(row, column, FIRST) / unit for row, column in places]
     got = [job.read(result, row, column) for row, column in places]
     scale = max(abs(number) for number in right)
     wrong = max(abs(number - right[at]) for at, number in enumerate(got)) / scale
@@ -86,9 +86,9 @@ def product(framework: Framework, device: Device, type: str, emit: Emit) -> None
         message = f"is wrong by {wrong:.2g} of its greatest number; {tolerance:g} is allowed"
         emit(subject=subject, state="failed", message=message, **values)
         return
-    until = time.monotonic() + options()["each"]
+    until = time.monotonic() + read_options()["each"]
     least = FIRST if device.is_host else LEAST
-    size, (seconds, count) = FIRST, median(job.run, until)
+    size, (seconds, count) = FIRST, measure_median(job.run, until)
     while (seconds < LONG_ENOUGH or size < least) and size < LARGEST and time.monotonic() < until:
         size *= 2
         began = time.monotonic()
@@ -96,7 +96,7 @@ def product(framework: Framework, device: Device, type: str, emit: Emit) -> None
         # Some frameworks compile each size, which is not part of the timing.
         job.run()
         until += time.monotonic() - began
-        seconds, count = median(job.run, until)
+        seconds, count = measure_median(job.run, until)
     values.update(size=size, median_seconds=round(seconds, 6), repetitions=count)
     message = f"right; too slow to be timed with {LEAST} rows"
     if size >= least:
@@ -106,12 +106,12 @@ def product(framework: Framework, device: Device, type: str, emit: Emit) -> None
     emit(subject=subject, state="passed", message=message, **values)
 
 
-def bandwidth(framework: Framework, device: Device, emit: Emit) -> None:
+def measure_bandwidth(framework: Framework, device: Device, emit: Emit) -> None:
     """Copy device memory in growing sizes, until that takes long enough for timing."""
     subject = f"{framework.module} {device.id} memory"
-    until = time.monotonic() + options()["each"]
+    until = time.monotonic() + read_options()["each"]
     count = FIRST_COPY
-    largest = min(LARGEST_COPY, options()["copy"] if device.is_host else LARGEST_COPY)
+    largest = min(LARGEST_COPY, read_options()["copy"] if device.is_host else LARGEST_COPY)
     try:
         run = framework.copy(device, count)
         if run is None:
@@ -119,7 +119,7 @@ def bandwidth(framework: Framework, device: Device, emit: Emit) -> None:
         began = time.perf_counter()
         run()
         cold = time.perf_counter() - began
-        seconds, repetitions = median(run, until)
+        seconds, repetitions = measure_median(run, until)
         while seconds < LONG_ENOUGH and count < largest and time.monotonic() < until:
             count *= 2
             run = None
@@ -127,7 +127,7 @@ def bandwidth(framework: Framework, device: Device, emit: Emit) -> None:
             if run is None:
                 return
             run()
-            seconds, repetitions = median(run, until)
+            seconds, repetitions = measure_median(run, until)
     except Exception as error:
         emit(subject=subject, state="failed", message=first_line(error))
         return
@@ -148,20 +148,20 @@ def bandwidth(framework: Framework, device: Device, emit: Emit) -> None:
 def ask(name: str, question: dict[str, Any], emit: Emit) -> None:
     """Compute with one framework on all its devices of the backend."""
     framework = FRAMEWORKS[name](question["kinds"], question["imports"])
-    devices = chosen(framework.devices(), question["wanted"])
+    devices = select_devices(framework.devices(), question["wanted"])
     emit(devices=[device.id for device in devices], reason=framework.reason)
     for device in devices:
         types = framework.types(device)
         for type in types:
-            product(framework, device, type, emit)
+            measure_product(framework, device, type, emit)
         if types:
-            bandwidth(framework, device, emit)
+            measure_bandwidth(framework, device, emit)
         framework.release(device)
 
 
 def main() -> None:
     """Compute with each installed framework."""
-    for name, seconds, ended in each(FRAMEWORKS, ask):
+    for name, seconds, ended in ask_each(FRAMEWORKS, ask):
         measured = [answer for answer in ended.answers if "subject" in answer]
         for answer in measured:
             report(**answer)

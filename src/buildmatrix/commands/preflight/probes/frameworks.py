@@ -106,22 +106,22 @@ class Framework:
         return None
 
 
-def pattern(row: Any, column: Any) -> Any:
+def make_pattern(row: Any, column: Any) -> Any:
     """Return a number of the left matrix, times `UNIT`; also for arrays."""
     return (row * 131 + column * 71 + row * column) % 61 - 30
 
 
-def exact(row: int, column: int, size: int) -> int:
+def compute_exact(row: int, column: int, size: int) -> int:
     """Return a number of the product, times `UNIT` squared."""
-    return sum(pattern(row, k) * pattern(k + 17, column + 5) for k in range(size))
+    return sum(make_pattern(row, k) * make_pattern(k + 17, column + 5) for k in range(size))
 
 
-def numpy_matrices(type: str, size: int, dtype: Any) -> tuple[Any, Any]:
+def make_numpy_matrices(type: str, size: int, dtype: Any) -> tuple[Any, Any]:
     """Return both matrices as numpy arrays; integers are not divided by `UNIT`."""
     numpy = importlib.import_module("numpy")
     rows, columns = numpy.arange(size)[:, None], numpy.arange(size)[None, :]
     unit = 1 if type == "int8" else UNIT
-    left, right = pattern(rows, columns), pattern(rows + 17, columns + 5)
+    left, right = make_pattern(rows, columns), make_pattern(rows + 17, columns + 5)
     return (left / unit).astype(dtype), (right / unit).astype(dtype)
 
 
@@ -131,7 +131,7 @@ def first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[0][:500]}" if lines else type(error).__name__
 
 
-def chosen(devices: Iterable[Device], wanted: Sequence[str]) -> list[Device]:
+def select_devices(devices: Iterable[Device], wanted: Sequence[str]) -> list[Device]:
     """Return the devices whose kind matches one of these globs."""
     from fnmatch import fnmatchcase
 

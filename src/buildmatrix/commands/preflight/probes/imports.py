@@ -70,13 +70,13 @@ def report(
     sys.stdout.flush()
 
 
-def modules() -> dict[str, tuple[str, str]]:
+def list_modules() -> dict[str, tuple[str, str]]:
     """Map module names to their distribution and the kind of name."""
     origins: dict[str, tuple[str, str]] = {}
     for distribution in metadata.distributions():
         name = distribution.metadata["Name"] or "?"
         text = distribution.read_text("top_level.txt")
-        for module in top_level(distribution, text):
+        for module in list_top_level(distribution, text):
             origins.setdefault(module, (name, "module"))
         for entry in distribution.entry_points:
             if entry.group in ("console_scripts", "gui_scripts"):
@@ -84,7 +84,7 @@ def modules() -> dict[str, tuple[str, str]]:
     return origins
 
 
-def top_level(distribution: metadata.Distribution, text: str | None) -> list[str]:
+def list_top_level(distribution: metadata.Distribution, text: str | None) -> list[str]:
     """Return the importable names of a distribution: those it lists that have modules.
 
     Lists often include folders without modules (`dist`, `website`).
@@ -109,7 +109,7 @@ def top_level(distribution: metadata.Distribution, text: str | None) -> list[str
     return sorted({n for n in names if usable.match(n) and n not in ("tests", "test", "docs")})
 
 
-def imported(name: str, debug: bool = False) -> tuple[int, str, str]:
+def run_import(name: str, debug: bool = False) -> tuple[int, str, str]:
     """Return exit code, end of the output, and why it was killed."""
     module, _, attribute = name.partition(":")
     source = CHILD.format(module=module, attribute=attribute, mark=FAILURE)
@@ -142,7 +142,7 @@ def watch(process: subprocess.Popen[bytes]) -> str:
         time.sleep(0.02)
         if time.monotonic() > end:
             killed = f"took more than {SECONDS} s"
-        elif resident(process.pid) > MEMORY:
+        elif measure_resident(process.pid) > MEMORY:
             killed = f"took more than {MEMORY >> 20} MiB of memory"
     with contextlib.suppress(OSError):
         os.killpg(process.pid, signal.SIGKILL)
@@ -150,7 +150,7 @@ def watch(process: subprocess.Popen[bytes]) -> str:
     return killed
 
 
-def resident(pid: int) -> int:
+def measure_resident(pid: int) -> int:
     """Return the resident bytes of a process."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
@@ -158,14 +158,14 @@ def resident(pid: int) -> int:
         return 0
 
 
-def missing_library(name: str) -> str | None:
+def find_missing_library(name: str) -> str | None:
     """Return the library that the loader did not find, from its own output."""
-    _, text, _ = imported(name, debug=True)
+    _, text, _ = run_import(name, debug=True)
     tried: list[str] = TRIED.findall(text)
     return tried[-1] if tried else None
 
 
-def failure(text: str) -> dict[str, str]:
+def parse_failure(text: str) -> dict[str, str]:
     """Return the error report of an import process."""
     for line in reversed(text.splitlines()):
         if line.startswith(FAILURE):
@@ -192,7 +192,7 @@ def check(item: tuple[str, tuple[str, str]]) -> None:
     """Import one name, and report the result."""
     name, (distribution, kind) = item
     began = time.monotonic()
-    code, text, killed = imported(name)
+    code, text, killed = run_import(name)
     seconds = time.monotonic() - began
     values: dict[str, object] = {"distribution": distribution, "kind": kind}
     if killed:
@@ -203,7 +203,7 @@ def check(item: tuple[str, tuple[str, str]]) -> None:
         name_of = signal.Signals(-code).name
         report(name, "failed", f"importing it died by {name_of}", seconds, signal=name_of, **values)
     else:
-        said = failure(text)
+        said = parse_failure(text)
         lines = [line for line in text.splitlines() if line.strip()]
         last = said.get("message") or (lines[-1].strip()[:1500] if lines else f"exit code {code}")
         # The file that raised the error shows the distribution that broke it.
@@ -220,13 +220,13 @@ def check(item: tuple[str, tuple[str, str]]) -> None:
             return
         match = MISSING.search(text)
         if match or "shared object" in text or "undefined symbol" in text:
-            library = missing_library(name) or (match.group(1) if match else None)
+            library = find_missing_library(name) or (match.group(1) if match else None)
             if library:
                 values["missing_library"] = library
         report(name, "failed", last, seconds, exit_code=code, **values)
 
 
-def jobs() -> int:
+def count_jobs() -> int:
     """Return the number of parallel imports: one per CPU with 2 GiB of free memory."""
     free: list[int] = [4 << 30]
     with contextlib.suppress(OSError, ValueError, IndexError):
@@ -242,12 +242,12 @@ def jobs() -> int:
 def main() -> None:
     """Import all modules."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    origins = modules()
+    origins = list_modules()
     INSTALLED.update(name.partition(":")[0].partition(".")[0] for name in origins)
     wanted = OPTIONS.get("modules")
     items = [i for i in sorted(origins.items()) if wanted is None or i[0] in wanted]
     report("modules", "passed", "", count=len(items), names=[name for name, _ in items])
-    with ThreadPoolExecutor(OPTIONS.get("jobs") or jobs()) as pool:
+    with ThreadPoolExecutor(OPTIONS.get("jobs") or count_jobs()) as pool:
         list(pool.map(check, items))
 
 

@@ -16,22 +16,22 @@ from typing import Any
 
 from buildmatrix.commands.preflight.probes.bounded import (
     Emit,
-    container_memory,
-    each,
-    most_memory,
-    options,
+    ask_each,
+    compute_memory_limit,
+    measure_container_memory,
+    measure_resident,
+    read_options,
     report,
-    resident,
     run,
 )
-from buildmatrix.commands.preflight.probes.frameworks import chosen, first_line
+from buildmatrix.commands.preflight.probes.frameworks import first_line, select_devices
 from buildmatrix.commands.preflight.probes.runtimes import FRAMEWORKS
 
 #: Steps of the allocation; share of the memory that may stay with the process.
 STEPS, STAYS = 8, 0.1
 
 
-def pressure(
+def take_twice(
     subject: str,
     target: int,
     take: Callable[[int], Any],
@@ -75,27 +75,27 @@ def pressure(
     emit(subject=subject, state=state, message=message, **values)
 
 
-def container(emit: Emit) -> None:
+def take_container_memory(emit: Emit) -> None:
     """Test memory of the container, which is the host's."""
-    limits = options()
-    limit, free = container_memory()
+    limits = read_options()
+    limit, free = measure_container_memory()
     target = min(int(limits["share"] * min(limit, free)), limits["most"])
 
     def take(count: int) -> mmap.mmap:
-        if container_memory()[1] < (1 - limits["share"]) * free / 2:
+        if measure_container_memory()[1] < (1 - limits["share"]) * free / 2:
             raise MemoryError("others took the rest of what was free")
         taken = mmap.mmap(-1, count)
         for page in range(0, count, mmap.PAGESIZE):
             taken[page] = 1
         return taken
 
-    pressure(
+    take_twice(
         "container",
         target,
         take,
         lambda: None,
         # Memory that this process does not use counts as free.
-        lambda: limit - resident(os.getpid()),
+        lambda: limit - measure_resident(os.getpid()),
         emit,
         {"total_bytes": limit, "free_bytes": free},
     )
@@ -104,14 +104,14 @@ def container(emit: Emit) -> None:
 def ask(name: str, question: dict[str, Any], emit: Emit) -> None:
     """Test memory of a framework's devices of the backend."""
     framework = FRAMEWORKS[name](question["kinds"], question["imports"])
-    devices = chosen(framework.devices(), question["wanted"])
+    devices = select_devices(framework.devices(), question["wanted"])
     emit(devices=[device.id for device in devices])
     for device in devices:
-        share, most = options()["share"], options()["most"]
+        share, most = read_options()["share"], read_options()["most"]
         available = framework.free(device) or device.memory
         if device.is_host:
             # Host memory, whatever size the device reports.
-            available = min(available or most_memory(), most_memory(), most)
+            available = min(available or compute_memory_limit(), compute_memory_limit(), most)
         if not available:
             continue
         framework_free: Callable[[], int | None] = lambda: framework.free(device)  # noqa: B023, E731
@@ -122,7 +122,7 @@ def ask(name: str, question: dict[str, Any], emit: Emit) -> None:
             continue
         if kept is None:
             continue
-        pressure(
+        take_twice(
             f"{name} {device.id}",
             int(share * available),
             lambda count: framework.fill(device, count),  # noqa: B023
@@ -135,14 +135,14 @@ def ask(name: str, question: dict[str, Any], emit: Emit) -> None:
 
 def main() -> None:
     """Test the container first, then the devices of each framework."""
-    limits = options()
+    limits = read_options()
     began = time.monotonic()
-    ended = run(container, limits["seconds"], most_memory())
+    ended = run(take_container_memory, limits["seconds"], compute_memory_limit())
     for answer in ended.answers:
         report(**answer)
     if ended.why:
         report("container", "failed", f"taking memory {ended.account}", time.monotonic() - began)
-    for name, seconds, ended in each(FRAMEWORKS, ask):
+    for name, seconds, ended in ask_each(FRAMEWORKS, ask):
         for answer in ended.answers:
             if "subject" in answer:
                 report(**answer)

@@ -52,17 +52,17 @@ def stop(number: int, _: object) -> None:
     """Record the signal while a command is read, so that its output is not lost; else end."""
     Stopped.number, Stopped.since = number, time.monotonic()
     if not Stopped.is_reading:
-        end_of_all()
+        end_pod()
 
 
-def end_of_all() -> None:
+def end_pod() -> None:
     """Report the signal that ended this pod, and end."""
     say("stopped", signal=signal.Signals(Stopped.number).name)
-    everything_else_ends()
+    kill_remaining()
     os._exit(128 + Stopped.number)
 
 
-def everything_else_ends() -> None:
+def kill_remaining() -> None:
     """Kill processes left by commands: in a container, all but this one."""
     if os.getpid() == 1:
         with contextlib.suppress(OSError):
@@ -72,7 +72,7 @@ def everything_else_ends() -> None:
             pass
 
 
-def command_of(step: dict) -> list:  # type: ignore[type-arg]
+def build_command(step: dict) -> list:  # type: ignore[type-arg]
     """Return the words of a command; long ones are in files of their own."""
     return [
         word if isinstance(word, str) else (FOLDER / word["file"]).read_text(encoding="utf-8")
@@ -83,7 +83,7 @@ def command_of(step: dict) -> list:  # type: ignore[type-arg]
 def run(number: int, step: dict) -> None:  # type: ignore[type-arg]
     """Run one command to its end, in a home folder of its own, so that no cache is warm."""
     mark = "@@buildmatrix-" + secrets.token_hex(8) + "@@"
-    line = [word.replace(PLAN["mark"], mark) for word in command_of(step)]
+    line = [word.replace(PLAN["mark"], mark) for word in build_command(step)]
     home = tempfile.mkdtemp()
     Stopped.is_reading = True
     began = time.monotonic()
@@ -106,10 +106,10 @@ def run(number: int, step: dict) -> None:  # type: ignore[type-arg]
     with contextlib.suppress(OSError):
         os.killpg(process.pid, signal.SIGKILL)
     if Stopped.number:
-        end_of_all()
+        end_pod()
     Stopped.is_reading = False
     code = process.wait()
-    everything_else_ends()
+    kill_remaining()
     shutil.rmtree(home, ignore_errors=True)
     say(
         "exit",

@@ -11,8 +11,8 @@ import time
 
 from buildmatrix.commands.preflight.probes.bounded import (
     Emit,
-    most_memory,
-    options,
+    compute_memory_limit,
+    read_options,
     report,
     run,
 )
@@ -23,7 +23,7 @@ RESULT = "BUILDMATRIX_RESULT "
 
 def main() -> None:
     """Repeat the command until one run fails, and report each."""
-    request = options()
+    request = read_options()
     command: list[str] = request["command"]
 
     def execute(emit: Emit) -> None:
@@ -33,7 +33,7 @@ def main() -> None:
 
     for number in range(request["times"]):
         began = time.monotonic()
-        ended = run(execute, request["seconds"], most_memory())
+        ended = run(execute, request["seconds"], compute_memory_limit())
         seconds = time.monotonic() - began
         results = [line for line in ended.output.splitlines() if line.startswith(RESULT)]
         state = "failed" if ended.why else "passed"

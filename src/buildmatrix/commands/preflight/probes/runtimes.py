@@ -26,7 +26,7 @@ from buildmatrix.commands.preflight.probes.frameworks import (
     Framework,
     Product,
     first_line,
-    numpy_matrices,
+    make_numpy_matrices,
 )
 
 
@@ -65,11 +65,11 @@ class OnnxRuntime(Framework):
         if not device.is_host:
             # Unsupported operators would run on the CPU without notice.
             options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
-        model = matmul_model(
+        model = make_matmul_model(
             *self.TYPES[type], size, "MatMulInteger" if type == "int8" else "MatMul"
         )
         session = self.api.InferenceSession(model, options, providers=[device.id])
-        left, right = numpy_matrices(type, size, type)
+        left, right = make_numpy_matrices(type, size, type)
         inputs = {"a": left, "b": right}
         return Product(
             lambda: session.run(None, inputs)[0],
@@ -84,7 +84,7 @@ class OnnxRuntime(Framework):
         numpy = importlib.import_module("numpy")
         options = self.api.SessionOptions()
         options.log_severity_level = 4
-        model = operator_model("Neg", ["a"], self.TYPES["float32"], [count // 4])
+        model = make_operator_model("Neg", ["a"], self.TYPES["float32"], [count // 4])
         session = self.api.InferenceSession(model, options, providers=[device.id])
         binding = session.io_binding()
         source, target = (make(count // 4, "float32") for make in (numpy.ones, numpy.zeros))
@@ -96,12 +96,12 @@ class OnnxRuntime(Framework):
         return lambda: (session.run_with_iobinding(binding), values)
 
 
-def matmul_model(type: int, result: int, size: int, operator: str) -> bytes:
+def make_matmul_model(type: int, result: int, size: int, operator: str) -> bytes:
     """Return a model of one product `c = a b`."""
-    return operator_model(operator, ["a", "b"], (type, result), [size, size])
+    return make_operator_model(operator, ["a", "b"], (type, result), [size, size])
 
 
-def operator_model(
+def make_operator_model(
     operator: str, inputs: Sequence[str], types: tuple[int, int], shape: Sequence[int]
 ) -> bytes:
     """Return a model of one operator with the output `c`, in onnx.proto format.
@@ -110,10 +110,10 @@ def operator_model(
     """
 
     def number(field: int, value: int) -> bytes:
-        return varint(field << 3) + varint(value)
+        return encode_varint(field << 3) + encode_varint(value)
 
     def part(field: int, value: bytes) -> bytes:
-        return varint(field << 3 | 2) + varint(len(value)) + value
+        return encode_varint(field << 3 | 2) + encode_varint(len(value)) + value
 
     def tensor(name: str, element: int) -> bytes:
         sides = b"".join(part(1, number(1, size)) for size in shape)
@@ -126,7 +126,7 @@ def operator_model(
     return number(1, 8) + part(7, graph) + part(8, number(2, 13))
 
 
-def varint(value: int) -> bytes:
+def encode_varint(value: int) -> bytes:
     """Encode a number as a Protocol Buffers varint."""
     out = bytearray()
     while value > 0x7F:
@@ -167,7 +167,7 @@ class OpenVino(Framework):
         hints = {"INFERENCE_PRECISION_HINT": self.HINTS[type]}
         compiled = self.core.compile_model(model, device.id, hints)
         request = compiled.create_infer_request()
-        sides = [self.api.Tensor(side) for side in numpy_matrices(type, size, "float32")]
+        sides = [self.api.Tensor(side) for side in make_numpy_matrices(type, size, "float32")]
 
         def where(_: Any) -> str:
             return ",".join(compiled.get_property("EXECUTION_DEVICES"))
@@ -277,7 +277,7 @@ class OpenCl(Framework):
         flags = cl.mem_flags
         left, right = (
             cl.Buffer(queue.context, flags.READ_ONLY | flags.COPY_HOST_PTR, hostbuf=side)
-            for side in numpy_matrices(type, size, type)
+            for side in make_numpy_matrices(type, size, type)
         )
         host = numpy.empty((size, size), dtype)
         output = cl.Buffer(queue.context, flags.WRITE_ONLY, host.nbytes)
