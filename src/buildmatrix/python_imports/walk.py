@@ -55,7 +55,7 @@ MOST_STATEMENTS = 200_000
 
 @dataclass(frozen=True, slots=True)
 class ReachedFrom:
-    """How far an import gets to something, and the source location that leads there."""
+    """Extent to which an import reaches something, and the source location that leads there."""
 
     reach: Reach
     #: `path:line`
