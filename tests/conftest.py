@@ -28,13 +28,15 @@ if set_option := getattr(ctypes.CDLL(None), "mallopt", None):
     set_option(_M_ARENA_MAX, 2)
     set_option(_M_MMAP_THRESHOLD, 1 << 20)
 
-#: Files that take minutes. They come first: one that comes last keeps a single process busy.
+#: Files that take a minute or more, the longest first: one that comes last keeps a single process
+#: busy.
 LONG = tuple(
     f"tests/integration/test_{name}.py"
     for name in (
-        *("example_matrix", "oci_contents_real", "oci_engine_real", "public_projects"),
-        *("docker_engine", "pages", "fleet_faults_real", "builders_real", "docker_publishing"),
-        *("two_daemons", "preflight_rungs", "page_screenshots"),
+        *("example_matrix", "docker_engine", "oci_engine_real", "oci_contents_real"),
+        *("public_projects", "builders_real", "preflight_rungs", "two_daemons", "pages"),
+        *("fleet_faults", "fleet_faults_real", "backends_real", "docker_publishing"),
+        *("preflight_compute", "preflight_real", "page_screenshots"),
     )
 )
 
@@ -53,7 +55,8 @@ def alone(item: pytest.Item) -> bool:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What runs alone comes last: then nobody waits long for the end of another test."""
-    items.sort(key=lambda item: (alone(item), item.nodeid.partition("::")[0] not in LONG))
+    place = {name: number for number, name in enumerate(LONG)}
+    items.sort(key=lambda item: (alone(item), place.get(item.nodeid.partition("::")[0], len(LONG))))
 
 
 def pytest_collection_finish() -> None:

@@ -84,9 +84,35 @@ CORRECTIONS: Mapping[tuple[str, str], tuple[Mapping[str, Any], str]] = {
             ("directml", "onnxruntime-directml"),
         )
     },
+    **{
+        ("nvidia-cuda", name): (
+            {"platforms": ["linux/amd64"], **({"versions": versions} if versions else {})},
+            "sizes of the index's files of 2026-11: those of arm64 and of older versions are for "
+            "the CPU; nvidia-cuda.curated.toml has the arm64 builds for CUDA",
+        )
+        for name, versions in (
+            ("torch", ""),
+            ("torchvision", ">=0.3"),
+            ("torchaudio", ">=2.1"),
+            ("torchcodec", ">=0.16"),
+            ("tensorflow", ">=2.1"),
+            ("xgboost", ">=0.82"),
+            ("catboost", ""),
+            ("ctranslate2", ""),
+            ("taichi", ""),
+        )
+    },
     ("nvidia-cuda", "xformers"): (
-        {"kind": "default-build", "weight": "weak"},
+        {"kind": "default-build", "weight": "weak", "platforms": ["linux/amd64"]},
         "its own index has builds for other backends, and its import goes on without CUDA",
+    ),
+    ("nvidia-cuda", "paddlepaddle-gpu"): (
+        {"toolkit": r"post(?P<toolkit>\d+)\d$"},
+        "its own index calls builds 2.6.2.post112 and 2.6.2.post120",
+    ),
+    ("habana-gaudi", "habana-pyhlml"): (
+        {"kind": "pure", "weight": "weak"},
+        "bindings of what asks a driver for its devices, as nvidia-ml-py: files decide",
     ),
     ("nvidia-cuda", "libraft.so"): ({"weight": "weak"}, "also a consensus library of Debian"),
     ("nvidia-cuda", "apex"): ({"weight": "weak"}, "the index's apex is an unrelated package"),
@@ -225,16 +251,16 @@ KINDS = {
 }
 #: Regular expressions of the facts -> ours, which name the toolkit; None: another entry has it.
 LOCAL_VERSIONS = {
-    r"^cu(\d{2,3})$": r"cu(?P<toolkit>9|1\d)\d(?:[._-]|$)",
-    r"^cu(\d{2,3})[._-]": r"cu(?P<toolkit>1\d)(?:torch|$)",
+    r"^cu(\d{2,3})$": r"cu(?P<toolkit>9|1\d)\d(?!\d)",
+    r"^cu(\d{2,3})[._-]": r"cu(?P<toolkit>1\d)(?!\d)",
     r"^(cpu\.)?cxx11\.abi$": None,
-    r"^cuda[.\d]+": r"cuda\.?(?P<toolkit>\d{1,2})(?!\d)",
+    r"^cuda[.\d]+": r"cuda\.?(?P<toolkit>9|1\d)\d?(?!\d)",
     r"^rocm(\d+)\.(\d+)(\.\d+)?(\w+\d+)?$": r"rocm(?P<toolkit>\d+)\.\d",
-    r"^rocm(\d{2,4})$": r"rocm(?P<toolkit>\d)\d{1,2}$",
+    r"^rocm(\d{2,4})$": r"rocm(?P<toolkit>\d)\d{1,2}(?!\d)",
     r"^rocmsdk\d{8}": r"rocmsdk\d{8}",
     r"^rocm[\d.]+\.(lw|git)[\w.]*": None,
-    r"^xpu$": r"xpu(?:[._-]|$)",
-    r"^cpu(\.cxx11\.abi)?$": r"cpu(?:[._-]|$)",
+    r"^xpu$": r"xpu(?![a-z0-9])",
+    r"^cpu(\.cxx11\.abi)?$": r"cpu(?![a-z0-9])",
     r"^(hpu[._-]?)?\d+\.\d+\.\d+[.-]git|gaudi": r"hpu[._-]|gaudi",
 }
 #: Replacements of the facts that are sentences -> ours. Plain names become `use NAME`.

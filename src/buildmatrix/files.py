@@ -16,7 +16,8 @@ def keep_out_of_git(folder: Path) -> None:
     An existing folder is left as it is, since a user may store its content. Raises `OSError`.
     """
     if not folder.is_dir():
-        folder.mkdir(parents=True)
+        # Another thread may make it at the same time.
+        folder.mkdir(parents=True, exist_ok=True)
         (folder / ".gitignore").write_text("*\n", encoding="utf-8")
 
 

@@ -97,7 +97,7 @@ class Judge:
         return baseline.apply(held, self._baseline)
 
     def image(self, target: Target, inventory: Inventory, lock: Lock | None) -> Judgement:
-        """Return an image's findings, the verdicts about its distributions, and its node classes."""
+        """Return an image's findings, its distributions' verdicts, and its node classes."""
         return self.settle(self.by_rules(target, inventory, lock))
 
     def by_rules(

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import inspect
 
+from buildmatrix.threads import prepare_type
+
 Value = TypeVar("Value")
 
 #: Brackets within brackets; documents of tools have ten.
@@ -55,10 +57,10 @@ def parse_json(text: str | bytes) -> Any:
     return value
 
 
-def decode_json(data: bytes, kind: type[Value]) -> Value:
+def decode_json(data: bytes, kind: type[Value], *, has_numbers_as_text: bool = False) -> Value:
     """Read a JSON document of a type. Raises `ValueError`; see `parse_json`, `check_spelling`."""
     check_spelling(parse_json(data), kind)
-    return msgspec.json.decode(data, type=kind)
+    return msgspec.json.decode(data, type=prepare_type(kind), strict=not has_numbers_as_text)
 
 
 def check_spelling(value: Any, kind: Any) -> None:

@@ -17,8 +17,27 @@ from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import Generic, TypeVar
 
+import msgspec
+
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
+Kind = TypeVar("Kind")
+
+_preparing = threading.RLock()
+_prepared: set[object] = set()
+
+
+def prepare_type(kind: type[Kind]) -> type[Kind]:
+    """Return a type that threads may decode at the same time.
+
+    msgspec (0.22) learns the fields of a struct when it first decodes one, and other threads see
+    that struct before its last field is known: the process ends with a segmentation fault.
+    """
+    if kind not in _prepared:
+        with _preparing:
+            msgspec.msgpack.Decoder(kind)
+            _prepared.add(kind)
+    return kind
 
 
 def side_by_side(

@@ -19,7 +19,6 @@ from io import BytesIO
 from pathlib import Path
 
 import jsonschema
-import msgspec
 import pytest
 import yaml
 from conftest import ROOT, Buildmatrix, stack_program
@@ -30,6 +29,7 @@ from buildmatrix.attestation import verdict
 from buildmatrix.attestation.attach import Claim, attach
 from buildmatrix.attestation.claims import CYCLONEDX
 from buildmatrix.attestation.keys import read_private, read_public
+from buildmatrix.attestation.tagged import tag_of
 from buildmatrix.attestation.verdict import (
     FindingCounts,
     JudgedFinding,
@@ -57,6 +57,8 @@ from buildmatrix.reports.verify.model import Verification
 from buildmatrix.rules.model import Acceptance, StagedImage, TargetResult
 
 PASSWORD = "correct horse"
+#: cosign's own option for registries with, and without, what OCI calls referrers.
+FORMS = {"bundle": "--new-bundle-format=true", "tag": "--new-bundle-format=false"}
 
 
 @pytest.fixture(scope="module")
@@ -140,10 +142,10 @@ class Place:
             [self.cosign_program, *arguments], cwd=self.keys, capture_output=True, text=True
         )
 
-    def judged(self, key: str, kind: str) -> subprocess.CompletedProcess[str]:
+    def judged(self, key: str, kind: str, form: str) -> subprocess.CompletedProcess[str]:
         return self.cosign(
             "verify-attestation", f"--key={key}.pub", "--insecure-ignore-tlog", f"--type={kind}",
-            "--new-bundle-format=true", str(self.name),
+            FORMS[form], str(self.name),
         )  # fmt: skip
 
 
@@ -154,11 +156,12 @@ def place(registry_host: str, cosign_program: Path, keys: Path) -> Iterator[Plac
     place.registry.close()
 
 
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("kind", [verdict.PREDICATE_TYPE, "cyclonedx"])
 @pytest.mark.parametrize("key", ["ecdsa", "ed25519"])
-def test_cosign_verifies_what_we_attest(place: Place, key: str, kind: str) -> None:
+def test_cosign_verifies_what_we_attest(place: Place, key: str, kind: str, form: str) -> None:
     place.attest(key)
-    done = place.judged(key, kind)
+    done = place.judged(key, kind, form)
     assert done.returncode == 0, done.stderr
     (line,) = done.stdout.splitlines()
     said = json.loads(base64.b64decode(json.loads(line)["payload"]))
@@ -169,44 +172,63 @@ def test_cosign_verifies_what_we_attest(place: Place, key: str, kind: str) -> No
     assert place.verify(key).verified
 
 
-def test_cosign_refuses_what_another_key_signed_and_so_do_we(place: Place) -> None:
+@pytest.mark.parametrize("form", FORMS)
+def test_cosign_refuses_what_another_key_signed_and_so_do_we(place: Place, form: str) -> None:
     place.attest("other")
-    assert place.judged("ecdsa", verdict.PREDICATE_TYPE).returncode != 0
+    assert place.judged("ecdsa", verdict.PREDICATE_TYPE, form).returncode != 0
     assert [item.reason for item in place.verify("ecdsa").refusals] == ["other-key"]
     assert place.verify("other").verified
 
 
-def test_we_verify_what_cosign_attests(place: Place, tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", FORMS)
+def test_we_verify_what_cosign_attests(place: Place, tmp_path: Path, form: str) -> None:
     predicate = tmp_path / "verdict.json"
     predicate.write_bytes(verdict.encode(GOOD))
     done = place.cosign(
         "attest", "--key=ecdsa.key", "--yes", "--tlog-upload=false", "--use-signing-config=false",
-        f"--type={verdict.PREDICATE_TYPE}", f"--predicate={predicate}", "--new-bundle-format=true",
+        f"--type={verdict.PREDICATE_TYPE}", f"--predicate={predicate}", FORMS[form],
         str(place.image),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found = place.verify()
     assert found.verified, found.refusals
     assert found.proof is not None
+    assert found.proof.attestation.endswith(".att") == (form == "tag")
     assert [item.reason for item in place.verify("other").refusals] == ["other-key"]
+
+
+def test_attestations_of_cosign_under_the_tag_stay_when_we_add_ours(
+    place: Place, tmp_path: Path
+) -> None:
+    predicate = tmp_path / "provenance.json"
+    predicate.write_text('{"a": 1}')
+    done = place.cosign(
+        "attest", "--key=other.key", "--yes", "--tlog-upload=false", "--use-signing-config=false",
+        "--type=custom", f"--predicate={predicate}", FORMS["tag"], str(place.image),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    place.attest()
+    place.attest()
+    held = manifest_of(place.registry.manifest(tag_of(place.image)).data, "it")
+    assert len(held.layers) == 3
+    assert place.judged("other", "custom", "tag").returncode == 0
+    assert place.judged("ecdsa", verdict.PREDICATE_TYPE, "tag").returncode == 0
 
 
 def test_an_attestation_that_was_copied_to_another_image(place: Place) -> None:
     place.attest()
     other = place.push(place.name.tagged("2"), b"another layer")
-    for listed in place.registry.referrers(place.image, place.image.digest):
-        held = manifest_of(place.registry.manifest(place.image.at(listed.digest)).data, "it")
-        copied = msgspec.structs.replace(held, subject=place.registry.resolve(other))
-        place.registry.push_referrer(other, encode(copied))
+    held = place.registry.manifest(tag_of(place.image))
+    place.registry.push_manifest(tag_of(other), held.data, MANIFEST)
     place.name = place.name.tagged("2")
-    assert place.judged("ecdsa", verdict.PREDICATE_TYPE).returncode != 0
+    assert place.judged("ecdsa", verdict.PREDICATE_TYPE, "tag").returncode != 0
     found = place.verify()
     assert {item.reason for item in found.refusals} == {"other-image"}
 
 
 def test_a_verdict_that_does_not_hold_is_refused_though_its_signature_does(place: Place) -> None:
     place.attest(held=replace(GOOD, gates={**GOOD.gates, "scan": "failed"}))
-    assert place.judged("ecdsa", verdict.PREDICATE_TYPE).returncode == 0
+    assert place.judged("ecdsa", verdict.PREDICATE_TYPE, "bundle").returncode == 0
     assert [item.reason for item in place.verify().refusals] == ["gate"]
 
 

@@ -18,7 +18,7 @@ import pytest
 from components import missing
 from conftest import Buildmatrix
 from sigstore_services import GITHUB, WORKFLOW, SigstoreServices
-from test_attestation_real import cosign_program, registry_host
+from test_attestation_real import FORMS, cosign_program, registry_host
 
 from buildmatrix.attestation import verdict
 from buildmatrix.attestation.claims import CYCLONEDX
@@ -103,16 +103,17 @@ def test_a_build_signs_without_a_key_and_its_image_is_verified_by_its_tag(
     assert len(services.leaves) == leaves  # who verifies writes nothing
 
     for kind in (verdict.PREDICATE_TYPE, CYCLONEDX):
-        judged = subprocess.run(
-            [
-                cosign_program, "verify-attestation", "--trusted-root=root.json",
-                f"--certificate-identity={WORKFLOW}", f"--certificate-oidc-issuer={GITHUB}",
-                f"--type={kind}", "--new-bundle-format=true", f"{name}:1.0",
-            ],
-            cwd=tmp_path, capture_output=True, text=True,
-        )  # fmt: skip
-        assert judged.returncode == 0, judged.stderr
-        for line in judged.stdout.splitlines():
-            said = json.loads(base64.b64decode(json.loads(line)["payload"]))
-            assert said["predicateType"] == kind
-            assert said["subject"][0]["digest"] == {"sha256": target["digest"][7:]}
+        for form in FORMS.values():
+            judged = subprocess.run(
+                [
+                    cosign_program, "verify-attestation", "--trusted-root=root.json",
+                    f"--certificate-identity={WORKFLOW}", f"--certificate-oidc-issuer={GITHUB}",
+                    f"--type={kind}", form, f"{name}:1.0",
+                ],
+                cwd=tmp_path, capture_output=True, text=True,
+            )  # fmt: skip
+            assert judged.returncode == 0, judged.stderr
+            for line in judged.stdout.splitlines():
+                said = json.loads(base64.b64decode(json.loads(line)["payload"]))
+                assert said["predicateType"] == kind
+                assert said["subject"][0]["digest"] == {"sha256": target["digest"][7:]}

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from conftest import Buildmatrix
 from sigstore_services import GITHUB, WORKFLOW, SigstoreServices
-from test_attestation_real import Place, cosign_program, keys, registry_host
+from test_attestation_real import FORMS, Place, cosign_program, keys, registry_host
 from verdict_cases import GOOD
 
 from buildmatrix.attestation import verdict
@@ -52,20 +52,21 @@ def place(
 
 
 def judged(
-    place: Place, root: Path, identity: str = WORKFLOW, issuer: str = GITHUB
+    place: Place, root: Path, form: str, identity: str = WORKFLOW, issuer: str = GITHUB
 ) -> subprocess.CompletedProcess[str]:
     return place.cosign(
         "verify-attestation", f"--trusted-root={root}", f"--certificate-identity={identity}",
-        f"--certificate-oidc-issuer={issuer}", f"--type={verdict.PREDICATE_TYPE}",
-        "--new-bundle-format=true", str(place.name),
+        f"--certificate-oidc-issuer={issuer}", f"--type={verdict.PREDICATE_TYPE}", FORMS[form],
+        str(place.name),
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("form", FORMS)
 def test_cosign_verifies_what_an_identity_of_local_services_signed(
-    place: Place, tmp_path: Path
+    place: Place, tmp_path: Path, form: str
 ) -> None:
     """Certificate, its timestamp, and the entry of the log: nothing is left out."""
-    done = judged(place, tmp_path / "root.json")
+    done = judged(place, tmp_path / "root.json", form)
     assert done.returncode == 0, done.stderr
     (line,) = done.stdout.splitlines()
     said = json.loads(base64.b64decode(json.loads(line)["payload"]))
@@ -73,12 +74,13 @@ def test_cosign_verifies_what_an_identity_of_local_services_signed(
     assert said["subject"][0]["digest"] == {"sha256": place.image.digest[7:]}
 
 
+@pytest.mark.parametrize("form", FORMS)
 def test_cosign_refuses_another_identity_of_local_services_and_another_issuer(
-    place: Place, tmp_path: Path
+    place: Place, tmp_path: Path, form: str
 ) -> None:
     root = tmp_path / "root.json"
-    assert judged(place, root, identity=f"{WORKFLOW}0").returncode != 0
-    assert judged(place, root, issuer="https://gitlab.com").returncode != 0
+    assert judged(place, root, form, identity=f"{WORKFLOW}0").returncode != 0
+    assert judged(place, root, form, issuer="https://gitlab.com").returncode != 0
 
 
 def test_the_command_verifies_what_an_identity_of_local_services_signed(
@@ -112,7 +114,7 @@ def test_we_verify_what_cosign_attests_with_local_services(
     done = place.cosign(
         "attest", "--yes", f"--type={verdict.PREDICATE_TYPE}", f"--predicate={predicate}",
         f"--trusted-root={tmp_path / 'root.json'}", f"--signing-config={tmp_path / 'signing.json'}",
-        "--new-bundle-format=true", str(place.image),
+        FORMS["bundle"], str(place.image),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found = buildmatrix(

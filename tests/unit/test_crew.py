@@ -1,5 +1,6 @@
 """Threads side by side: their answers, their failures, and Ctrl-C."""
 
+import ast
 import itertools
 import signal
 import subprocess
@@ -7,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import _base
+from pathlib import Path
 from types import FrameType
 
 import pytest
@@ -198,3 +200,63 @@ def test_ctrl_c_after_the_last_answer_is_not_lost(in_the_foreground: None) -> No
     with pytest.raises(KeyboardInterrupt):
         for _ in Crew(lambda number: number, 1, "t").answers([1]):
             signal.raise_signal(signal.SIGINT)
+
+
+#: A struct with a struct in it. Of the latter's annotations, one is evaluated once the former is
+#: known without its field, and has another thread decode that.
+HALF_KNOWN = """
+import threading, msgspec
+from buildmatrix.threads import prepare_type
+
+class Inner(msgspec.Struct):
+    value: "decode_beside()"
+
+class Outer(msgspec.Struct):
+    inner: Inner
+
+def decode():
+    begins.set()
+    decoded.append(msgspec.json.decode(b'{"inner": {"value": 1}}', type=prepare_type(Outer)))
+
+def decode_beside():
+    beside.start()
+    begins.wait()
+    beside.join(0.5)
+    return int
+
+begins, decoded, beside = threading.Event(), [], threading.Thread(target=decode)
+decode()
+beside.join()
+assert [outer.inner.value for outer in decoded] == [1, 1]
+"""
+
+
+def test_threads_decode_a_type_that_neither_has_decoded_before() -> None:
+    done = subprocess.run([sys.executable, "-c", HALF_KNOWN], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_type_is_prepared_before_it_is_decoded() -> None:
+    """What msgspec learns a type from: `Decoder(T)`, `decode(..., type=T)`, `convert(..., T)`."""
+    unprepared, prepared = [], 0
+    for path in Path(threads.__file__).parent.rglob("*.py"):
+        for call in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(call, ast.Call) or path == Path(threads.__file__):
+                continue
+            match ast.unparse(call.func).split("."):
+                case ["msgspec", _, "Decoder"]:
+                    types = call.args[:1]
+                case ["msgspec", "convert"]:
+                    types = call.args[1:2]
+                case ["msgspec", _, "decode"]:
+                    types = []
+                case _:
+                    continue
+            types += [keyword.value for keyword in call.keywords if keyword.arg == "type"]
+            for kind in map(ast.unparse, types):
+                if kind.startswith("prepare_type("):
+                    prepared += 1
+                elif kind not in ("str", "dict[str, msgspec.Raw]"):  # no struct
+                    unprepared.append(f"{path}:{call.lineno}: {kind}")
+    assert not unprepared
+    assert prepared > 40

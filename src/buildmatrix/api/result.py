@@ -43,7 +43,7 @@ class CommandResult(Generic[Document]):
         `format` is a name that `--format` of the command takes, `width` the columns of a table,
         `every` lists everything, however long. Text of strangers in it is made safe for terminals
         and CI logs. Raises `UsageError` for a format that the document does not have.
-        A format that is no text, such as `parquet`, is had from `data`.
+        `data` returns formats that are not text, such as `parquet`.
         """
         form = self._format(format)
         if form.syntax.binary:

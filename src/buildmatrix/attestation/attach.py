@@ -1,16 +1,16 @@
 """Signed statements beside an image in its registry, where cosign and admission controllers look.
 
-A bundle lies in a manifest that refers to the image (OCI distribution specification 1.1,
-"referrers"), in the form that cosign 3.1.1 writes (`WriteAttestationNewBundleFormat` in its
+Two places, of one envelope. Since cosign 3 a bundle is a manifest that refers to the image (OCI
+distribution specification 1.1, "referrers"). cosign 2, and controllers that know no bundles, read
+the layers of the manifest under the tag `sha256-<digest>.att`. The forms are those that cosign
+3.1.1 writes (`WriteAttestationNewBundleFormat` and `WriteAttestations` in its
 `pkg/oci/remote/write.go`).
 """
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from io import BytesIO
 from typing import TypeAlias
 
 import msgspec
@@ -19,12 +19,11 @@ from buildmatrix.attestation import bundle, statement
 from buildmatrix.attestation.envelope import Envelope
 from buildmatrix.attestation.keyless import KeylessSigner
 from buildmatrix.attestation.keys import PrivateKey
+from buildmatrix.attestation.tagged import CREATED, TARGET, add_to_tag, push_data
 from buildmatrix.oci.documents import EMPTY, MANIFEST, Descriptor, Manifest, encode
 from buildmatrix.registry.client import Registry
 from buildmatrix.registry.reference import Reference
 
-#: Ours: the target that a statement is about.
-_TARGET = "dev.buildmatrix.target"
 #: A key of one's own, or the identity of a CI job.
 Signer: TypeAlias = PrivateKey | KeylessSigner
 
@@ -52,7 +51,9 @@ def attach(
         signed = signer.sign(payload)
     else:
         signed = bundle.bundled(Envelope.signed(payload, signer), signer.public.hint)
-    return _refer(registry, image, claim, signed, now)
+    attached = _refer(registry, image, claim, signed, now)
+    add_to_tag(registry, image, attached)
+    return attached
 
 
 def _refer(
@@ -63,22 +64,14 @@ def _refer(
         schema_version=2,
         media_type=MANIFEST,
         artifact_type=bundle.MEDIA_TYPE,
-        config=_push_data(registry, image, b"{}", EMPTY),
-        layers=(_push_data(registry, image, data, bundle.MEDIA_TYPE),),
+        config=push_data(registry, image, b"{}", EMPTY),
+        layers=(push_data(registry, image, data, bundle.MEDIA_TYPE),),
         subject=msgspec.structs.replace(subject, annotations={}, platform=None),
         annotations={
             "dev.sigstore.bundle.content": "dsse-envelope",
             bundle.PREDICATE_TYPE: claim.predicate_type,
-            bundle.CREATED: now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            _TARGET: claim.target,
+            CREATED: now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            TARGET: claim.target,
         },
     )
     return registry.push_referrer(image, encode(manifest))
-
-
-def _push_data(registry: Registry, image: Reference, data: bytes, media_type: str) -> Descriptor:
-    """Push a small blob beside an image."""
-    digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
-    descriptor = Descriptor(media_type=media_type, digest=digest, size=len(data))
-    registry.push_blob(image, descriptor, lambda: BytesIO(data))
-    return descriptor

@@ -10,8 +10,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 from buildmatrix.attestation import bundle
-from buildmatrix.attestation.bundle import CREATED, LARGEST, PREDICATE_TYPE
+from buildmatrix.attestation.bundle import LARGEST, PREDICATE_TYPE
 from buildmatrix.attestation.envelope import IN_TOTO, Envelope
+from buildmatrix.attestation.tagged import (
+    CREATED,
+    ENVELOPE,
+    LAYER_PREDICATE_TYPE,
+    is_missing,
+    layers_under,
+    tag_of,
+)
 from buildmatrix.errors import UndecidedError
 from buildmatrix.http.failures import RequestError
 from buildmatrix.oci.documents import EMPTY, Descriptor, manifest_of
@@ -19,8 +27,6 @@ from buildmatrix.registry.client import Registry
 from buildmatrix.registry.reference import Reference
 from buildmatrix.strict_json import decode_json
 
-#: Media type of an envelope that lies in a registry by itself.
-ENVELOPE = "application/vnd.dsse.envelope.v1+json"
 #: Manifests that are looked at, envelopes of each, and bytes of all.
 _MOST = 64
 _MOST_LAYERS = 64
@@ -34,7 +40,7 @@ _TYPES = ("", EMPTY, IN_TOTO, ENVELOPE)
 class AttachedEnvelope:
     """An envelope beside an image, or why what is listed there is none."""
 
-    #: Digest of the manifest that holds it.
+    #: What holds it: digest of a manifest, or a tag.
     place: str
     envelope: Envelope | None = None
     #: The key that it was stored with, as `PublicKey.hint`; empty where nothing says so.
@@ -85,11 +91,17 @@ class AttestationReader:
         if len(listed) > _MOST:
             yield _unread(self._image.digest, f"{len(listed)} attestations", _MOST)
 
+    def tagged(self) -> Iterator[AttachedEnvelope]:
+        """Envelopes under the tag of cosign 2."""
+        tag = tag_of(self._image)
+        yield from self._layers(tag.tag, layers_under(self._registry, tag))
+
     def _layers(self, place: str, layers: tuple[Descriptor, ...]) -> Iterator[AttachedEnvelope]:
         envelopes = [
             layer
             for layer in layers
             if (layer.media_type == ENVELOPE or layer.media_type.startswith(bundle.FAMILY))
+            and layer.annotations.get(LAYER_PREDICATE_TYPE, self._type) == self._type
         ]
         # Who adds one writes it behind the others.
         for layer in envelopes[: -_MOST_LAYERS - 1 : -1]:
@@ -122,7 +134,7 @@ class AttestationReader:
 
 def _trouble(place: str, error: UndecidedError) -> AttachedEnvelope:
     """What is wrong with what is listed; raises the error of a registry that cannot be asked."""
-    if isinstance(error, RequestError) and error.status in (404, 410):
+    if is_missing(error):
         return AttachedEnvelope(place, trouble="gone", why=error.message)
     if isinstance(error, RequestError):
         raise error

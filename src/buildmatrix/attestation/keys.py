@@ -21,6 +21,7 @@ import msgspec
 
 from buildmatrix.errors import UsageError
 from buildmatrix.files import read_at_most
+from buildmatrix.threads import prepare_type
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import (
@@ -197,7 +198,7 @@ def _decrypted(path: Path, data: bytes, password: str) -> bytes:
     from nacl.exceptions import CryptoError
     from nacl.secret import SecretBox
 
-    held = msgspec.json.decode(data, type=_EncryptedKey)
+    held = msgspec.json.decode(data, type=prepare_type(_EncryptedKey))
     cost = held.kdf.params
     if cost.cost not in _SCRYPT_COSTS or (cost.block_size, cost.parallelism) != (8, 1):
         raise ValueError("its scrypt parameters are none of those that cosign writes")

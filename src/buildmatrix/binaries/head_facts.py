@@ -15,7 +15,7 @@ from buildmatrix.device_code.sums import Sums
 from buildmatrix.elf import layout as abi
 from buildmatrix.elf.dynamic import Dynamic, read_dynamic
 from buildmatrix.elf.headers import Headers, Segment, read_headers
-from buildmatrix.elf.model import Literal, Mark
+from buildmatrix.elf.model import Binding, Literal, Mark
 from buildmatrix.elf.notes import MOST_BYTES, read_notes
 from buildmatrix.elf.regions import (
     CHUNK,
@@ -26,6 +26,7 @@ from buildmatrix.elf.regions import (
     host_regions,
 )
 from buildmatrix.elf.source import ByteSource, CachedSource, PlainSource
+from buildmatrix.elf.symbols import read_binding
 from buildmatrix.elf.versions import Versions, read_versions
 
 #: Limit of the search for the string table of the dynamic section. In libtensorflow_cc.so, with
@@ -195,7 +196,16 @@ def collect_head(size: int, prefix: Prefix, plan: ReadingPlan, results: SearchRe
     table = _find_string_table(prefix, plan)
     telling = _HeadFacts(size, prefix, plan, headers, dynamic, host, results, table)
     elf = replace(
-        table_facts(headers, dynamic, versions, notes, read_interpreter(source, with_notes)),
+        table_facts(
+            headers,
+            dynamic,
+            versions,
+            notes,
+            read_interpreter(source, with_notes),
+            _read_complete_binding(
+                PlainSource(prefix, size), headers, dynamic, versions, is_complete
+            ),
+        ),
         device_code=telling.device_code(),
         literals=telling.literals(),
         marks=telling.marks(),
@@ -230,6 +240,21 @@ def _read_versions(source: CachedSource, headers: Headers, dynamic: Dynamic) -> 
     before = len(headers.unread)
     versions = read_versions(source, headers, dynamic)
     return Versions() if len(headers.unread) > before else versions
+
+
+def _read_complete_binding(
+    source: CachedSource,
+    headers: Headers,
+    dynamic: Dynamic,
+    versions: Versions,
+    is_complete: bool,
+) -> Binding | None:
+    """Read the symbols if the dynamic section and all tables of symbols were read."""
+    if not is_complete or headers.machine in codeobject.KINDS:
+        return None
+    if abi.DT_VERNEED in dynamic.tags and not versions.needs:
+        return None
+    return read_binding(source, headers, dynamic, versions)
 
 
 @dataclass(frozen=True, slots=True)

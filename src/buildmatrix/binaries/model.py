@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from buildmatrix.device_code.model import CodeGroup, DeviceCode
-from buildmatrix.elf.model import DlopenNote, Literal, Mark, Section, VersionNeed
+from buildmatrix.elf.model import Binding, DlopenNote, Literal, Mark, Section, VersionNeed
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,8 @@ class Elf:
     version_needs: tuple[VersionNeed, ...] = ()
     #: Versions of the object's own symbols (DT_VERDEF), the soname first.
     version_definitions: tuple[str, ...] = ()
+    #: None if not all tables of symbols were read. Not part of any document.
+    binding: Binding | None = field(default=None, metadata={"json": "never"})
     dlopen_notes: tuple[DlopenNote, ...] = ()
     sections: tuple[Section, ...] = ()
     device_code: tuple[DeviceCode, ...] = ()

@@ -18,16 +18,19 @@ from buildmatrix.elf import layout as abi
 from buildmatrix.elf.dynamic import Dynamic, read_dynamic
 from buildmatrix.elf.headers import Headers, Malformed, read_headers, text
 from buildmatrix.elf.literals import MOST_NAMES
-from buildmatrix.elf.model import Literal, Mark, Section
+from buildmatrix.elf.model import Binding, Literal, Mark, Section
 from buildmatrix.elf.notes import Notes, read_notes
 from buildmatrix.elf.regions import Region, host_regions
 from buildmatrix.elf.source import AheadSource, ByteSource, CachedSource
+from buildmatrix.elf.symbols import read_binding
 from buildmatrix.elf.versions import Versions, read_versions
 
 __all__ = ["Malformed", "read_elf"]
 
 #: Longest path of a file system.
 _LONGEST_INTERPRETER = 4096
+#: Types of files for the host's loader: ET_EXEC and ET_DYN.
+_LOADED = (2, 3)
 
 
 def read_elf(
@@ -61,7 +64,10 @@ def read_elf(
     if deep:
         spent = spent or SearchCost()
         searched = _search(source, size, headers, dynamic, spent, names=names)
-    elf = table_facts(headers, dynamic, versions, notes, read_interpreter(cached, headers))
+    is_loaded = headers.machine not in codeobject.KINDS and headers.type in _LOADED
+    binding = read_binding(cached, headers, dynamic, versions) if is_loaded else None
+    interpreter = read_interpreter(cached, headers)
+    elf = table_facts(headers, dynamic, versions, notes, interpreter, binding)
     return replace(
         elf,
         device_code=searched.device_code,
@@ -78,6 +84,7 @@ def table_facts(
     versions: Versions,
     notes: Notes,
     interpreter: str | None,
+    binding: Binding | None,
 ) -> Elf:
     """Return the facts from the tables of a file, without those from a search of its bytes."""
     return Elf(
@@ -98,6 +105,7 @@ def table_facts(
         isa_used=notes.levels.used,
         version_needs=versions.needs,
         version_definitions=versions.definitions,
+        binding=binding,
         dlopen_notes=notes.dlopen,
         sections=named_sections(headers),
     )

@@ -9,6 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import msgspec
+from packaging.specifiers import InvalidSpecifier
 
 from buildmatrix import toml
 from buildmatrix.catalogue.format.machines import HostCheck
@@ -16,11 +17,13 @@ from buildmatrix.catalogue.format.tables import SCHEMA, DataFile, entries
 from buildmatrix.catalogue.model import Replacement, ReplacementAction
 from buildmatrix.elf.marks import MARKS
 from buildmatrix.errors import Problem, SpecError
+from buildmatrix.parsing import parse_specifiers
 from buildmatrix.spec import document, kinds
 from buildmatrix.spec.document import Problems
 from buildmatrix.spec.model import Position
 from buildmatrix.spec.positions import Path as Place
 from buildmatrix.spec.version_range import numbers
+from buildmatrix.threads import prepare_type
 
 _Locate = Callable[[Place], Position | None]
 
@@ -67,7 +70,7 @@ def _checked(content: Mapping[str, object], problems: Problems, locate: _Locate)
         problems.add(locate(("schema",)), f"`schema` must be {SCHEMA}", _FORMAT)
         problems.stop()
     try:
-        file = msgspec.convert(content, DataFile)
+        file = msgspec.convert(content, prepare_type(DataFile))
     except msgspec.ValidationError as error:
         text, _, where = str(error).partition(" - at `$")
         where = where.rstrip("`").lstrip(".")
@@ -104,6 +107,17 @@ def _complaints(file: DataFile) -> Iterator[tuple[Place, str]]:
                 )
     for number, local in enumerate(file.local_versions):
         yield from _bad_pattern(("local-versions", number, "pattern"), local.pattern)
+    for number, trace in enumerate(file.source_traces):
+        for pattern in trace.patterns:
+            yield from _bad_pattern(("source-traces", number, "patterns"), pattern)
+    for number, known in enumerate(file.distributions):
+        if known.toolkit is not None:
+            yield from _bad_pattern(("distributions", number, "toolkit"), known.toolkit)
+        try:
+            parse_specifiers(known.versions)
+        except InvalidSpecifier:
+            place = ("distributions", number, "versions")
+            yield place, f"[[distributions]] has the versions {known.versions!r}; write `>=2.1,<3`"
     for number, variable in enumerate(file.environment):
         if variable.toolkit is not None:
             yield from _bad_pattern(("environment", number, "toolkit"), variable.toolkit)

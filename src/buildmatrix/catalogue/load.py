@@ -7,7 +7,7 @@ entries of all of them count.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
@@ -34,6 +34,7 @@ from buildmatrix.catalogue.format.names import (
     Redistribution,
     Root,
     SectionEntry,
+    SourceTrace,
     Static,
     SystemPackageEntry,
     ToolEntry,
@@ -106,6 +107,7 @@ class Catalogue:
     #: Name of a conda package -> the distribution that it installs under another name.
     conda: Mapping[str, str]
     local_versions: Sequence[Owned[LocalVersion]]
+    source_traces: Sequence[Owned[SourceTrace]]
     system_packages: GlobIndex[Owned[SystemPackageEntry]]
     roots: GlobIndex[Owned[Root]]
     environment: GlobIndex[Owned[EnvironmentEntry]]
@@ -145,6 +147,19 @@ class Catalogue:
     node_resources: Sequence[Owned[NodeLabel]]
     #: By name: what the look-ups above are made of.
     files: Mapping[str, DataFile]
+    #: `distributions` with the entries that are about other platforms.
+    all_distributions: GlobIndex[Owned[DistributionEntry]]
+    #: What `on` gave, by platform.
+    narrowed: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
+
+    def on(self, platform: str) -> Catalogue:
+        """The catalogue without entries about public files for other platforms."""
+        narrowed: Catalogue | None = self.narrowed.get(platform)
+        if narrowed is None:
+            files = tuple(self.files.values())
+            narrowed = replace(self, distributions=_distributions(files, platform))
+            self.narrowed[platform] = narrowed
+        return narrowed
 
     def vendor_of(self, backend: str) -> str | None:
         """The vendor of a backend; None for a backend of no vendor, and for an unknown backend."""
@@ -186,13 +201,13 @@ def _own() -> Mapping[str, DataFile]:
 def catalogue(named: Mapping[str, DataFile]) -> Catalogue:
     """The catalogue that these files, by name, make together; at least one."""
     files = tuple(named.values())
+    distributions = _distributions(files)
     return Catalogue(
         date=max(file.checked for file in files).isoformat(),
         backends=_backends(named),
         libraries=_index(files, lambda file: file.libraries, _names, library_patterns),
-        distributions=_index(
-            files, lambda file: file.distributions, _names, lambda glob: glob.split("+")[:1]
-        ),
+        distributions=distributions,
+        all_distributions=distributions,
         conda={
             name: entry.distribution
             for file in files
@@ -211,8 +226,23 @@ def catalogue(named: Mapping[str, DataFile]) -> Catalogue:
     )
 
 
+def _distributions(
+    files: Iterable[DataFile], platform: str | None = None
+) -> GlobIndex[Owned[DistributionEntry]]:
+    return _index(
+        files,
+        lambda file: (
+            entry
+            for entry in file.distributions
+            if platform is None or not entry.platforms or platform in entry.platforms
+        ),
+        _names,
+        lambda glob: glob.split("+")[:1],
+    )
+
+
 #: Tables whose entries the catalogue has as they are, one after the other: what is annotated so.
-SEQUENCES = tuple(field.name for field in fields(Catalogue) if "Sequence[" in field.type)
+SEQUENCES = tuple(item.name for item in fields(Catalogue) if "Sequence[" in item.type)
 
 
 class _Named(Protocol):

@@ -20,6 +20,7 @@ from buildmatrix.catalogue.names import (
 )
 from buildmatrix.errors import UsageError
 from buildmatrix.inventory.names import distribution_name
+from buildmatrix.parsing import parse_specifiers, version_or_none
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +119,7 @@ def distribution(name: str, version: str, catalogue: Catalogue) -> DistributionM
     return replace(
         best,
         toolkit=next((match.toolkit for match in same if match.toolkit is not None), None),
+        build=next((match.build for match in same if match.build), local if built else ""),
         replace={
             key: order
             for match in reversed(distribution_matches)
@@ -126,8 +128,15 @@ def distribution(name: str, version: str, catalogue: Catalogue) -> DistributionM
     )
 
 
+def build_of(name: str, catalogue: Catalogue) -> DistributionMatch | None:
+    """What the catalogue says about some public build of a distribution, on whatever platform."""
+    entries = catalogue.all_distributions.find(distribution_name(name))
+    return _by_name([owned for owned in entries if "+" not in owned.glob], "")
+
+
 def _by_name(entries: list[Owned[DistributionEntry]], version: str) -> DistributionMatch | None:
     """The most exact entry, with what less exact ones of its backend say beyond it."""
+    entries = [owned for owned in entries if _is_about(owned.entry.versions, version)]
     if not entries:
         return None
     best = entries[0]
@@ -139,12 +148,17 @@ def _by_name(entries: list[Owned[DistributionEntry]], version: str) -> Distribut
         if (order := replacement(text)) is not None
     }
     toolkit = next((entry.toolkit for entry in same if entry.toolkit is not None), None)
+    if toolkit == "version":
+        toolkit = version.partition(".")[0]
+    elif toolkit is not None and "(?P<toolkit>" in toolkit:
+        match = _pattern(toolkit).search(version)
+        toolkit = match["toolkit"] if match is not None else None
     return DistributionMatch(
         vendor=best.vendor,
         backend=best.backend,
         kind=best.entry.kind,
         weight=best.entry.weight,
-        toolkit=version.partition(".")[0] if toolkit == "version" else toolkit,
+        toolkit=toolkit,
         replace=replacements,
         entry=best.glob,
         confidence=best.confidence,
@@ -154,21 +168,34 @@ def _by_name(entries: list[Owned[DistributionEntry]], version: str) -> Distribut
     )
 
 
+def _is_about(versions: str, version: str) -> bool:
+    """Whether an entry counts for a version; it does where none is known."""
+    own = version_or_none(version)
+    return not versions or own is None or parse_specifiers(versions).contains(own, prereleases=True)
+
+
 def _by_local(local: str, catalogue: Catalogue) -> DistributionMatch | None:
-    for owned in catalogue.local_versions:
-        match = _pattern(owned.entry.pattern).match(local)
-        if match is not None:
-            return DistributionMatch(
-                vendor=owned.vendor,
-                backend=owned.backend,
-                kind="native",
-                weight=owned.entry.weight,
-                toolkit=match.groupdict().get("toolkit"),
-                replace={},
-                entry=f"*+{owned.entry.pattern}",
-                confidence=owned.confidence,
-            )
-    return None
+    """The backend that a local version names first: `cu121` in `pt21cu121`."""
+    local = local.lower()
+    found = [
+        (match.start(), owned, match)
+        for owned in catalogue.local_versions
+        if (match := _pattern(f"(?<![a-z])(?:{owned.entry.pattern})").search(local)) is not None
+    ]
+    if not found:
+        return None
+    start, owned, match = min(found, key=lambda item: item[0])
+    return DistributionMatch(
+        vendor=owned.vendor,
+        backend=owned.backend,
+        kind="native",
+        weight=owned.entry.weight,
+        toolkit=match.groupdict().get("toolkit"),
+        replace={},
+        entry=f"*+{owned.entry.pattern}",
+        confidence=owned.confidence,
+        build=local[start:],
+    )
 
 
 @lru_cache(maxsize=256)

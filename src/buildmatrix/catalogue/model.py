@@ -107,6 +107,14 @@ class DistributionMatch:
     #: Whether all that it is for fails without a device of the backend: an application of it, and
     #: no library for others.
     needs_device: bool = False
+    #: The local version from the backend's name on: `cu121` of `pt21cu121`; empty for none.
+    build: str = ""
+
+    @property
+    def is_build(self) -> bool:
+        """Whether it says what a build of a name is for that can be built for something else."""
+        kinds = ("default-build", "with-extra", "embedded", "multi-backend")
+        return "+" in self.entry or self.kind in kinds
 
     @property
     def is_routed(self) -> bool:

@@ -61,11 +61,11 @@ def requirements(
 ) -> tuple[Required, ...]:
     """The requirements of `item`, in the order of its metadata.
 
-    `environment` has the values of environment markers; default: Linux on x86-64, with the
-    interpreter that `item` is installed for. Lines that are no requirements are left out, as
-    installers do.
+    `environment` has the values of environment markers; default: Linux on x86-64. The interpreter
+    is that which `item` is installed for, where its path says so. Lines that are no requirements
+    are left out, as installers do.
     """
-    values = {**_environment(item), **(environment or {})}
+    values = _environment(item, environment or {})
     return tuple(_required(item.requires, values, catalogue))
 
 
@@ -103,10 +103,11 @@ def _holds(line: str, environment: tuple[tuple[str, str], ...]) -> bool:
         return True
 
 
-def _environment(item: Distribution) -> dict[str, str]:
+def _environment(item: Distribution, environment: Mapping[str, str]) -> dict[str, str]:
     """Values of environment markers for the interpreter that `item` is installed for."""
     values = {key: str(value) for key, value in default_environment().items()}
     values.update(_LINUX)
+    values.update(environment)
     python = _PYTHON.search(item.path)
     if python is not None:
         values["python_version"] = python[1]

@@ -8,7 +8,7 @@ from operator import itemgetter
 
 from buildmatrix.phrases import size
 
-#: Seconds that a rate is about, at least: before, nobody knows it.
+#: Least seconds that a rate is computed from.
 _SETTLED = 1.0
 #: Share of what is counted that has to be done before the rest of it is guessed, and how much
 #: faster or slower the second half of the time may have been than the first: where large pieces

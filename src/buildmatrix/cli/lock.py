@@ -51,7 +51,8 @@ def command(
 ) -> int:
     """Resolve every target for its own platform, Python and index, with hashes (PEP 751).
 
-    Locks that are current are left alone, and then no network is used.
+    Locks that are current are left alone, and then no network is used. A lock that the project
+    has is not resolved: the files of the target are taken from it.
     """
     from buildmatrix.locks.changes import changes, versions_in, versions_of
     from buildmatrix.locks.model import Lock
@@ -70,7 +71,9 @@ def command(
         return 1 if any(reasons.values()) else 0
     if not any(reasons.values()):
         _check_locked(spec, targets, [name for name in upgrades if name != "*"])
-    stale = [t for t in targets if reasons[t.id] or upgrades]
+    for line in _not_upgraded(targets) if upgrades else ():
+        complain(line)
+    stale = [t for t in targets if reasons[t.id] or upgrades or t.committed_lock]
     before = {target.id: versions_in(spec.root / target.lock) for target in stale}
     with progress(settings) as display:
         results = lock_targets(
@@ -90,13 +93,28 @@ def command(
     for target in targets:
         if target.id not in failures and not settings.quiet:
             state = "locked" if target.id in results else "current"
-            say(f"{target.id}: {state} {target.lock}")
+            if target.committed_lock:
+                say(f"{target.id}: taken from {target.lock_label}")
+            else:
+                say(f"{target.id}: {state} {target.lock}")
     if not settings.quiet:
         after = {id: versions_of(lock) for id, lock in results.items() if isinstance(lock, Lock)}
         for line in changes(before, after):
             say(line)
     bases = report_bases(spec, targets, quiet=settings.quiet)
     return most_severe([bases, *(failure.exit_code for failure in failures.values())])
+
+
+def _not_upgraded(targets: Sequence[Target]) -> list[str]:
+    """One sentence per lock of the project: these are upgraded by their own tools."""
+    from buildmatrix.locks.taken import upgrade_command
+
+    commands = {t.committed_lock: upgrade_command(t) for t in targets if t.committed_lock}
+    return [
+        f"{lock} is not upgraded here: "
+        + (f"run `{command}`" if command else "upgrade it with the tool that made it")
+        for lock, command in sorted(commands.items())
+    ]
 
 
 def _check_locked(spec: Spec, targets: Sequence[Target], names: Sequence[str]) -> None:
@@ -107,7 +125,10 @@ def _check_locked(spec: Spec, targets: Sequence[Target], names: Sequence[str]) -
 
     if not names:
         return
-    locks = [read_lock(spec.root / target.lock) for target in targets]
+    ours = [target for target in targets if not target.committed_lock]
+    if not ours:
+        return
+    locks = [read_lock(spec.root / target.lock) for target in ours]
     locked = {package.name for lock in locks for package in lock.packages}
     for name in names:
         if canonicalize_name(name) not in locked:

@@ -42,7 +42,7 @@ def _json(spec: Spec, targets: tuple[Target, ...]) -> str:
                 "base": {"build": target.base.build, "final": target.base.final},
                 "image": target.image,
                 "tags": list(target.tags),
-                "lock": target.lock,
+                "lock": target.lock_file,
                 "requirements": list(target.requirements),
                 "archs": list(target.archs),
             }

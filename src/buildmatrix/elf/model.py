@@ -48,6 +48,29 @@ class VersionNeed:
 
     library: str
     versions: tuple[str, ...]
+    #: Those of them that the loader goes on without (VER_FLG_WEAK).
+    weak: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SymbolNeed:
+    """Symbols that another object must define, all of one version or of none."""
+
+    names: tuple[str, ...]
+    #: The version, and the library that had it when the object was linked.
+    version: str | None = None
+    library: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """The symbols of one object that the loader binds."""
+
+    #: In the order of the dynamic symbol table; see `elf.symbols.read_binding` for those left out.
+    needs: tuple[SymbolNeed, ...] = ()
+    #: GNU hashes of the symbols that it defines, 32 bits each, little-endian, in Base64. Their
+    #: lowest bits mean nothing.
+    exports: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,8 @@ from buildmatrix.elf.source import CachedSource
 MOST_VERSIONS = 1 << 13
 #: Bytes read at once; most tables have fewer.
 _STEP = 2 << 10
+#: VER_FLG_WEAK.
+_WEAK = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,11 @@ class Versions:
     definitions: tuple[str, ...] = ()
     #: What the numbers in DT_VERSYM mean: the library, None for the object itself, and the version.
     names: Mapping[int, tuple[str | None, str]] = field(default_factory=dict)
+
+    @property
+    def weak(self) -> Mapping[str, tuple[str, ...]]:
+        """By library, the versions that the loader goes on without."""
+        return {need.library: need.weak for need in self.needs if need.weak}
 
 
 def read_versions(source: CachedSource, headers: Headers, dynamic: Dynamic) -> Versions:
@@ -95,21 +102,24 @@ def _needs(
         _, count, file, first, following = head
         library = strings.at(file)
         versions: list[str] = []
+        weak: list[str] = []
         part = at + first
         for _ in range(count):
             entry = table.entry(table.layout.vernaux, part)
             if entry is None:
                 break
-            _, _, number, name_at, step = entry
+            _, flags, number, name_at, step = entry
             version = strings.at(name_at)
             if library is not None and version is not None:
                 versions.append(version)
+                if flags & _WEAK:
+                    weak.append(version)
                 names[number & 0x7FFF] = (library, version)
             if not step:
                 break
             part += step
         if library is not None:
-            yield VersionNeed(library, tuple(versions))
+            yield VersionNeed(library, tuple(versions), tuple(weak))
         if not following:
             return
         at += following

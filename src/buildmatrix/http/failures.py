@@ -146,7 +146,7 @@ def unreached(error: Exception, address: HttpAddress, proxy: str | None) -> Requ
 
 
 def _unconnected(error: Exception, where: str, through: str) -> tuple[str, bool] | None:
-    """Why there is no connection, and whether there may be one in a moment."""
+    """Return the reason for a missing connection, and whether a retry may help; else None."""
     import httpcore
 
     for cause in causes(error):

@@ -100,7 +100,7 @@ def _plain(answer: HttpAnswer) -> Iterator[bytes]:
 
 
 class _Reachability:
-    """Which hosts answer. One thread tries a silent host again while the others wait for it."""
+    """Reachable hosts. One thread retries a silent host while the others wait for it."""
 
     def __init__(self, patience: Patience, clock: Callable[[], float]) -> None:
         self._patience = patience
@@ -120,15 +120,15 @@ class _Reachability:
             raise _about_host(error)
 
     def is_silent(self, error: RequestError) -> bool:
-        """Whether a failure is that of a host, and not of one file that it has."""
+        """Return True if the host failed, and not one of its files."""
         return bool(error.of_host) and (error.unconnected or error.host not in self._answered)
 
     def is_lost(self, error: RequestError) -> bool:
-        """Whether another try is of no use: TCP itself repeated the question, and to no avail."""
+        """Return True if a retry cannot help: TCP has retried already."""
         return error.connect_timed_out and error.host not in self._answered
 
     def note_answer(self, host: str) -> None:
-        """Note that a host answered, which ends all waiting for it."""
+        """Note that a host answered, and wake those who wait for it."""
         if host in self._answered and not self._trying and not self._given_up:
             return
         with self._changed:

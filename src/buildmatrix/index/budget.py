@@ -13,6 +13,9 @@ from buildmatrix.index.amounts import FEW_PYTHON, HEAD, SMALL, SNIFF, masked, ne
 from buildmatrix.index.model import Member
 from buildmatrix.inventory.mattering import LEAST, may_be_container, may_matter
 
+#: Of one source distribution, which is read whole or not at all; more with `--deep`.
+USUAL_SOURCE = 16 << 20
+LARGEST_SOURCE = 128 << 20
 #: Of all wheels together, in parts of their bytes. The lists of files cost 0.1 to 0.2 % by
 #: themselves, and both together are to stay below 1 %.
 PART_OF_ALL = 138
@@ -96,14 +99,20 @@ def leftover_shares(needed: Mapping[str, int], total: int, spent: int) -> Mappin
     """Wheel -> bytes that may be read of it, where the first share was too little.
 
     `needed` are the bytes that everything in each would take. What the shares left, `spent` being
-    those, goes to those that it is enough for; the smallest first.
+    those, goes to those that it is enough for, the heaviest first, as most can hide there. What is
+    left then goes to the heaviest of the others.
     """
     available = most(total) - spent
     result: dict[str, int] = {}
-    for name in sorted(needed, key=lambda name: (needed[name], name)):
+    heaviest = sorted(needed, key=lambda name: (-needed[name], name))
+    for name in heaviest:
         if needed[name] <= available:
             available -= needed[name]
             result[name] = needed[name]
+    for name in heaviest:
+        if name not in result and available > 0:
+            result[name] = available
+            break
     return result
 
 

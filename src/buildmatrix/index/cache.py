@@ -7,6 +7,7 @@ import time
 import msgspec
 
 from buildmatrix.store.cache import DAY, Cache, Store
+from buildmatrix.threads import prepare_type
 
 #: Bytes of all entries together; the oldest go first.
 LIMIT = 256 << 20
@@ -27,7 +28,7 @@ class Page(msgspec.Struct, frozen=True, array_like=True):
     fresh_until: float
 
 
-PAGE = msgspec.msgpack.Decoder(Page)
+PAGE = msgspec.msgpack.Decoder(prepare_type(Page))
 
 
 def pages_of(cache: Cache, limit: int = LIMIT) -> Store:

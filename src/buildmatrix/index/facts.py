@@ -25,6 +25,7 @@ from buildmatrix.index.model import DEPTHS, Depth, FileVersion, WheelFacts
 from buildmatrix.inventory.archive import PACKAGES
 from buildmatrix.inventory.model import SCHEMA
 from buildmatrix.store.cache import DAY, Cache, code
+from buildmatrix.threads import prepare_type
 
 #: Bytes of all entries together; the least recently used ones go first.
 LIMIT = 512 << 20
@@ -70,7 +71,7 @@ class WheelEntry:
 
 
 #: Made here, by one thread: msgspec 0.22 crashes where several meet a dataclass for the first time.
-_ENTRY = msgspec.msgpack.Decoder(WheelEntry)
+_ENTRY = msgspec.msgpack.Decoder(prepare_type(WheelEntry))
 
 
 class _Packed:

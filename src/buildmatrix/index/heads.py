@@ -127,7 +127,7 @@ def _sniff(parts: WheelParts, path: str) -> bool:
             len(head) < min(parts.members[path].size, containers.HEAD)
             or head.startswith(ELF_MAGIC)
             or detect_kind(path, head) is not None
-            or detect_container(BytesSource(head), head, parts.members[path].size) is not None
+            or detect_container(BytesSource(head), head, parts.members[path].size, path) is not None
         )
     except Unreadable as error:
         parts.facts[path] = FileFacts(unread=str(error))
@@ -154,7 +154,7 @@ def _look(parts: WheelParts, member: Member, length: int) -> None:
             if DLOPEN in data:
                 parts.loading.add(path)
             parts.tell(path, kind, reader)
-        elif (contents := detect_container(BytesSource(data), data, member.size)) is not None:
+        elif (contents := detect_container(BytesSource(data), data, member.size, path)) is not None:
             _look_inside(parts, member, contents)
         elif kind is not None or len(data) < min(member.size, containers.HEAD):
             # Its beginning does not say what it holds.

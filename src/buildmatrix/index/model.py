@@ -8,7 +8,7 @@ from typing import Literal
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.trees.wheel import Member
 
-__all__ = ["DEPTHS", "Depth", "FileVersion", "Member", "WheelFacts"]
+__all__ = ["DEPTHS", "Depth", "FileVersion", "Member", "SourceFacts", "WheelFacts"]
 
 #: How much of a wheel is read.
 #:
@@ -52,3 +52,21 @@ class WheelFacts:
     members: tuple[Member, ...]
     #: Bytes that came over the network for this answer; 0 from the cache and for local files.
     bytes_read: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFacts:
+    """What the files of a source distribution say; no vendor is known here."""
+
+    #: The `Requires-Dist` lines of all wheels that are built of it; None where a build decides.
+    requires: tuple[str, ...] | None
+    #: Binaries, device code and archives that are in it.
+    built: tuple[str, ...]
+    #: Suffixes of files, without the dot, each with the first path.
+    suffixes: tuple[tuple[str, str], ...]
+    #: Paths and texts of what decides how it is built.
+    build_files: tuple[tuple[str, str], ...]
+    #: Names of libraries as constants in its code, each with the first path.
+    libraries: tuple[tuple[str, str], ...]
+    #: Bytes of the archive.
+    size: int

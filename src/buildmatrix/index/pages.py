@@ -17,6 +17,7 @@ import msgspec
 
 from buildmatrix.errors import UndecidedError
 from buildmatrix.strict_json import parse_json
+from buildmatrix.threads import prepare_type
 
 #: Bytes of one page; the largest that are known, of nightly builds, have 12 MB.
 LARGEST_PAGE = 32 << 20
@@ -102,7 +103,7 @@ class _JsonPage(msgspec.Struct):
 def _read_json(data: bytes, url: str, shown: str) -> tuple[IndexFile, ...]:
     try:
         parse_json(data)  # which refuses files that come twice: installers differ on those
-        page = msgspec.json.decode(data, type=_JsonPage)
+        page = msgspec.json.decode(data, type=prepare_type(_JsonPage))
     except ValueError as error:
         raise UndecidedError(f"{shown} is not a page of a package index: {error}") from error
     _check_version(page.meta.api_version, shown)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from buildmatrix.errors import BuildmatrixError, UndecidedError
-from buildmatrix.index.model import DEPTHS, Depth, WheelFacts
-from buildmatrix.locks.model import Wheel
+from buildmatrix.index.model import DEPTHS, Depth, SourceFacts, WheelFacts
+from buildmatrix.locks.model import Lock, LockedFile, Package, Wheel
 from buildmatrix.phrases import size
 from buildmatrix.progress import Progress
 from buildmatrix.threads import Crew
@@ -33,6 +33,9 @@ class Reader(Protocol):
         self, wheel: Wheel, depth: Depth, *, most: int | None = None
     ) -> WheelFacts | None:
         """What `read` would give, where it need not be asked for; quick."""
+
+    def read_source(self, archive: LockedFile, name: str, version: str, most: int) -> SourceFacts:
+        """The facts of a source distribution of at most `most` bytes. Raises `UndecidedError`."""
 
 
 class CachingReader:
@@ -60,6 +63,10 @@ class CachingReader:
             return None if facts is None else self._keep(wheel, facts, most)
         return facts
 
+    def read_source(self, archive: LockedFile, name: str, version: str, most: int) -> SourceFacts:
+        """See `Reader.read_source`."""
+        return self._reader.read_source(archive, name, version, most)
+
     def _held(self, wheel: Wheel, depth: Depth, most: int | None) -> WheelFacts | None:
         facts = self.facts.get(key(wheel))
         if facts is None or DEPTHS.index(facts.depth) < DEPTHS.index(depth):
@@ -83,7 +90,7 @@ class WheelRequest:
     most: int | None = None
 
 
-def key(wheel: Wheel) -> str:
+def key(wheel: LockedFile) -> str:
     """What a wheel is known by in one run: what it is called, and where it is.
 
     Not by its hash alone: a lock claims that, and another lock of the run may claim the same of
@@ -103,6 +110,8 @@ class Readings:
         self.facts: dict[str, WheelFacts] = {}
         #: Why a wheel could not be read, by `key`.
         self.failures: dict[str, str] = {}
+        #: Facts of source distributions, or why there are none, by `key` of the archive.
+        self.sources: dict[str, SourceFacts | str] = {}
         #: Bytes that came over the network, and wheels for which none had to.
         self.bytes_read = 0
         self._fetched: set[str] = set()
@@ -145,6 +154,32 @@ class Readings:
         self._progress.step(STEP, f"{contents} of {number}: {size(self.bytes_read)} read so far")
         self._progress.end(STEP)
 
+    def read_sources(self, packages: Iterable[Package], most: int) -> None:
+        """Read source distributions of at most `most` bytes, one after the other: they are few."""
+        for package in packages:
+            archive = package.sdist
+            if archive is None or not archive.url:
+                continue
+            if isinstance(self.sources.get(key(archive)), SourceFacts):
+                continue
+            self._progress.step(STEP, f"source of {package.name}")
+            try:
+                facts = self._reader.read_source(archive, package.name, package.version, most)
+                self.sources[key(archive)] = facts
+            except UndecidedError as error:
+                self.sources[key(archive)] = _without_subject(error.message, archive)
+
+    def with_requirements(self, lock: Lock) -> Lock:
+        """Return the lock with the requirements that source distributions state."""
+
+        def with_own(package: Package) -> Package:
+            facts = self.sources.get(key(package.sdist)) if package.sdist is not None else None
+            if not isinstance(facts, SourceFacts):
+                return package
+            return replace(package, requires=facts.requires)
+
+        return replace(lock, packages=tuple(map(with_own, lock.packages)))
+
     def recall(self, wheels: Iterable[Wheel]) -> None:
         """Take what is kept of wheels from earlier looks: the rest may be out of reach now."""
         for wheel in wheels:
@@ -186,7 +221,7 @@ class Readings:
         self._progress.output(STEP, request.wheel.filename)
 
 
-def _without_subject(message: str, wheel: Wheel) -> str:
+def _without_subject(message: str, wheel: LockedFile) -> str:
     """A message about a wheel where the wheel is named already."""
     for name in (wheel.url, wheel.filename):
         if message.startswith(f"{name} "):

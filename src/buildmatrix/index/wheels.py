@@ -7,22 +7,24 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote, urlsplit
 
+import msgspec
 from packaging.utils import InvalidWheelFilename, canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from buildmatrix.errors import UndecidedError
 from buildmatrix.http.addresses import parse
-from buildmatrix.index.facts import WheelCache, WheelEntry, content, place
-from buildmatrix.index.model import Depth, WheelFacts
+from buildmatrix.index.facts import LIMIT, WheelCache, WheelEntry, content, place
+from buildmatrix.index.model import Depth, SourceFacts, WheelFacts
 from buildmatrix.inventory.model import Distribution
-from buildmatrix.locks.model import Wheel
-from buildmatrix.parsing import parse_wheel_name, split_variant, version_or_none
-from buildmatrix.store.cache import Cache
+from buildmatrix.locks.model import LockedFile, Wheel
+from buildmatrix.parsing import parse_version, parse_wheel_name, split_variant, version_or_none
+from buildmatrix.phrases import size
+from buildmatrix.store.cache import DAY, Cache, code
 from buildmatrix.store.facts import digest
 from buildmatrix.trees.base import Closing, reason
 
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from buildmatrix.index.remote import RemoteFile
 
 _CHUNK = 256 << 10
+_SOURCE = msgspec.msgpack.Decoder(SourceFacts)
 #: Bytes in memory of files that may be read on.
 MOST_HELD = 32 << 20
 
@@ -51,6 +54,10 @@ class WheelReader:
     def __init__(self, client: FileServer | None, cache: Cache | None = None) -> None:
         self._client = client
         self._cache = WheelCache(cache or Cache(None))
+        version = code("index", "locks")
+        self._sources = (cache or Cache(None)).store(
+            "sources", version, limit=LIMIT, age=90 * DAY, by_use=True
+        )
         self._opened = _Opened()
 
     def read(self, wheel: Wheel, depth: Depth, *, most: int | None = None) -> WheelFacts:
@@ -64,9 +71,9 @@ class WheelReader:
         try:
             path = local_path(wheel.url)
             if path is not None:
-                return self._local(wheel, path, depth, most)
+                return _labeled(self._local(wheel, path, depth, most))
             facts = self._cached(wheel, depth, most)
-            return facts or self._remote(wheel, depth, most)
+            return _labeled(facts or self._remote(wheel, depth, most))
         except OSError as error:
             raise UndecidedError(f"{wheel.filename} cannot be read: {reason(error)}") from error
 
@@ -80,8 +87,37 @@ class WheelReader:
         if local_path(wheel.url) is not None:
             return None
         with suppress(UndecidedError):
-            return self._cached(wheel, depth, most)
+            facts = self._cached(wheel, depth, most)
+            return _labeled(facts) if facts is not None else None
         return None
+
+    def read_source(self, archive: LockedFile, name: str, version: str, most: int) -> SourceFacts:
+        """The facts of a source distribution of at most `most` bytes. Raises `UndecidedError`."""
+        from buildmatrix.index.sources import source_facts
+
+        entry = f"{archive.sha256} {name} {version}"
+        kept = self._sources.load(entry, _SOURCE) if archive.sha256 else None
+        if kept is not None and kept.size <= most:
+            return kept
+        if archive.size is not None and archive.size > most:
+            raise UndecidedError(f"{archive.filename} has {size(archive.size)}, which is not read")
+        try:
+            facts = source_facts(self._chunks(archive), archive.sha256, name, version, most)
+        except OSError as error:
+            raise UndecidedError(f"{archive.filename} cannot be read: {reason(error)}") from error
+        if archive.sha256:
+            self._sources.put(entry, msgspec.msgpack.encode(facts))
+        return facts
+
+    def _chunks(self, archive: LockedFile) -> Iterator[bytes]:
+        path = local_path(archive.url)
+        if path is not None:
+            with _LocalWheel(path) as local:
+                yield from local.stream()
+            return
+        if self._client is None:
+            raise UndecidedError(f"{archive.filename} is on an index, and none may be asked")
+        yield from self._client.open(archive.url, archive.size).stream(0)
 
     def _cached(self, wheel: Wheel, depth: Depth, most: int | None) -> WheelFacts | None:
         if not wheel.sha256:
@@ -295,8 +331,42 @@ def _check_label(filename: str, label: str | None, distributions: Sequence[Distr
 
 
 def _is_called(distribution: Distribution, name: str, version: Version) -> bool:
+    """Whether the metadata fit a file name; they may lack its local version, as for pip and uv."""
     own = version_or_none(distribution.version)
-    return canonicalize_name(distribution.name) == name and own == version
+    return canonicalize_name(distribution.name) == name and (
+        own == version or own == parse_version(version.public)
+    )
+
+
+def _labeled(facts: WheelFacts) -> WheelFacts:
+    """The facts under the version of the file name, where the metadata lack its local version."""
+    _, version, _, _ = parse_wheel_name(split_variant(facts.filename)[0])
+    inventory = facts.inventory
+    renamed = {
+        item.owner: f"{item.name}=={version}"
+        for item in inventory.distributions
+        if version.local is not None and "+" not in item.version and "/" not in item.path
+    }
+    if not renamed:
+        return facts
+    changes: dict[str, Any] = {}
+    for table in fields(inventory):
+        rows = getattr(inventory, table.name)
+        if not isinstance(rows, tuple):
+            continue
+        changed = []
+        for row in rows:
+            new = {
+                key: renamed[own]
+                for key in ("owner", "provider")
+                if key in getattr(row, "__dataclass_fields__", ())
+                and (own := getattr(row, key)) in renamed
+            }
+            if isinstance(row, Distribution) and row.owner in renamed:
+                new = {"version": str(version)}
+            changed.append(replace(row, **new) if new else row)
+        changes[table.name] = tuple(changed)
+    return replace(facts, inventory=replace(inventory, **changes))
 
 
 class _LocalWheel(Closing):

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from buildmatrix.binaries.model import Elf
 from buildmatrix.inventory.distributions import Ownership, read_distributions
 from buildmatrix.inventory.file_facts import FactMemory, FileFacts, inspect, open_container
 from buildmatrix.inventory.folders import choose_primary_paths, sum_folders
@@ -52,6 +53,9 @@ from buildmatrix.trees.base import Tree
 
 #: Names that a loader looks for: `libx.so`, `libx.so.12`, `ld-linux-x86-64.so.2`.
 _LIBRARY_NAME = re.compile(r"\.so(\.|$)")
+
+#: Bytes of the symbols of all binaries; a CUDA stack has 3 MB, a large image 10 MB.
+MOST_SYMBOL_BYTES = 64 << 20
 
 #: Path in notes about the records of system packages as a whole.
 _SYSTEM = "packages of the system"
@@ -147,6 +151,16 @@ class _FileLists:
     statements: list[Statements] = field(default_factory=list)
     #: Number of files with facts from earlier scans.
     recalled: int = 0
+    #: Bytes of the symbols of all binaries.
+    symbol_bytes: int = 0
+
+    def limit_symbols(self, elf: Elf) -> Elf:
+        """Return `elf`, without its symbols if the tree has too many."""
+        if elf.binding is None:
+            return elf
+        names = sum(len(name) for need in elf.binding.needs for name in need.names)
+        self.symbol_bytes += len(elf.binding.exports) + names
+        return elf if self.symbol_bytes <= MOST_SYMBOL_BYTES else replace(elf, binding=None)
 
     def add_contents(
         self, path: str, size: int, owner: str | None, contents: NestedContents
@@ -160,7 +174,13 @@ class _FileLists:
             if nested.elf is not None:
                 self.binaries.append(
                     Binary(
-                        inner, nested.size, nested.elf, owner, packed=nested.packed, container=path
+                        inner,
+                        nested.size,
+                        # No loader looks into a container.
+                        replace(nested.elf, binding=None),
+                        owner,
+                        packed=nested.packed,
+                        container=path,
                     )
                 )
             elif (device := nested.device) is not None:
@@ -205,7 +225,9 @@ def _read_files(
         if file_facts.unread is not None:
             unread = (file_facts.unread,)
         elif (elf := file_facts.elf) is not None:
-            files.binaries.append(Binary(path, file.size, elf, owner, packed=file.packed))
+            files.binaries.append(
+                Binary(path, file.size, files.limit_symbols(elf), owner, packed=file.packed)
+            )
             unread = elf.unread
         elif file_facts.outline is not None:
             # Python prefers the source if there is one.

@@ -208,12 +208,18 @@ def _read_metadata(listing: Listing, folder: str) -> Mapping[str, list[str]]:
     data = listing.read(path, LARGEST_METADATA)
     if data is None:
         return {}
+    headers = metadata_headers(data)
+    if not (headers.get("name") and headers.get("version")):
+        listing.note(path, "no Name or no Version: the missing one is taken from the folder's name")
+    return headers
+
+
+def metadata_headers(data: bytes) -> dict[str, list[str]]:
+    """Return the values of each header of METADATA or PKG-INFO; names are in lower case."""
     head = re.split(rb"\r?\n\r?\n", data, maxsplit=1)[0].decode("utf-8", "backslashreplace")
     headers: dict[str, list[str]] = {}
     for key, value in HeaderParser().parsestr(head).items():
         headers.setdefault(key.lower(), []).append(" ".join(str(value).split()))
-    if not (headers.get("name") and headers.get("version")):
-        listing.note(path, "no Name or no Version: the missing one is taken from the folder's name")
     return headers
 
 

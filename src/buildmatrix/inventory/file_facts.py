@@ -117,7 +117,7 @@ def inspect_source(
     contents = None
     try:
         if not nested and not head.startswith(ELF_MAGIC):
-            contents = detect_container(source, head, size)
+            contents = detect_container(source, head, size, path)
         if contents is not None:
             pass
         elif devicefile.detect_kind(path, head) is not None:

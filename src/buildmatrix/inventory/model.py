@@ -16,7 +16,7 @@ from buildmatrix.python_imports.reach import Reach
 
 #: Incremented with every change of an inventory's contents, so that older stored ones are read
 #: again.
-SCHEMA = "buildmatrix/inventory/13"
+SCHEMA = "buildmatrix/inventory/14"
 
 #: Containers that are packages: they count even without relevant files.
 PACKAGES = frozenset({"wheel", "conda", "deb", "rpm"})

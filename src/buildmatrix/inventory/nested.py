@@ -13,7 +13,7 @@ from functools import reduce
 
 from buildmatrix.binaries import devicefile
 from buildmatrix.binaries.model import DeviceFile, Elf
-from buildmatrix.device_code.suffixes import SUFFIXES
+from buildmatrix.device_code.suffixes import SUFFIXES, strip_compression
 from buildmatrix.elf.layout import MAGIC as ELF_MAGIC
 from buildmatrix.inventory.mattering import LARGE_CONTAINER, LEAST, may_matter
 from buildmatrix.inventory.names import readable
@@ -78,11 +78,13 @@ class NestedContents:
     is_ahead: bool = False
 
 
-def detect_container(source: RandomAccess, head: bytes, size: int) -> NestedContents | None:
+def detect_container(
+    source: RandomAccess, head: bytes, size: int, path: str = ""
+) -> NestedContents | None:
     """Recognize the container in `source` by its first bytes; None for irrelevant files.
 
     A compressed file counts if it holds an archive, a program, or device code, and if its contents
-    cannot be seen.
+    cannot be seen. Device code in text (`kernel.ptx.zst`) is recognized by its name.
     """
     format = containers.format_of(head, size)
     if format is None and size >= LARGE_CONTAINER:
@@ -91,7 +93,7 @@ def detect_container(source: RandomAccess, head: bytes, size: int) -> NestedCont
         return None
     if format in ("compressed", "lz4"):
         inside = containers.peek(source, head, size)
-        if inside is not None and not _is_binary("", inside):
+        if inside is not None and not _is_binary(strip_compression(path), inside):
             return None
         if inside is not None and inside.startswith(ELF_MAGIC) and inside[16:18] == _REL:
             return None

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from buildmatrix.device_code.suffixes import SUFFIXES
+from buildmatrix.device_code.suffixes import SUFFIXES, strip_compression
 from buildmatrix.inventory.collect import collect
 from buildmatrix.inventory.file_facts import FileFacts
 from buildmatrix.inventory.layers import add_layers
@@ -240,7 +240,7 @@ def _meaning(path: str, facts: FileFacts) -> tuple[object, ...]:
     if facts.elf is not None and facts.contents is None:
         return ()
     name = path.rpartition("/")[2]
-    suffix = name.rpartition(".")[2].lower()
+    suffix = strip_compression(name).rpartition(".")[2].lower()
     return (
         path.endswith((".py", ".pth")),
         has_literals(path, 0),

@@ -16,6 +16,7 @@ import msgspec
 
 from buildmatrix.inventory.distributions import remove_secrets
 from buildmatrix.inventory.file_facts import FileFacts
+from buildmatrix.threads import prepare_type
 from buildmatrix.trees.tar import Kind
 
 KINDS: tuple[Kind, ...] = ("file", "folder", "symlink", "hardlink", "other", "device")
@@ -73,8 +74,8 @@ class LayerFacts(msgspec.Struct, frozen=True):
 
 
 #: Made here, by one thread: msgspec 0.22 crashes where several meet a dataclass for the first time.
-_ENTRIES = msgspec.msgpack.Decoder(list[EntryFacts])
-LAYER_FACTS = msgspec.msgpack.Decoder(LayerFacts)
+_ENTRIES = msgspec.msgpack.Decoder(prepare_type(list[EntryFacts]))
+LAYER_FACTS = msgspec.msgpack.Decoder(prepare_type(LayerFacts))
 
 
 def packed_entries(entries: Iterable[EntryFacts]) -> Iterator[bytes]:

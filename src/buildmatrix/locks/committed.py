@@ -14,20 +14,18 @@ from buildmatrix.errors import SpecError, UsageError
 from buildmatrix.locks import committed_staleness, pinned, pipfilelock, poetrylock, pylock, uvlock
 from buildmatrix.locks.lock_file import open_lock
 from buildmatrix.locks.lookup import Pins
-from buildmatrix.locks.model import Lock, Staleness, Wheel
+from buildmatrix.locks.model import File, Lock, Staleness
 from buildmatrix.locks.projects import find_project
 from buildmatrix.locks.selection import LockSelection
 from buildmatrix.locks.text import string, strings, tables, tool_table
 from buildmatrix.locks.uvsettings import settings_of
 from buildmatrix.parsing import requirement_or_none
-
-#: PEP 751: `pylock.toml`, or `pylock.` and a name.
-_PYLOCK = re.compile(r"pylock(\.[^.]+)*\.toml")
+from buildmatrix.spec.model import is_pylock
 
 
 def is_lock(name: str) -> bool:
     """Whether a file is a lock by its name."""
-    return bool(_PYLOCK.fullmatch(name)) or name in _READERS
+    return is_pylock(name) or name in _READERS
 
 
 def export_command(label: str) -> str:
@@ -49,7 +47,7 @@ def read_committed(selection: LockSelection) -> tuple[Pins, Staleness | None]:
     whose name is not that of a lock.
     """
     name = selection.path.name
-    if _PYLOCK.fullmatch(name):
+    if is_pylock(name):
         pins, stale = Pins(pylock.read(open_lock(selection, "")), {}), None
     elif name in _READERS:
         pins, stale = _READERS[name](selection)
@@ -110,16 +108,21 @@ _READERS: Mapping[str, Callable[[LockSelection], tuple[Pins, Staleness | None]]]
 
 
 def _rooted(lock: Lock, folder: Path) -> Lock:
-    """The lock with the paths of local wheels as seen from here, not from the lock."""
+    """The lock with the paths of local files as seen from here, not from the lock."""
 
-    def rooted(wheel: Wheel) -> Wheel:
-        if not wheel.url or re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", wheel.url):
-            return wheel
-        return replace(wheel, url=str(folder / wheel.url))
+    def rooted(file: File) -> File:
+        if not file.url or re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", file.url):
+            return file
+        return replace(file, url=str(folder / file.url))
 
     return replace(
         lock,
         packages=tuple(
-            replace(package, wheels=tuple(map(rooted, package.wheels))) for package in lock.packages
+            replace(
+                package,
+                wheels=tuple(map(rooted, package.wheels)),
+                sdist=package.sdist and rooted(package.sdist),
+            )
+            for package in lock.packages
         ),
     )

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from buildmatrix.errors import UndecidedError
 from buildmatrix.locks.local_state import local_state
-from buildmatrix.locks.model import Lock, Package, Wheel
+from buildmatrix.locks.model import File, Lock, LockedFile, Package
 from buildmatrix.locks.plan import TORCH_FAMILY, index_of
 from buildmatrix.locks.platform import installed_environment, python_platform
 from buildmatrix.locks.pylock_reader import entries_of
@@ -47,14 +47,22 @@ class Pins:
 
 
 def lacks_files(package: Package) -> bool:
-    """Whether a lock leaves it to the index which files a package has."""
-    if package.source or package.source_only:
+    """Return whether a lock leaves it to the index which files a package has."""
+    if package.source:
         return False
+    if package.source_only:
+        return package.sdist is None or not package.sdist.url
     return not package.wheels or not any(wheel.url for wheel in package.wheels)
 
 
 def find_files(
-    uv: Uv, target: Target, pins: Pins, recent: Recent, *, offline: bool, jobs: int
+    uv: Uv,
+    target: Target,
+    pins: Pins,
+    recent: Recent,
+    *,
+    offline: bool,
+    jobs: int,
 ) -> Lock:
     """The lock with the files that its index has. Raises `UndecidedError` when it cannot be asked.
 
@@ -64,13 +72,14 @@ def find_files(
     incomplete = [package for package in pins.lock.packages if lacks_files(package)]
     if not incomplete:
         return pins.lock
+    names = {package.name for package in incomplete}
     entries, away = _Lookup(uv, target, pins.options, recent, offline, jobs).all(incomplete)
     return replace(
         pins.lock,
         away=away,
         packages=tuple(
             _filled(package, entries.get(package.name), pins.hashes.get(package.name, frozenset()))
-            if lacks_files(package)
+            if package.name in names
             else package
             for package in pins.lock.packages
         ),
@@ -199,22 +208,30 @@ def _filled(package: Package, entry: Package | str | None, hashes: frozenset[str
         return replace(package, wheels=(), unknown=entry)
     index = package.index or entry.index
     mismatch = f"the index has {pin} with other hashes than the lock"
-    if package.wheels:
-        by_hash = {wheel.sha256: wheel for wheel in entry.wheels}
+    if package.wheels or package.sdist is not None:
+        by_hash: dict[str, LockedFile] = {file.sha256: file for file in entry.wheels}
+        if entry.sdist is not None:
+            by_hash[entry.sdist.sha256] = entry.sdist
         wheels = tuple(_placed(wheel, by_hash) for wheel in package.wheels)
-        if entry.wheels and not any(wheel.url for wheel in wheels):
+        sdist = _placed(package.sdist, by_hash) if package.sdist is not None else None
+        if entry.wheels and wheels and not any(wheel.url for wheel in wheels):
             return replace(package, index=index, wheels=(), unknown=mismatch)
-        return replace(package, index=index, wheels=wheels)
+        return replace(package, index=index, wheels=wheels, sdist=sdist)
+    sdist = entry.sdist if entry.sdist is not None and _allows(hashes, entry.sdist) else None
     if not entry.wheels:
-        return replace(package, index=index, source_only=True)
-    wheels = tuple(wheel for wheel in entry.wheels if not hashes or wheel.sha256 in hashes)
-    if not wheels:
+        return replace(package, index=index, source_only=True, sdist=sdist)
+    wheels = tuple(wheel for wheel in entry.wheels if _allows(hashes, wheel))
+    if not wheels and sdist is None:
         return replace(package, index=index, wheels=(), unknown=mismatch)
-    return replace(package, index=index, wheels=wheels)
+    return replace(package, index=index, wheels=wheels, source_only=not wheels, sdist=sdist)
 
 
-def _placed(wheel: Wheel, by_hash: Mapping[str, Wheel]) -> Wheel:
-    listed = by_hash.get(wheel.sha256)
+def _allows(hashes: frozenset[str], file: LockedFile) -> bool:
+    return not hashes or file.sha256 in hashes
+
+
+def _placed(file: File, by_hash: Mapping[str, LockedFile]) -> File:
+    listed = by_hash.get(file.sha256)
     if listed is None:
-        return wheel
-    return replace(wheel, url=listed.url, size=listed.size)
+        return file
+    return replace(file, url=listed.url, size=listed.size)

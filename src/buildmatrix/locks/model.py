@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from buildmatrix.inventory.model import Unread
 
+#: Where the public index has its files, each under a digest of its bytes.
+PUBLIC_FILES = "https://files.pythonhosted.org/"
+
 
 @dataclass(frozen=True, slots=True)
-class Wheel:
+class LockedFile:
     """One file of a locked package."""
 
     filename: str
@@ -19,6 +23,25 @@ class Wheel:
     sha256: str
     #: Bytes, where the index says so.
     size: int | None = None
+
+    @property
+    def is_public(self) -> bool:
+        """Whether it is the public index's file of its name: that never changes one."""
+        return self.url.startswith(PUBLIC_FILES)
+
+
+#: A wheel or a source distribution.
+File = TypeVar("File", bound=LockedFile)
+
+
+@dataclass(frozen=True, slots=True)
+class Wheel(LockedFile):
+    """A wheel of a locked package."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sdist(LockedFile):
+    """The source distribution of a locked package."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +64,9 @@ class Package:
     source: str = ""
     #: Why its files are not known, in words: the index has no such version, or did not answer.
     unknown: str = ""
+    sdist: Sdist | None = None
+    #: `Requires-Dist` lines, where its source distribution was read and says them.
+    requires: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

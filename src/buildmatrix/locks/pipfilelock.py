@@ -49,7 +49,7 @@ def read(file: LockFile) -> tuple[Lock, Mapping[str, frozenset[str]]]:
         raise SpecError([Problem("it has no `_meta` or no `default`", selection.label, hint=_HINT)])
     categories = [name for name in document if name not in ("_meta", "default")]
     selection.check((), {*categories, *(_DEV if "develop" in categories else ())})
-    sections = ["default"] + [
+    sections = ["default"] * selection.has_main + [
         name
         for name in categories
         if canonicalize_name(name) in selection.groups

@@ -12,7 +12,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 from packaging.utils import canonicalize_name
@@ -22,7 +22,7 @@ from buildmatrix.errors import Problem, SpecError
 from buildmatrix.locks import constraints
 from buildmatrix.locks.lock_file import LockFile
 from buildmatrix.locks.markers import BrokenMarker
-from buildmatrix.locks.model import Lock, Package, Wheel
+from buildmatrix.locks.model import Lock, Package, Sdist, Wheel
 from buildmatrix.locks.projects import Project, expand, find_project, line_of_key
 from buildmatrix.locks.selection import LockSelection
 from buildmatrix.locks.text import (
@@ -81,11 +81,6 @@ def read(file: LockFile) -> Lock:
             chosen = _resolved(selection, document, entries, project, roots)
         else:
             chosen = _marked(selection, entries)
-            if project is not None and not selection.extras:
-                # An optional dependency of a group, and what it requires, is never installed.
-                required = _askers(selection, [r for r in roots if not r.is_optional], chosen)
-                main = _marked(replace(selection, groups=frozenset()), entries)
-                chosen = {n: entry for n, entry in chosen.items() if n in required or n in main}
         askers = _askers(selection, [*roots, *(_Root("", LockEdge(n)) for n in chosen)], chosen)
     except (InconsistentLock, BrokenMarker) as error:
         raise SpecError([Problem(str(error), selection.label, hint=_HINT)]) from error
@@ -130,9 +125,13 @@ class _Root:
     is_optional: bool = False
 
 
+def _selected(selection: LockSelection) -> set[str]:
+    return {*selection.groups, *([_MAIN] if selection.has_main else [])}
+
+
 def _marked(selection: LockSelection, entries: Sequence[LockEntry]) -> dict[str, LockEntry]:
     """The entries whose groups and markers are those of the selection, by name."""
-    groups = {_MAIN, *selection.groups}
+    groups = _selected(selection)
     chosen: dict[str, LockEntry] = {}
     for entry in entries:
         markers = entry.table.get("markers")
@@ -163,7 +162,7 @@ def _resolved(
     listed = _of_extras(document, selection)
     late: list[str] = []
     if project is None:
-        groups = {_MAIN, *selection.groups}
+        groups = _selected(selection)
         for entry in entries:
             category = string(entry.table.get("category"))
             is_optional = entry.table.get("optional") is True and entry.name not in listed
@@ -404,7 +403,7 @@ def _is_active(
 
 
 def _serves(edge: LockEdge, entry: LockEntry) -> bool:
-    """Whether an entry has a version and a source that an edge allows."""
+    """Return True if an edge allows the version and the source of an entry."""
     if not constraints.allows(edge.allows, entry.version):
         return False
     if edge.source is None:
@@ -444,7 +443,7 @@ def _roots(selection: LockSelection, project: Project) -> Iterator[_Root]:
         yield _Root(project.place(requirement), edge)
     named = {requirement.name for requirement in project.requirements if not requirement.part}
     for group, dependencies in _poetry_groups(project).items():
-        if group != _MAIN and group not in selection.groups:
+        if group not in _selected(selection):
             continue
         table = "tool.poetry.dependencies" if group == _MAIN else f"tool.poetry.group.{group}"
         for name, value in dependencies.items():
@@ -468,7 +467,7 @@ def _poetry_groups(project: Project) -> dict[str, Mapping[str, object]]:
 
 
 def _dependencies(item: Mapping[str, object]) -> Mapping[str, tuple[LockEdge, ...]]:
-    """What an entry requires; an optional dependency belongs to the extras that list it."""
+    """Return the requirements of an entry; optional ones belong to the extras that list them."""
     listed = {
         canonicalize_name(extra): {
             canonicalize_name(match[1]) for text in strings(names) if (match := _NAME.match(text))
@@ -522,6 +521,7 @@ def _package(entry: LockEntry, askers: tuple[str, ...], old: object) -> Package:
         for name, digest in files
         if name.endswith(".whl") and "/" not in name
     )
+    archives = [file for file in files if not file[0].endswith(".whl") and "/" not in file[0]]
     reference = string(source.get("resolved_reference")) or string(source.get("reference"))
     origin = {
         "git": f"git+{url}@{reference}",
@@ -538,4 +538,7 @@ def _package(entry: LockEntry, askers: tuple[str, ...], old: object) -> Package:
         via=askers,
         place=entry.place,
         source="" if wheels else without_login(origin),
+        sdist=Sdist(archives[0][0], url if kind == "url" else "", archives[0][1])
+        if archives
+        else None,
     )

@@ -41,6 +41,7 @@ from buildmatrix.progress import Progress
 from buildmatrix.scratch import scratch
 from buildmatrix.spec.model import Target
 from buildmatrix.text import without_login
+from buildmatrix.threads import prepare_type
 from buildmatrix.trees.base import reason
 
 #: Format of the kept resolutions.
@@ -97,7 +98,7 @@ class PreviewedResolution:
 
 
 #: Made here, by one thread: msgspec 0.22 crashes where several meet a dataclass for the first time.
-_RESOLUTION = msgspec.json.Decoder(PreviewedResolution)
+_RESOLUTION = msgspec.json.Decoder(prepare_type(PreviewedResolution))
 
 
 def request_of(target: Target, requirements: RequirementSet) -> Request:

@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 
 from buildmatrix.errors import Problem, SpecError
 from buildmatrix.locks.inputs import inputs_digest
-from buildmatrix.locks.model import Lock, Package, Wheel
+from buildmatrix.locks.model import Lock, Package, Sdist, Wheel
 from buildmatrix.locks.text import (
     address_of,
     byte_count,
@@ -129,6 +129,7 @@ class _PylockReader:
             ),
             inputs=inputs_digest(self.record.inputs) if self.record.inputs else "",
             digest="",
+            decided=frozenset(strings(tool.get("decided"))),
         )
 
     def package(self, item: object, place: str, line: int | None) -> Package:
@@ -149,7 +150,7 @@ class _PylockReader:
         archive = mapping(item.get("archive"))
         files = [wheel for entry in wheels if (wheel := self.wheel(entry, place))]
         if path_in(address_of(archive)).endswith(".whl"):
-            files.append(_archived(archive))
+            files.append(Wheel(*_archived(archive)))
         return Package(
             name=name,
             version=self.version(item.get("version"), place),
@@ -160,6 +161,7 @@ class _PylockReader:
             place=f"{self.file}:{line}" if line else "",
             source="" if files else without_login(_source(item)),
             unknown="" if any(map(item.get, _FILES)) else "its lock names no file of it",
+            sdist=_sdist(item),
         )
 
     def version(self, value: object, place: str) -> str:
@@ -194,15 +196,23 @@ class _PylockReader:
         self.problems.append(Problem(message, self.file, hint=hint))
 
 
-def _archived(archive: Mapping[str, object]) -> Wheel:
-    """A wheel that was asked for by its address; older tools gave such ones no hash."""
+def _sdist(item: Mapping[str, object]) -> Sdist | None:
+    """Return the source distribution of an entry: of an index, or an archive."""
+    table = mapping(item.get("sdist")) or mapping(item.get("archive"))
+    if not table or path_in(address_of(table)).endswith(".whl"):
+        return None
+    return Sdist(*_archived(table))
+
+
+def _archived(archive: Mapping[str, object]) -> tuple[str, str, str, int | None]:
+    """Return the name, URL, hash and size of a file; older tools gave an archive no hash."""
     address = address_of(archive)
     sha256 = string(mapping(archive.get("hashes")).get("sha256"))
-    return Wheel(
-        filename=posixpath.basename(path_in(address)),
-        url=without_login(address),
-        sha256=sha256 if _SHA256.fullmatch(sha256) else "",
-        size=byte_count(archive.get("size")),
+    return (
+        string(archive.get("name")) or posixpath.basename(path_in(address)),
+        without_login(address),
+        sha256 if _SHA256.fullmatch(sha256) else "",
+        byte_count(archive.get("size")),
     )
 
 

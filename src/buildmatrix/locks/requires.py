@@ -108,19 +108,33 @@ def metadata_of(distributions: Iterable[Distribution]) -> dict[str, tuple[str, .
     return lines
 
 
+def _metadata(lock: Lock, distributions: Iterable[Distribution]) -> dict[str, tuple[str, ...]]:
+    """Name of a package → `Requires-Dist` lines, of its wheel or its source distribution.
+
+    Metadata of what a wheel carries inside are not installed.
+    """
+    outer = (distribution for distribution in distributions if "/" not in distribution.path)
+    metadata = metadata_of(outer)
+    names = {package.name for package in lock.packages}
+    return {
+        **{item.name: item.requires for item in lock.packages if item.requires is not None},
+        **{name: lines for name, lines in metadata.items() if name in names},
+    }
+
+
 def lacking(
     lock: Lock, distributions: Iterable[Distribution], environment: Mapping[str, str]
 ) -> Mapping[str, tuple[str, ...]]:
     """Package → what it requires without condition, and the lock does not have."""
     names = {package.name for package in lock.packages}
     missing: dict[str, tuple[str, ...]] = {}
-    for name, lines in sorted(metadata_of(distributions).items()):
+    for name, lines in sorted(_metadata(lock, distributions).items()):
         required = {
             requires.name
             for requires in requirements(lines, None, environment)
             if requires.extra is None and requires.name not in names
         }
-        if required and name in names:
+        if required:
             missing[name] = tuple(sorted(required))
     return missing
 
@@ -136,13 +150,10 @@ def unmet(
     versions: dict[str, list[str]] = {}
     for package in lock.packages:
         versions.setdefault(package.name, []).append(package.version)
-    # Metadata of what a wheel carries inside are not installed.
     metadata = {
         name: lines
-        for name, lines in metadata_of(
-            distribution for distribution in distributions if "/" not in distribution.path
-        ).items()
-        if name in versions and name not in lock.decided
+        for name, lines in _metadata(lock, distributions).items()
+        if name not in lock.decided
     }
     values = tuple(environment.items())
     extras: dict[str, set[str]] = {}
@@ -181,7 +192,7 @@ def _holding(
 
 
 def _allows(line: str, versions: Iterable[str]) -> bool:
-    """Whether a requirement line allows one of `versions`, or one cannot say."""
+    """Return True if a requirement line allows one of `versions`, or is not readable."""
     requirement = requirement_or_none(line)
     if requirement is None or not requirement.specifier:
         return True
@@ -208,8 +219,7 @@ def with_askers(
     names = {package.name for package in lock.packages}
     requires = {
         name: tuple(requirements(lines, names, environment))
-        for name, lines in metadata_of(distributions).items()
-        if name in names
+        for name, lines in _metadata(lock, distributions).items()
     }
     extras = requested_extras(requires, {}, {})
     certain: dict[str, set[str]] = {}

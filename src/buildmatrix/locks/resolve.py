@@ -31,6 +31,7 @@ from buildmatrix.locks.pylock_writer import Origin, document
 from buildmatrix.locks.question import Question, question, shared
 from buildmatrix.locks.requirement_set import applies
 from buildmatrix.locks.status import current
+from buildmatrix.locks.taken import take
 from buildmatrix.locks.uv import Uv, find_uv
 from buildmatrix.progress import Progress
 from buildmatrix.scratch import scratch
@@ -55,7 +56,8 @@ def lock_targets(
 ) -> Mapping[str, Lock | BuildmatrixError]:
     """Bring the locks of `targets` up to date; target → its lock or its error.
 
-    A lock that fits its inputs is only read. One that does not is resolved again, and keeps the
+    A lock that the project has is never resolved: the files of the target are taken from it. One
+    that fits its inputs is only read. One that does not is resolved again, and keeps the
     versions that it has wherever they still fit: `upgrade` gives up those of all distributions
     (True) or of the named ones. `offline` resolves from uv's cache alone. Targets that ask the same
     share one resolution, and `jobs` of these run at a time. One resolution's error stops no other.
@@ -63,7 +65,22 @@ def lock_targets(
     """
     results: dict[str, Lock | BuildmatrixError] = {}
     questions: list[Question] = []
+    taken = [target for target in targets if target.committed_lock]
+
+    def take_one(target: Target) -> Lock | BuildmatrixError:
+        with timed(target.id):
+            try:
+                return take(spec.root, target, offline=offline, jobs=jobs, progress=progress)
+            except BuildmatrixError as error:
+                return error
+            finally:
+                progress.end(target.id)
+
+    for target, outcome in zip(taken, side_by_side(take_one, taken, jobs, "lock"), strict=True):
+        results[target.id] = outcome
     for target in targets:
+        if target.id in results:
+            continue
         try:
             present = "" if upgrade else current(spec, target)
             if isinstance(present, Lock):

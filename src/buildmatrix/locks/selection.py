@@ -35,6 +35,10 @@ class LockSelection:
     groups: frozenset[str] = frozenset()
     #: Groups that are a default of the project, and are not selected here.
     without: frozenset[str] = frozenset()
+    #: False for groups alone, without what the project itself requires.
+    has_main: bool = True
+    #: False where the default groups of the project are not selected.
+    has_defaults: bool = True
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -69,6 +73,8 @@ class LockSelection:
 
     def with_defaults(self, groups: Iterable[str]) -> LockSelection:
         """The same with the groups that the project installs by default."""
+        if not self.has_defaults:
+            return self
         return replace(self, groups=self.groups | (frozenset(groups) - self.without))
 
     def left_out(

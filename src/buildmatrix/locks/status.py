@@ -8,19 +8,21 @@ from buildmatrix.errors import SpecError
 from buildmatrix.locks.inputs import difference, input_values
 from buildmatrix.locks.model import Lock
 from buildmatrix.locks.pylock_reader import read_lock_and_record
-from buildmatrix.locks.pylock_writer import HEADER
+from buildmatrix.locks.taken import trouble_with
 from buildmatrix.locks.target_requirements import read_target_requirements
-from buildmatrix.spec.model import Spec, Target
+from buildmatrix.spec.model import LOCK_HEADER, Spec, Target
 
 
 def staleness(spec: Spec, target: Target) -> str | None:
     """Why the lock of `target` does not fit its inputs, or None when it does; see `current`."""
+    if target.committed_lock:
+        return trouble_with(spec.root, target)
     present = current(spec, target)
     return present if isinstance(present, str) else None
 
 
 def current(spec: Spec, target: Target) -> Lock | str:
-    """The lock of `target`, or why it does not fit its inputs.
+    """The lock of `target` that `buildmatrix lock` resolved, or why it does not fit its inputs.
 
     Compares recorded inputs with present ones: needs no network. Raises `SpecError` for a
     requirement file that cannot be read; a lock that cannot be read is a reason, no error.
@@ -63,6 +65,6 @@ def _is_our_own(path: Path) -> bool:
     """Whether `buildmatrix lock` wrote a file."""
     try:
         with path.open("rb") as file:
-            return file.read(len(HEADER)) == HEADER.encode()
+            return file.read(len(LOCK_HEADER)) == LOCK_HEADER.encode()
     except OSError:
         return False

@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_name
 from buildmatrix.errors import Problem, SpecError
 from buildmatrix.locks.lock_file import LockFile
 from buildmatrix.locks.markers import BrokenMarker, holds
-from buildmatrix.locks.model import Lock, Package, Wheel
+from buildmatrix.locks.model import Lock, Package, Sdist, Wheel
 from buildmatrix.locks.projects import Project, find_project, places, reached
 from buildmatrix.locks.selection import LockSelection
 from buildmatrix.locks.text import (
@@ -185,7 +185,8 @@ class _Walk:
             )
             for edge in _edges(items)
         ]
-        requested = ["", *sorted(selection.extras), *(f":{name}" for name in selection.groups)]
+        main = [""] if selection.has_main else []
+        requested = [*main, *sorted(selection.extras), *(f":{name}" for name in selection.groups)]
         self._starts = [
             (number, part)
             for number in self._roots
@@ -430,6 +431,19 @@ def _package(entry: LockEntry, askers: tuple[str, ...]) -> Package:
         via=askers,
         place=entry.place,
         source="" if wheels else without_login(_origin(source)),
+        sdist=_sdist(entry.table, source),
+    )
+
+
+def _sdist(item: Mapping[str, object], source: Mapping[str, object]) -> Sdist | None:
+    sdist = mapping(item.get("sdist"))
+    address = address_of(sdist) or address_of(source)
+    name = string(sdist.get("filename")) or posixpath.basename(path_in(address))
+    sha256 = sha256_digits(string(sdist.get("hash")))
+    return (
+        Sdist(name, without_login(address), sha256, byte_count(sdist.get("size")))
+        if sdist
+        else None
     )
 
 

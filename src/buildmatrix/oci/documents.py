@@ -19,6 +19,7 @@ import msgspec
 
 from buildmatrix.errors import UndecidedError
 from buildmatrix.strict_json import check_spelling, parse_json
+from buildmatrix.threads import prepare_type
 
 # Media types
 
@@ -279,7 +280,7 @@ def _decoded(
             if document.get("mediaType", "") not in ("", *media_types):
                 raise ValueError(f"it calls itself {str(document['mediaType'])[:100]!r}")
         check_spelling(document, kind)
-        return msgspec.convert(_without_nulls(document), kind)
+        return msgspec.convert(_without_nulls(document), prepare_type(kind))
     except ValueError as error:
         raise UndecidedError(f"{where} is no {name} of an image: {error}") from None
 

@@ -8,8 +8,10 @@ from fnmatch import translate
 
 from buildmatrix.python_imports.calls import LoadingCode
 from buildmatrix.python_imports.program import Program
-from buildmatrix.python_imports.source import ANY_MODULE
+from buildmatrix.python_imports.source import ANY_MODULE, ANY_SUBMODULE
 
+#: Entries in the imports for computed names.
+ANY_MODULES = frozenset({ANY_MODULE, ANY_SUBMODULE})
 #: Modules searched for calls of one module's functions.
 MOST_CALLERS = 500
 
@@ -31,7 +33,7 @@ class ImportGraph:
             package = (
                 name if path.endswith(("__init__.py", "__init__.pyc")) else name.rpartition(".")[0]
             )
-            if ANY_MODULE in outline.imports:
+            if not ANY_MODULES.isdisjoint(outline.imports):
                 self._computing.setdefault(package, set()).add(name)
             owners = {
                 program.find_owner(program.resolve_name(imported, package))

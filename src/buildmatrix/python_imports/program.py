@@ -334,6 +334,16 @@ class Program:
         module = self.module(owner[0]) if worth(owner[0]) else None
         return None if module is None else self._find_defined(module, owner[1], depth + 1, worth)
 
+    def list_submodules(self, package: str) -> list[str]:
+        """Return the names of the modules and extensions in a package."""
+        start = f"{package}."
+        names = {
+            name.removeprefix(start)
+            for name in (*self.modules, *self.extensions)
+            if name.startswith(start) and "/" not in name
+        }
+        return sorted(name for name in names if "." not in name)
+
     def _list_package(self, module: Module, call: ast.Call) -> Value | None:
         """Return the names that `pkgutil` finds in a package of the distribution."""
         arguments = [*call.args, *(word.value for word in call.keywords)]
@@ -344,14 +354,8 @@ class Program:
                 package = module.imported[name]
             case _:
                 return None
-        start = f"{package}."
-        names = [
-            name.removeprefix(start)
-            for name in (*self.modules, *self.extensions)
-            if name.startswith(start) and "/" not in name
-        ]
-        prefix = start if len(arguments) > 1 else ""
-        return frozenset(f"{prefix}{name}" for name in names if "." not in name)
+        prefix = f"{package}." if len(arguments) > 1 else ""
+        return frozenset(f"{prefix}{name}" for name in self.list_submodules(package))
 
     def make_evaluator(
         self, module: Module, scope: Scope, depth: int = 0, outer: Evaluator | None = None

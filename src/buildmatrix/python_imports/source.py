@@ -79,6 +79,9 @@ _RENAMED = re.compile(
 )
 #: Entry in the imports for computed names.
 ANY_MODULE = "*"
+#: The same in a module's `__getattr__` (PEP 562), which Python calls for submodules.
+ANY_SUBMODULE = "*."
+_ATTRIBUTES = b"__getattr__"
 #: A text that begins with an import and may be run.
 _RUN_TEXT = re.compile(rb"[\"'][ \t]*((?:from|import)\b[^\n\"']*)")
 _DEFINITION = re.compile(rb"(?:async[ \t]+)?def[ \t]+(\w+)")
@@ -196,10 +199,15 @@ def _find_imported_by_call(source: bytes) -> Iterator[str]:
     literal = re.compile(rb"\b(?:%b)\s*\(\s*(?:name\s*=\s*)?[\"']([.\w]+)[\"']" % called)
     for match in find(literal, source):
         yield match[1].decode("utf-8", "replace")
-    computed = re.compile(rb"\b(?:%b)\s*\(\s*(?!(?:name\s*=\s*)?[\"'\s][.\w]*[\"'])" % called)
-    computed_calls = islice(find(computed, source), MOST_CALLS)
+    constant = rb"(?:name\s*=\s*)?[\"'\s][.\w]*[\"']\s*[,)]"
+    computed = re.compile(rb"\b(?:%b)\s*\(\s*(?!%b)" % (called, constant))
+    computed_calls = list(islice(find(computed, source), MOST_CALLS))
     if any(_may_run(source, match.start()) for match in computed_calls):
         yield ANY_MODULE
+    elif any(
+        _find_function_around(source, match.start()) == _ATTRIBUTES for match in computed_calls
+    ):
+        yield ANY_SUBMODULE
 
 
 def _find_at_words(pattern: re.Pattern[bytes], source: bytes) -> Iterator[re.Match[bytes]]:
@@ -247,7 +255,8 @@ def has_loading_word(source: bytes) -> bool:
 def find_run_imports(source: bytes) -> Iterator[str]:
     """Yield the imports that an import of a file runs, by its text, as in `Outline.imports`.
 
-    Functions that the file does not call and blocks for type checkers are skipped.
+    Functions that the file does not call and blocks for type checkers are skipped; a module's
+    `__getattr__` is not, since users call it.
     """
     source = normalize_source(source)
     matches = list(find_imports(source))
@@ -256,7 +265,7 @@ def find_run_imports(source: bytes) -> Iterator[str]:
             yield from imported_names(match)
     else:
         outside, functions = _split_functions(source)
-        called = set(_CALLED.findall(_NO_CODE.sub(b"", outside)))
+        called = {_ATTRIBUTES, *_CALLED.findall(_NO_CODE.sub(b"", outside))}
         inside = (text for name, text in functions if name in called)
         for text in (outside, *inside):
             for match in find_imports(text):

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from buildmatrix.python_imports.program import Program
-from buildmatrix.python_imports.source import ANY_MODULE, Outline, find_run_imports
+from buildmatrix.python_imports.source import (
+    ANY_MODULE,
+    ANY_SUBMODULE,
+    Outline,
+    find_run_imports,
+)
 
 
 class ImportStages:
@@ -37,6 +42,13 @@ class ImportStages:
                     other
                     for module, other in program.modules.items()
                     if module.startswith(f"{package}.")
+                )
+                continue
+            if written == ANY_SUBMODULE:
+                yield from (
+                    program.modules[module]
+                    for inner in program.list_submodules(package)
+                    if (module := f"{package}.{inner}") in program.modules
                 )
                 continue
             imported = program.resolve_name(written, package)

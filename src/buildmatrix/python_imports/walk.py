@@ -110,6 +110,7 @@ class Walk:
                 _FollowedBody(self, module, module.scope, module.tree.body, guards, 0).block(
                     module.tree.body
                 )
+                self._follow_attributes(module, guards)
             except RecursionError:
                 self._program.unparsed[module.path] = "nested too deep to be followed"
             del module  # Frees its tree before the next one is parsed.
@@ -123,6 +124,17 @@ class Walk:
             if self._graph.is_mentioned(name) or self._program.is_importable(name):
                 for path in paths:
                     self.binaries.setdefault(path, ReachedFrom("lazy", ""))
+
+    def _follow_attributes(self, module: Module, guards: tuple[Guard, ...]) -> None:
+        """Follow a module's `__getattr__` (PEP 562) for each submodule: users import those."""
+        function = module.functions.get("__getattr__")
+        if function is None or not function.args.args:
+            return
+        function = self._program.complete_function(module, function)
+        name = function.args.args[0].arg
+        names = frozenset(self._program.list_submodules(module.package))
+        scope = module.scope_inside(function, {name: names})
+        _FollowedBody(self, module, scope, function.body, guards, 1, name).block(function.body)
 
     def _note_unread(self, name: str, state: tuple[bool, bool]) -> None:
         path = self._program.modules.get(name, "")
@@ -237,7 +249,7 @@ class Walk:
                 program.resolve_name(name, module.package)
                 for name in evaluator.value(named) - UNKNOWN
             )
-            chosen = len(modules) > 1 and run.conditions.depends_on_run(named)
+            chosen = len(modules) > 1 and not run.parameter and run.conditions.depends_on_run(named)
             place = f"{module.path}:{node.lineno}"
             for number, target in enumerate(modules):
                 way = (make_branch(place, number, len(modules)),) if chosen else ()
@@ -284,6 +296,8 @@ class _FollowedBody:
     scope_body: Sequence[ast.stmt]
     guards: tuple[Guard, ...]
     depth: int
+    #: Parameter that takes every relevant value in turn, such as `name` of `__getattr__`.
+    parameter: str = ""
 
     @property
     def conditions(self) -> Conditions:
@@ -297,9 +311,20 @@ class _FollowedBody:
                 return False
             if not self._statement(statement, body[number + 1 :], guards):
                 return False
-            if self.conditions.leaves_early(statement):
+            if not self._tests_parameter(statement) and self.conditions.leaves_early(statement):
                 guards = (*guards, CONDITION)
         return True
+
+    def _tests_parameter(self, node: ast.stmt) -> bool:
+        """Return True if a condition depends on `parameter`."""
+        return (
+            bool(self.parameter)
+            and isinstance(node, ast.If)
+            and any(
+                isinstance(part, ast.Name) and part.id == self.parameter
+                for part in ast.walk(node.test)
+            )
+        )
 
     def _statement(
         self, node: ast.stmt, after: Sequence[ast.stmt], guards: tuple[Guard, ...]
@@ -344,6 +369,10 @@ class _FollowedBody:
 
     def _if(self, node: ast.If, guards: tuple[Guard, ...]) -> bool:
         self._calls(node.test, guards)
+        if self._tests_parameter(node):
+            self.block(node.body, *guards)
+            self.block(node.orelse, *guards)
+            return True
         decided = evaluate_condition(node.test)
         if decided is not None:
             return self.block(node.body if decided else node.orelse, *guards)

@@ -79,6 +79,8 @@ def labels(spec: Spec, target: Target, lock: Lock) -> dict[str, str]:
         "dev.buildmatrix.target": target.id,
         "dev.buildmatrix.backend": target.backend,
         "dev.buildmatrix.runtime": target.runtime,
+        # The project's own lock, and the parts of it that are installed.
+        "dev.buildmatrix.lock": target.lock_label if target.committed_lock else "",
         "dev.buildmatrix.lock-digest": lock.digest,
     }
     merged = {**{key: value for key, value in values.items() if value}, **target.labels}
@@ -101,13 +103,14 @@ def dockerignore(spec: Spec, target: Target) -> str:
     In these folders the project's own rules apply. The lock comes last: no rule may hide it.
     """
     try:
-        lock, *copied = (
-            ignore_pattern(posixpath.normpath(path))
-            for path in (target.lock, *(source for source, _ in target.copy))
+        needed = [target.lock, *([target.wheel_folder] if target.install_project else [])]
+        needed, copied = (
+            [ignore_pattern(posixpath.normpath(path)) for path in paths]
+            for paths in (needed, [source for source, _ in target.copy])
         )
     except Unquotable as error:
         raise SpecError([Problem(str(error), target.template, hint="rename the path")]) from error
     lines = [f"{MARK} for {target.id}. Do not edit."]
     if "." not in copied:
         lines += ["*", *dict.fromkeys(f"!{path}" for path in copied)]
-    return "\n".join([*lines, *rules(spec.root, spec.output), f"!{lock}", ""])
+    return "\n".join([*lines, *rules(spec.root, spec.output), *(f"!{n}" for n in needed), ""])

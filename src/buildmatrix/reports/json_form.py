@@ -19,6 +19,7 @@ from buildmatrix import __version__
 from buildmatrix.rules.model import IF_KNOWN, IN_MEMORY, Finding
 from buildmatrix.rules.registry import RULES
 from buildmatrix.strict_json import check_spelling, parse_json
+from buildmatrix.threads import prepare_type
 
 Document = TypeVar("Document")
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
@@ -122,7 +123,7 @@ def parse(data: bytes, kind: type[Document]) -> Document:
         if form != own:
             raise ValueError(f"it has the format {form}, and this version reads {own}")
         check_spelling(document, kind)
-        return msgspec.json.decode(data, type=kind)
+        return msgspec.json.decode(data, type=prepare_type(kind))
     except (msgspec.DecodeError, json.JSONDecodeError) as error:
         raise ValueError(str(error)) from error
 

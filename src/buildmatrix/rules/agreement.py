@@ -36,10 +36,13 @@ def agreed(
         foreign = (
             finding.rule in BELONGS and finding.vendor is not None and finding.vendor != vendor
         )
+        if finding.rule == "BM104" and verdict is not None and finding.vendor == vendor:
+            verdicts[owner] = _without_devices(verdict, finding)
         if verdict is None or not foreign or (verdict.verdict in UNFIT and not verdict.is_open):
             findings.append(finding)
             continue
-        if finding.severity == "error" and owner in image.tree.held:
+        is_hypothesis = image.standings.get(owner) == "open"
+        if finding.severity == "error" and (owner in image.tree.held or is_hypothesis):
             finding = replace(finding, severity="warning")
         if verdict.verdict in UNFIT:
             findings.append(finding)
@@ -51,21 +54,34 @@ def agreed(
 
 
 def _of_other_line(image: ImageSubject, verdict: Verdict, finding: Finding) -> Verdict:
-    """All of it is wasted where its name proves the line, and where no better is known."""
+    """All of it is wasted where its name proves the line, unless something there loads it."""
     if verdict.verdict in UNFIT:
         return verdict
     verdict = _not_clean(verdict, finding)
     if verdict.verdict != "bloat":
         return verdict
-    size = next(
-        (
-            item.size
-            for item in image.inventory.distributions
-            if (item.name, item.version) == (verdict.name, verdict.version)
-        ),
-        0,
+    is_used = verdict.owner in image.tree.used
+    size = (
+        0
+        if is_used
+        else next(
+            (
+                item.size
+                for item in image.inventory.distributions
+                if (item.name, item.version) == (verdict.name, verdict.version)
+            ),
+            0,
+        )
     )
     return replace(verdict, foreign_bytes=size, certain=True, may_be=None)
+
+
+def _without_devices(verdict: Verdict, finding: Finding) -> Verdict:
+    """What is no build for this backend works, and is not what the target is for."""
+    if verdict.verdict != "ok":
+        return verdict
+    reason = finding.message.partition(": ")[2] or finding.message
+    return replace(verdict, verdict="optional", reason=reason)
 
 
 def _not_clean(verdict: Verdict, finding: Finding) -> Verdict:

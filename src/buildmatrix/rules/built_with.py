@@ -9,7 +9,7 @@ from typing import Literal
 from packaging.specifiers import SpecifierSet
 
 from buildmatrix.catalogue import drivers
-from buildmatrix.catalogue.lookup import library
+from buildmatrix.catalogue.lookup import distribution, library
 from buildmatrix.catalogue.names import matches_any
 from buildmatrix.catalogue.runtimes import built_for
 from buildmatrix.inventory.model import Binary, Distribution
@@ -143,7 +143,8 @@ def expected_version(
             version = numbers(row.libraries[soname])
             if version is not None:
                 return ExpectedVersion(version, f"as {installed.name} {release} for {local} was")
-    made_for = numbers(built_for(local) or "") if local else None
+    match = distribution(installed.name, installed.version, image.catalogue) if local else None
+    made_for = numbers(built_for(match.build) or "") if match is not None else None
     if made_for is not None and len(made_for) > 1 and role_of(image, soname) == "runtime":
         return ExpectedVersion(made_for, f"its local version is +{local}")
     return None

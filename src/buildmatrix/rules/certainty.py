@@ -9,12 +9,12 @@ from typing import Literal
 
 from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import DistributionMatch
-from buildmatrix.device_code.suffixes import SUFFIXES
-from buildmatrix.inventory.mattering import LEAST
-from buildmatrix.inventory.model import ClosedFile, Inventory, Unparsed
+from buildmatrix.catalogue.requirements import requirements
+from buildmatrix.inventory.model import Inventory, Unparsed
 from buildmatrix.phrases import count, size
 from buildmatrix.rules.carried import HELD
 from buildmatrix.rules.model import UNFIT, Verdict, VerdictName
+from buildmatrix.rules.tree import may_decide
 from buildmatrix.rules.wheels import Wheels
 
 #: `verdict`: whether it is fit for the backend may turn out differently. `amount`: so it may, and
@@ -31,10 +31,6 @@ _NAMED = ("bundled", "tool")
 
 #: Kinds of distributions that hold what their name says, and nothing of another vendor's.
 _WHOLLY = ("native", "pure", "meta", "default-build")
-
-#: Suffixes of what is code of a device or of the machine however small it is. Files without one
-#: that are small decide nothing: time zones, dictionaries.
-_TELLING = SUFFIXES | {"a", "o"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +80,14 @@ class Unopened:
 def unopened(wheels: Wheels) -> Mapping[str, Unopened]:
     """What was left closed, by distribution (`name==version`); nothing for what is all known."""
     counters: dict[str, Counter[str]] = {}
+    unlined = _unlined(wheels)
     traces = {item.path for item in wheels.foreign if item.kind == "needed"}
     strong = {item.distribution for item in wheels.foreign if item.weight == "strong"}
     for file in wheels.inventory.closed:
         counts = counters.setdefault(file.owner or "", Counter())
         if file.by != "bytes" and file.path.endswith((".py", ".pyc")):
             counts["lazy" if file.lazy else "python"] += 1
-        elif _may_decide(file):
+        elif may_decide(file):
             counts["closed"] += 1
             counts["binaries"] += 1
             counts["size"] += file.size
@@ -103,7 +100,8 @@ def unopened(wheels: Wheels) -> Mapping[str, Unopened]:
         if binary.elf.read is None:
             continue
         # Who holds something foreign may link it, where nothing says what it links.
-        if binary.path in traces or (not binary.elf.linked_names and binary.owner in strong):
+        is_traced = not binary.elf.linked_names and binary.owner in strong
+        if binary.path in traces or is_traced or binary.owner in unlined:
             counts["unlinked"] += binary.path in wheels.unlinked
         # Whatever it is, it is packed into the bytes of the file.
         room = binary.elf.unread_data
@@ -119,11 +117,32 @@ def unopened(wheels: Wheels) -> Mapping[str, Unopened]:
     }
 
 
-def _may_decide(file: ClosedFile) -> bool:
-    """Whether a file could be a binary or device code that matters."""
-    name = file.path.rpartition("/")[2]
-    suffix = name.rpartition(".")[2].lower()
-    return ".so" in name or suffix in _TELLING or file.by == "bytes" or file.size >= LEAST
+def _unlined(wheels: Wheels) -> frozenset[str | None]:
+    """Distributions of this backend that neither their names nor their requirements give a line.
+
+    What they link decides whether they fit the target's toolkit line.
+    """
+    if wheels.line is None:
+        return frozenset()
+    lines = {present.name: line for present, _, line in wheels.lined}
+    matches = {
+        present.owner
+        for present, match in wheels.matches
+        if match.backend == wheels.backend and match.kind not in ("pure", "meta")
+    }
+    return frozenset(
+        item.owner
+        for item in wheels.inventory.distributions
+        if item.owner in matches
+        and item.name not in lines
+        and wheels.line
+        not in {
+            lines.get(name)
+            for required in requirements(item, wheels.catalogue, wheels.tree.environment)
+            if required.active
+            for name in required.brings
+        }
+    )
 
 
 def gains(
@@ -138,6 +157,12 @@ def gains(
     strong = [item for item in wheels.foreign if item.weight == "strong"]
     held = {item.distribution for item in strong if item.kind in HELD}
     named = {item.distribution for item in strong if item.kind in _NAMED}
+    own = {
+        item.distribution
+        for item in wheels.evidence
+        if item.weight == "strong" and item.kind in _NAMED and not wheels.is_foreign(item)
+    }
+    unlined = _unlined(wheels)
     result: dict[str, Gain] = {}
     for owner, left in (unopened(wheels) if left_open is None else left_open).items():
         name, _, version = owner.partition("==")
@@ -146,7 +171,17 @@ def gains(
             continue
         match = distribution(name, version, wheels.catalogue)
         is_named = match is not None and owner in named
-        gain = _gain(wheels, verdict, match, left, owner in held, is_named)
+        is_sure = wheels.is_public(name) or wheels.standings.get(owner) == "held" or owner in own
+        gain = _gain(
+            wheels,
+            verdict,
+            match,
+            left,
+            is_held=owner in held,
+            is_named=is_named,
+            is_sure=is_sure,
+            is_unlined=owner in unlined,
+        )
         if gain is not None:
             result[owner] = gain
     return result
@@ -157,14 +192,23 @@ def _gain(
     verdict: Verdict,
     match: DistributionMatch | None,
     left: Unopened,
+    *,
     is_held: bool,
     is_named: bool,
+    is_sure: bool,
+    is_unlined: bool,
 ) -> Gain | None:
-    """A name that belongs to one vendor says all; one that may be anything says nothing."""
+    """A name that belongs to one vendor says all; one that may be anything says nothing.
+
+    `is_sure`: the file is the public one of its name, or its bytes say the same.
+    """
     # That what it requires is bad says nothing of what it holds itself.
     is_unfit = verdict.verdict in UNFIT and not verdict.by_others
     if match is not None and match.vendor is not None and match.kind != "multi-backend":
-        if not wheels.is_foreign(match) and verdict.may_be is None and match.kind in _WHOLLY:
+        is_whole = match.kind in _WHOLLY and (is_sure or match.kind in ("pure", "meta"))
+        if not wheels.is_foreign(match) and verdict.may_be is None and is_whole:
+            if is_unlined and (left.closed or left.unlinked):
+                return "verdict"
             return "detail" if left.has_more else None
         if match.weight == "strong" and match.kind in ("native", "pure", "meta") and is_unfit:
             return None
@@ -205,6 +249,17 @@ def may_be(verdict: Verdict, left: Unopened | None, gain: Gain | None) -> Verdic
         return "optional"
     may_break = left is not None and bool(left.unlinked or left.closed or left.python)
     return "broken" if may_break else "bloat"
+
+
+def hidden_bytes(verdict: Verdict, left: Unopened | None) -> int:
+    """Bytes that could still turn a verdict.
+
+    Those of files that were not opened, and, where something of another vendor is known already,
+    the data that was not reached: constants of a library that is clean so far are no such sign.
+    """
+    if left is None or not verdict.is_open:
+        return 0
+    return left.hidden + (max(left.largest, left.behind) if verdict.verdict != "ok" else 0)
 
 
 def what_stays_open(left: Unopened, gain: Gain | None, cost: int) -> str | None:

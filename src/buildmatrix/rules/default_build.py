@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from buildmatrix.catalogue.lookup import build_of
 from buildmatrix.catalogue.model import DistributionMatch
 from buildmatrix.rules.belonging import title
 from buildmatrix.rules.declared import (
@@ -19,20 +20,25 @@ from buildmatrix.rules.declared import (
 )
 from buildmatrix.rules.fixes import fix, index_fix
 from buildmatrix.rules.model import Finding
-from buildmatrix.rules.subject import Present, Subject
-
-#: Where a plain version of the torch family is known to be a build for an accelerator. Elsewhere
-#: it was one for the CPU for many releases, so there its own dependencies must show it.
-_KNOWN_PLATFORM = "linux/amd64"
+from buildmatrix.rules.subject import ImageSubject, Present, Subject
 
 
 def check(subject: Subject) -> Iterator[Finding]:
     """Default builds of another backend, and CPU builds where an accelerator should be used."""
-    for present, match in subject.matches:
-        if match.kind in ("default-build", "with-extra") and not is_by_local_version(match):
-            yield from _default_build(subject, present, match)
-        elif _is_cpu_build(subject, present, match):
+    matches = {present.owner: match for present, match in subject.matches}
+    for present in subject.present:
+        match = matches.get(present.owner)
+        build = build_of(present.name, subject.catalogue)
+        if match is not None and _is_cpu_build(subject, present, match):
             yield _cpu_build(subject, present, match)
+        elif build is not None and _holds_nothing(subject, present, build):
+            yield _other_build(subject, present, build)
+        elif (
+            match is not None
+            and match.kind in ("default-build", "with-extra")
+            and not is_by_local_version(match)
+        ):
+            yield from _default_build(subject, present, match)
 
 
 def _default_build(
@@ -43,7 +49,7 @@ def _default_build(
     routed = match.is_routed
     if routed and from_own_index(present, subject):
         return
-    if routed and subject.target.platform != _KNOWN_PLATFORM and not _brings(subject, present):
+    if not subject.counts(present, match):
         return
     if not routed and match.weight != "strong" and subject.backend not in match.replace:
         return
@@ -67,13 +73,31 @@ def _other(subject: Subject, match: DistributionMatch) -> str:
     return f"; there is a build for {subject.backend}" if has_build else ""
 
 
-def _brings(subject: Subject, asker: Present) -> bool:
-    """Whether a foreign distribution is there because of `asker`."""
-    return any(
-        match.weight == "strong"
-        and subject.is_foreign(match)
-        and asker.name in (package.name for package in subject.path_to(present.name))
-        for present, match in subject.matches
+def _holds_nothing(subject: Subject, present: Present, build: DistributionMatch) -> bool:
+    """Whether what has builds for this backend was read, and holds nothing of it."""
+    return (
+        build.is_build
+        and build.kind != "multi-backend"
+        and build.backend == subject.backend
+        and subject.standings.get(present.owner) == "refuted"
+        and isinstance(subject, ImageSubject)
+        and present.owner in subject.tree.native_of
+    )
+
+
+def _other_build(subject: Subject, present: Present, build: DistributionMatch) -> Finding:
+    backend = subject.catalogue.backends[subject.backend]
+    family = {route.family for route in backend.indexes}
+    name = title(subject.backend, subject.catalogue)
+    return finding_about(
+        "BM104",
+        subject,
+        present,
+        f"{sized(present)} holds nothing for {name}: this build cannot use its devices",
+        severity="error" if present.name in family else "warning",
+        vendor=build.vendor,
+        evidence=declaration(present, build, build.vendor or ""),
+        fix=index_fix(subject, present.name) if build.is_routed else None,
     )
 
 

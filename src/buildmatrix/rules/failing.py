@@ -20,8 +20,12 @@ from buildmatrix.rules.imports import Imported
 from buildmatrix.rules.model import Failure
 from buildmatrix.rules.tree import TreeView
 
-#: Libraries that look for the drivers of several vendors.
-_LOADER = "loader"
+#: Libraries that look for the drivers of several vendors: no vendor's, and have to be there.
+LOADER = "loader"
+
+
+#: What of a wheel ends up in the `lib` of the environment, outside of Python's folders.
+_PREFIX_LIBRARIES = ".data/data/lib/"
 
 
 def failure(tree: TreeView, owner: str, evidence: Sequence[Evidence]) -> Failure | None:
@@ -49,7 +53,7 @@ def absent_links(tree: TreeView, owner: str, evidence: Sequence[Evidence]) -> li
         item
         for item in evidence
         if item.kind == "needed"
-        and (item.weight == "strong" or not tree.is_foreign(item))
+        and (item.weight == "strong" or item.role == LOADER or not tree.is_foreign(item))
         and item.backend not in supplied
         and tree.is_absent(item)
         and not tree.may_be_missing(item)
@@ -62,10 +66,13 @@ def _links(tree: TreeView, owner: str, evidence: Sequence[Evidence]) -> Iterator
         if tree.reach.get(item.path) == "import":
             yield _link(tree, item, "link")
     # What Python code guards, its authors know may be missing.
+    # So does a library that an installer puts where only links find it, of no vendor's package.
+    is_named = any(item.kind == "declared" and item.weight == "strong" for item in evidence)
     lost = [
         part
         for part in absent
-        if tree.is_other_line(part.detail) and tree.reach.get(part.path) != "guarded"
+        if (tree.is_other_line(part.detail) and tree.reach.get(part.path) != "guarded")
+        or (_PREFIX_LIBRARIES in part.path and not is_named)
     ]
     share = sum(tree.native.get(path, 0) for path in {part.path for part in lost})
     if share * 2 > tree.native_of.get(owner, 0) and not _serves(tree, evidence):
@@ -112,7 +119,7 @@ def _loads(
             and item.path == call.path
             and item.detail in names
             and (tree.is_foreign(item) or tree.is_other_line(item.detail))
-            and (item.weight == "strong" or item.role == _LOADER)
+            and (item.weight == "strong" or item.role == LOADER)
         ]
         others = {name for name in names if name is not None and ".so" in name} - {
             item.detail for item in tried

@@ -9,13 +9,13 @@ from buildmatrix.rules.belonging import title
 from buildmatrix.rules.declared import declaration, finding_about, is_by_local_version, sized
 from buildmatrix.rules.fixes import fix
 from buildmatrix.rules.model import Finding, Severity
-from buildmatrix.rules.subject import Subject
+from buildmatrix.rules.subject import Present, Subject
 
 
 def check(subject: Subject) -> Iterator[Finding]:
     """Every distribution that is known by its name to belong to another vendor."""
     for present, match in subject.matches:
-        severity = _severity(match, subject)
+        severity = _severity(present, match, subject)
         if severity is None or match.vendor is None or is_by_local_version(match):
             continue
         yield finding_about(
@@ -31,7 +31,7 @@ def check(subject: Subject) -> Iterator[Finding]:
         )
 
 
-def _severity(match: DistributionMatch, subject: Subject) -> Severity | None:
+def _severity(present: Present, match: DistributionMatch, subject: Subject) -> Severity | None:
     """An error for what proves a backend; None for what is not foreign, or BM104's to judge."""
     if not subject.is_foreign(match) or subject.backend in match.tolerated_in:
         return None
@@ -39,6 +39,8 @@ def _severity(match: DistributionMatch, subject: Subject) -> Severity | None:
         return None
     if match.weight == "strong":
         return "error"
+    if not subject.counts(present, match):
+        return None
     if match.kind == "embedded":
         return "warning"
     if match.kind == "multi-backend":

@@ -16,6 +16,8 @@ def check(subject: Subject) -> Iterator[Finding]:
     for present, match in subject.matches:
         if match.vendor is None or not is_by_local_version(match) or not subject.is_foreign(match):
             continue
+        if not subject.counts(present, match):
+            continue
         local = present.version.partition("+")[2]
         yield finding_about(
             "BM102",

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from buildmatrix.phrases import listing
 from buildmatrix.rules.belonging import title
+from buildmatrix.rules.failing import LOADER
 from buildmatrix.rules.findings import split_owner
 from buildmatrix.rules.fixes import accept, fix
 from buildmatrix.rules.model import Finding, Fix
@@ -25,7 +26,10 @@ def check(image: ImageSubject) -> Iterator[Finding]:
         item
         for item in image.foreign
         # Names from a string table leave a verdict open; they prove nothing.
-        if item.kind == "needed" and item.path not in image.unlinked and not is_base(item)
+        if item.kind == "needed"
+        and item.path not in image.unlinked
+        and not is_base(item)
+        and (item.role != LOADER or (item.path, item.detail) in image.missing)
     )
     for owned in by_owner(needed):
         absent = [item for item in owned.items if (item.path, item.detail) in image.missing]
@@ -37,7 +41,11 @@ def check(image: ImageSubject) -> Iterator[Finding]:
             and owned.owner not in image.tree.unread_python
         ]
         first = (imported or absent or owned.items)[0]
-        harmless = owned.owner is not None and not imported and len(absent) == len(owned.items)
+        verdict = image.verdicts.get(owned.owner or "")
+        fails = verdict is not None and verdict.failure is not None
+        harmless = (
+            owned.owner is not None and not (imported or fails) and len(absent) == len(owned.items)
+        )
         yield finding_in_files(
             "BM301",
             image,

@@ -19,7 +19,7 @@ def check(subject: Subject) -> Iterator[Finding]:
         return
     runtime = subject.target.runtime
     for present, match in subject.matches:
-        if match.backend == subject.backend:
+        if match.backend == subject.backend or not subject.counts(present, match):
             continue
         missing = gap(present.name, present.version, subject.backend, runtime, subject.catalogue)
         if missing is None:

@@ -17,6 +17,8 @@ def check(subject: Subject) -> Iterator[Finding]:
     for present, match, line in subject.lined:
         if line == expected or expected is None or match.vendor is None:
             continue
+        if not subject.counts(present, match):
+            continue
         name = title(subject.backend, subject.catalogue)
         yield finding_about(
             "BM103",

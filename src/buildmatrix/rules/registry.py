@@ -120,6 +120,7 @@ RULES: tuple[Rule, ...] = (
     Rule("BM302", "unresolved-soname", "error", "a file links a library that is missing", "files"),
     Rule("BM303", "two-runtimes", "error", "two toolkit lines of one runtime library", "files"),
     Rule("BM304", "library-twice", "warning", "base and wheels bring the same library", "image"),
+    Rule("BM305", "missing-symbol", "error", "a library lacks symbols that another needs", "files"),
     Rule("BM401", "foreign-device-code", "error", "device code for another backend", "files"),
     Rule(
         "BM402",

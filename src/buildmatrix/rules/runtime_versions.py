@@ -123,7 +123,7 @@ def _said(image: ImageSubject, item: Evidence) -> Iterator[str]:
     if name and version:
         match = distribution(name, version, catalogue)
         if match is not None and match.backend == image.backend:
-            yield built_for(version.partition("+")[2]) or ""
+            yield built_for(match.build) or ""
     codes = device_codes(image).get(item.path, ()) if item.kind == "static" else ()
     language = None
     for code in codes:

@@ -10,6 +10,7 @@ from buildmatrix.catalogue.model import Evidence
 from buildmatrix.phrases import listing, size
 from buildmatrix.rules.belonging import title
 from buildmatrix.rules.carried import total
+from buildmatrix.rules.failing import LOADER
 from buildmatrix.rules.findings import chain_to_file, finding, split_owner
 from buildmatrix.rules.fixes import fix
 from buildmatrix.rules.model import UNFIT, Finding, Fix, Severity
@@ -54,7 +55,8 @@ class OwnedEvidence:
 def by_owner(evidence: Iterable[Evidence]) -> Iterator[OwnedEvidence]:
     """Evidence that makes one finding: what one distribution has of one vendor.
 
-    Weak evidence counts beside strong evidence only: alone it proves nothing.
+    Weak evidence counts beside strong evidence only: alone it proves nothing. A loader of all
+    vendors' drivers that a file links counts by itself.
     """
 
     def key(item: Evidence) -> tuple[str, str]:
@@ -62,8 +64,12 @@ def by_owner(evidence: Iterable[Evidence]) -> Iterator[OwnedEvidence]:
 
     for (owner, vendor), items in groupby(sorted(evidence, key=key), key):
         ordered = sorted(items, key=lambda item: (-item.size, item.path, item.kind, item.detail))
-        if any(item.weight == "strong" for item in ordered):
+        if any(item.weight == "strong" or _is_linked_loader(item) for item in ordered):
             yield OwnedEvidence(owner or None, vendor, tuple(ordered))
+
+
+def _is_linked_loader(item: Evidence) -> bool:
+    return item.kind == "needed" and item.role == LOADER
 
 
 def finding_in_files(

@@ -20,14 +20,14 @@ def check(wheels: Wheels) -> Iterator[Finding]:
     if wheels.stale is None:
         return
     fits = "does not fit" if wheels.stale.is_proven else "may not fit"
-    path = wheels.lock.path.name if wheels.lock is not None else wheels.target.lock
+    path = wheels.lock.path.name if wheels.lock is not None else wheels.target.lock_file
     yield finding(
         "BM106",
         wheels,
         f"the lock {fits} its inputs, and the lock decides what is installed: {wheels.stale}",
         severity=None if wheels.stale.is_proven else "warning",
-        path=wheels.target.lock or path,
-        chain=(wheels.target.lock or path,),
+        path=wheels.target.lock_file or path,
+        chain=(wheels.target.lock_file or path,),
         fix=Fix("upgrade", f"{_again(wheels)}, and commit the result"),
     )
 
@@ -59,7 +59,7 @@ def merged(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 def _again(wheels: Wheels) -> str:
     """How the lock is made."""
-    path = PurePath(wheels.target.lock)
+    path = PurePath(wheels.target.lock_file)
     command = _COMMANDS.get(path.name)
     if command is None and path.name.startswith("pylock.") and wheels.target.project:
         command = "buildmatrix lock"

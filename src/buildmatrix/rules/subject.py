@@ -17,12 +17,14 @@ from buildmatrix.catalogue.runtimes import built_for, toolkit_line
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.loader.resolution import Resolution
 from buildmatrix.loader.resolver import resolve
+from buildmatrix.locks.machine_indexes import PYPI
 from buildmatrix.locks.model import Lock, Package, Wheel
+from buildmatrix.locks.platform import marker_environment
 from buildmatrix.python_imports.reach import Reach
 from buildmatrix.rules.belonging import is_foreign
 from buildmatrix.rules.carried import HELD, total
 from buildmatrix.rules.model import Verdict
-from buildmatrix.rules.tree import TreeView, tree_of
+from buildmatrix.rules.tree import Standing, TreeView, tree_of
 from buildmatrix.rules.verdicts import verdicts
 from buildmatrix.rules.ways import LockWays
 from buildmatrix.spec.model import Policy, Target
@@ -120,12 +122,46 @@ class Subject:
         return tuple(
             (present, match, line)
             for present, match in self.matches
-            if match.backend == self.backend and (line := _line(present, match)) is not None
+            if match.backend == self.backend and (line := _line(match)) is not None
         )
 
     def is_foreign(self, item: Evidence | DistributionMatch) -> bool:
         """Whether a thing belongs to another vendor than the target's backend does."""
         return is_foreign(item, self.backend, self.catalogue)
+
+    @property
+    def standings(self) -> Mapping[str, Standing]:
+        """What the bytes of distributions (`name==version`) say of their names."""
+        return {}
+
+    def is_public(self, name: str) -> bool:
+        """Whether a distribution is locked as the public index's file."""
+        package = self.packages.get(name)
+        return package is not None and (
+            any(wheel.is_public for wheel in package.wheels)
+            or (package.index or "").rstrip("/") == PYPI.rstrip("/")
+        )
+
+    def counts(self, present: Present, match: DistributionMatch) -> bool:
+        """Whether what the catalogue says of a name and a version is taken for true of a file.
+
+        A name that can be built for several backends is a hypothesis, and companies have other
+        files under public names: bytes that were read decide, else the file is the public
+        index's, or foreign distributions came with it. A local version is its maker's own word.
+        """
+        standing = self.standings.get(present.owner)
+        if match.is_build and standing in ("held", "refuted"):
+            return standing == "held"
+        if not match.is_build or "+" in match.entry:
+            return True
+        if present.name not in self.packages or self.is_public(present.name):
+            return True
+        return any(
+            other.weight == "strong"
+            and other.vendor == match.vendor
+            and present.name in (link.name for link in self.path_to(brought.name)[:-1])
+            for brought, other in self.matches
+        )
 
     @cached_property
     def askers(self) -> frozenset[str]:
@@ -199,6 +235,11 @@ class ImageSubject(Subject):
         """See `Subject.incomplete`."""
         return self.tree.incomplete
 
+    @property
+    def standings(self) -> Mapping[str, Standing]:
+        """See `Subject.standings`."""
+        return self.tree.standings
+
     @cached_property
     def foreign(self) -> tuple[Evidence, ...]:
         """The evidence of other vendors."""
@@ -216,6 +257,7 @@ class ImageSubject(Subject):
             self.catalogue,
             self.resolution,
             is_whole=self.lock is not None,
+            environment=marker_environment(self.target) if self.target.python else None,
         )
 
     @cached_property
@@ -292,10 +334,10 @@ def once(
     return answer
 
 
-def _line(present: Present, match: DistributionMatch) -> str | None:
+def _line(match: DistributionMatch) -> str | None:
     if match.toolkit is not None:
         return match.toolkit
-    return toolkit_line(built_for(present.version.partition("+")[2]) or "")
+    return toolkit_line(built_for(match.build) or "")
 
 
 def locked(target: Target, lock: Lock, catalogue: Catalogue, policy: Policy) -> Subject:
@@ -304,13 +346,13 @@ def locked(target: Target, lock: Lock, catalogue: Catalogue, policy: Policy) -> 
         Present(
             package.name,
             package.version,
-            target.lock,
+            target.lock_file,
             _download(package.wheels, target.platform),
             package.index,
         )
         for package in sorted(lock.packages, key=lambda package: package.name)
     )
-    return Subject(target, catalogue, policy, lock, present)
+    return Subject(target, catalogue.on(target.platform), policy, lock, present)
 
 
 def built(
@@ -331,7 +373,7 @@ def built(
     )
     return ImageSubject(
         target,
-        catalogue,
+        catalogue.on(target.platform),
         policy,
         lock,
         present,

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from buildmatrix.catalogue.load import Catalogue
-from buildmatrix.catalogue.lookup import distribution, library
+from buildmatrix.catalogue.lookup import build_of, distribution, library
 from buildmatrix.catalogue.model import DistributionMatch, Evidence
 from buildmatrix.catalogue.names import demangle, matches_any
 from buildmatrix.catalogue.requirements import requirements
+from buildmatrix.device_code.suffixes import SUFFIXES
+from buildmatrix.inventory.mattering import LEAST
 from buildmatrix.inventory.model import (
     Artefact,
     Binary,
@@ -26,6 +29,14 @@ from buildmatrix.rules.carried import Carried, device_code_bytes
 from buildmatrix.rules.imports import Imported, imported, runtimes
 from buildmatrix.rules.reach import hopeless, reach
 from buildmatrix.spec.model import Policy
+
+#: What the bytes say of the statement that a build is for a vendor: they hold something of that
+#: vendor, or were read and hold nothing of it, or not enough was read.
+Standing = Literal["held", "open", "refuted"]
+
+#: Suffixes of what is code of a device or of the machine however small it is. Files without one
+#: that are small decide nothing: time zones, dictionaries.
+_TELLING = SUFFIXES | {"a", "o"}
 
 #: Calls in Python that fail when the library is not there.
 _LOADING = (
@@ -83,7 +94,14 @@ class TreeView:
     #: run, were not all read.
     incomplete: frozenset[str | None]
     unread_python: frozenset[str | None]
+    #: Of distributions (`name==version`) that their name or version calls a build for a vendor, and
+    #: of which a file is known.
+    standings: Mapping[str, Standing]
     policy: Policy
+    #: Distributions (`name==version`) that code of another one links or whose metadata require.
+    used: frozenset[str]
+    #: Values of environment markers (PEP 508); empty for those of Linux on x86-64.
+    environment: Mapping[str, str]
 
     def is_foreign(self, item: Evidence | DistributionMatch) -> bool:
         """Whether a thing belongs to another vendor than the backend does."""
@@ -129,6 +147,7 @@ def tree_of(
     resolution: Resolution,
     *,
     is_whole: bool = False,
+    environment: Mapping[str, str] | None = None,
 ) -> TreeView:
     """An inventory as a target of `backend` and toolkit line `line` sees it.
 
@@ -139,6 +158,11 @@ def tree_of(
         if call.owner is not None and call.reach == "import" and call.call in _LOADING:
             loads.setdefault(call.owner, []).append(call)
     installed = {item.name: item.version for item in inventory.distributions}
+    unread_python = frozenset(
+        file.owner
+        for file in inventory.closed
+        if file.by != "bytes" and file.path.endswith(".py") and not file.lazy
+    )
     is_single = len(installed) == 1 and not is_whole
     missing = frozenset((needed.binary, needed.name) for needed in resolution.missing)
     brought = {
@@ -179,7 +203,9 @@ def tree_of(
         supplied={
             item.owner: frozenset(
                 match.backend
-                for _, match in required_by(item, installed, catalogue, is_single=is_single)
+                for _, match in required_by(
+                    item, installed, catalogue, environment, is_single=is_single
+                )
                 if match.kind != "pure"
             )
             for item in inventory.distributions
@@ -196,15 +222,106 @@ def tree_of(
                 ),
             )
         ),
-        unread_python=frozenset(
-            closed_file.owner
-            for closed_file in inventory.closed
-            if closed_file.by != "bytes"
-            and closed_file.path.endswith(".py")
-            and not closed_file.lazy
+        unread_python=unread_python,
+        standings=_standings(
+            inventory,
+            evidence,
+            resolution,
+            catalogue,
+            environment,
+            unread=unread_python | _may_hide(inventory, policy.bloat_threshold),
         ),
         policy=policy,
+        used=frozenset(_used(inventory, resolution, catalogue, environment)),
+        environment=environment or {},
     )
+
+
+def may_decide(file: ClosedFile) -> bool:
+    """Whether a file could be a binary or device code that matters."""
+    name = file.path.rpartition("/")[2]
+    suffix = name.rpartition(".")[2].lower()
+    return ".so" in name or suffix in _TELLING or file.by == "bytes" or file.size >= LEAST
+
+
+def _may_hide(inventory: Inventory, threshold: int) -> frozenset[str | None]:
+    """Distributions of which a file that was not read may link a library or be much device code."""
+    return frozenset(
+        (
+            *(file.owner for file in inventory.closed if may_decide(file)),
+            *(
+                binary.owner
+                for binary in inventory.binaries
+                if not binary.elf.dynamic_read or _room(binary) > threshold
+            ),
+        )
+    )
+
+
+def _room(binary: Binary) -> int:
+    """The most bytes of a binary that were not read and may be device code."""
+    room = binary.elf.unread_data if binary.elf.read is not None else 0
+    return room if binary.packed is None else min(room, binary.packed)
+
+
+def _standings(
+    inventory: Inventory,
+    evidence: Iterable[Evidence],
+    resolution: Resolution,
+    catalogue: Catalogue,
+    environment: Mapping[str, str] | None,
+    unread: Collection[str | None],
+) -> Mapping[str, Standing]:
+    """What the bytes of distributions say of what their names and versions say."""
+    statements = {
+        item.owner: (item, match.vendor)
+        for item in inventory.distributions
+        for match in (
+            distribution(item.name, item.version, catalogue),
+            build_of(item.name, catalogue),
+        )
+        if match is not None and match.is_build and match.vendor is not None
+    }
+    if not statements:
+        return {}
+    vendors: dict[str, set[str]] = {}
+    for seen in evidence:
+        if seen.kind != "declared" and seen.weight == "strong":
+            vendors.setdefault(seen.path, set()).add(seen.vendor)
+    links: dict[str, list[str]] = {}
+    for needed in resolution.needed:
+        paths = (needed.path,) if needed.path is not None else needed.anywhere
+        links.setdefault(needed.binary, []).extend(paths)
+    files: dict[str, list[str]] = {}
+    owned: list[Binary | Artefact | ClosedFile | PythonLoad] = []
+    owned += inventory.binaries
+    owned += inventory.artefacts
+    owned += inventory.closed
+    owned += inventory.python_loads
+    for file in owned:
+        if file.owner in statements:
+            files.setdefault(file.owner, []).append(file.path)
+    result: dict[str, Standing] = {}
+    for owner, (item, vendor) in statements.items():
+        reached = dict.fromkeys(files.get(owner, ()))
+        ahead = list(reached)
+        for path in ahead:  # grows while it is walked
+            for further in links.get(path, ()):
+                if further not in reached:
+                    reached[further] = None
+                    ahead.append(further)
+        required = (
+            needed.match.vendor
+            for needed in requirements(item, catalogue, environment)
+            if needed.active and needed.match is not None and needed.match.weight == "strong"
+        )
+        if vendor in required or any(vendor in vendors.get(path, ()) for path in reached):
+            result[owner] = "held"
+        elif owner in unread:
+            result[owner] = "open"
+        elif item.size or owner in files:
+            result[owner] = "refuted"
+    return result
 
 
 def is_other_line(name: str, backend: str, line: str | None, catalogue: Catalogue) -> bool:
@@ -221,14 +338,19 @@ def is_other_line(name: str, backend: str, line: str | None, catalogue: Catalogu
 
 
 def required_by(
-    item: Distribution, installed: Mapping[str, str], catalogue: Catalogue, *, is_single: bool
+    item: Distribution,
+    installed: Mapping[str, str],
+    catalogue: Catalogue,
+    environment: Mapping[str, str] | None,
+    *,
+    is_single: bool,
 ) -> Iterator[tuple[str, DistributionMatch]]:
     """Distributions that `item` requires without condition and that belong to some backend.
 
     What is installed says what it is. For a wheel by itself (`is_single`) the default index would
     be asked.
     """
-    for required in requirements(item, catalogue):
+    for required in requirements(item, catalogue, environment):
         if not required.active:
             continue
         for name in required.brings:
@@ -246,6 +368,32 @@ def _by_owner(files: Iterable[Binary | ClosedFile | Artefact]) -> Mapping[str, i
     for file in files:
         counts[file.owner or ""] += file.size
     return counts
+
+
+def _used(
+    inventory: Inventory,
+    resolution: Resolution,
+    catalogue: Catalogue,
+    environment: Mapping[str, str] | None,
+) -> Iterator[str]:
+    """Distributions whose files another distribution links, or that one with such code requires."""
+    files: list[Binary | ClosedFile] = [*inventory.binaries, *inventory.closed]
+    owners = {file.path: file.owner for file in files}
+    for needed in resolution.needed:
+        for path in (needed.path,) if needed.path is not None else needed.anywhere:
+            owner = owners.get(path)
+            if owner is not None and owner != owners.get(needed.binary):
+                yield owner
+    native = {binary.owner for binary in inventory.binaries} | {
+        file.owner for file in inventory.closed if may_decide(file)
+    }
+    present = {item.name: item.owner for item in inventory.distributions}
+    for item in inventory.distributions:
+        if item.owner in native:
+            for required in requirements(item, catalogue, environment):
+                for name in required.brings if required.active else ():
+                    if name in present:
+                        yield present[name]
 
 
 def _elsewhere(inventory: Inventory, resolution: Resolution) -> Iterator[tuple[str, str]]:

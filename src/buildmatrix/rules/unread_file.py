@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from buildmatrix.inventory.model import Unread
-from buildmatrix.phrases import count, listing
+from buildmatrix.phrases import count, listing, size
+from buildmatrix.rules.certainty import Unopened, hidden_bytes
 from buildmatrix.rules.findings import finding
 from buildmatrix.rules.fixes import accept
-from buildmatrix.rules.model import Finding, Fix
+from buildmatrix.rules.model import Finding, Fix, Verdict
 from buildmatrix.rules.subject import ImageSubject
 from buildmatrix.rules.wheels import Wheels
 
+#: What an audit did not read and could turn a verdict is at most one such part of its bytes.
+_MOST_HIDDEN = 10
 #: A line of a file that asks for something which nobody looks at.
 _PLACE = re.compile(r":\d+$")
 
@@ -50,6 +53,33 @@ def check(image: ImageSubject) -> Iterator[Finding]:
             fix=Fix("waive", advice, accept("BM902", path=item.path) if is_one else None),
             by_path=True,
             identity="" if is_one else item.why,
+        )
+
+
+def unread_rests(
+    wheels: Wheels,
+    verdicts: Iterable[Verdict],
+    left_open: Mapping[str, Unopened],
+    download: int,
+) -> Iterator[Finding]:
+    """What was not read, where it could hide more of the set's bytes than a clean run may leave."""
+    hidden = {
+        verdict.owner: min(amount, verdict.download or 0)
+        for verdict in verdicts
+        if (amount := hidden_bytes(verdict, left_open.get(verdict.owner)))
+    }
+    total = sum(hidden.values())
+    if total * _MOST_HIDDEN > download:
+        names = listing(owner.replace("==", " ") for owner in hidden)
+        owner = max(hidden, key=lambda owner: hidden[owner])
+        yield finding(
+            "BM902",
+            wheels,
+            f"{names} could hide {size(total)} of {size(download)}, which was not read: "
+            "`audit --deep` reads the rest",
+            owner=owner,
+            chain=wheels.chain_to(owner.partition("==")[0]) or (owner.replace("==", " "),),
+            fix=Fix("waive", "audit again with `--deep`, or look at the image with `scan`"),
         )
 
 

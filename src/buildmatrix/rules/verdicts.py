@@ -19,7 +19,7 @@ from buildmatrix.inventory.model import Distribution, Inventory
 from buildmatrix.phrases import listing, size
 from buildmatrix.rules.belonging import title
 from buildmatrix.rules.carried import HELD, Carried, total
-from buildmatrix.rules.failing import absent_links, failure, needs_library
+from buildmatrix.rules.failing import LOADER, absent_links, failure, needs_library
 from buildmatrix.rules.imports import carried
 from buildmatrix.rules.model import UNFIT, Verdict, VerdictName
 from buildmatrix.rules.tree import TreeView, required_by
@@ -70,7 +70,12 @@ def _verdict(tree: TreeView, item: Distribution, evidence: Sequence[Evidence]) -
     welcome = match is not None and (
         match.kind == "multi-backend" or tree.backend in match.tolerated_in
     )
-    belongs = [] if welcome else [part for part in strong if part.kind == "declared"]
+    # Of a build that could be for anything, its bytes say what it is for, where any are known.
+    standing = tree.standings.get(item.owner, "held")
+    is_named = match is not None and (standing == "held" or not match.is_build)
+    belongs = (
+        [part for part in strong if part.kind == "declared"] if is_named and not welcome else []
+    )
     shipped = [part for part in strong if part.kind in HELD]
     owner = item.owner
     foreign = _Foreign(
@@ -107,6 +112,10 @@ def _verdict(tree: TreeView, item: Distribution, evidence: Sequence[Evidence]) -
     vendors = {part.vendor for part in strong} | {
         requirement.vendor for _, requirement in foreign.required
     }
+    # Whose library the reason names, that one is meant.
+    vendors |= {part.vendor for part in evidence if tree.is_foreign(part) and part.detail in reason}
+    if failed is not None and failed.vendor:
+        vendors.add(failed.vendor)
     return Verdict(
         name=item.name,
         version=item.version,
@@ -212,7 +221,9 @@ def useless_requirements(
 def _foreign_requirements(
     tree: TreeView, item: Distribution
 ) -> Iterator[tuple[str, DistributionMatch]]:
-    for name, match in required_by(item, tree.installed, tree.catalogue, is_single=tree.is_single):
+    for name, match in required_by(
+        item, tree.installed, tree.catalogue, tree.environment, is_single=tree.is_single
+    ):
         if tree.is_foreign(match) and tree.backend not in match.tolerated_in:
             yield name, match
 
@@ -259,10 +270,18 @@ def _optional(
     if foreign.size:
         bound = "at least" if foreign.is_incomplete else "only"
         return "optional", f"{bound} {size(foreign.size)} of it are foreign"
+    # What is for this backend, and knows a loader of all vendors' drivers, has another way.
+    serves = any(
+        part.backend == tree.backend
+        and part.weight == "strong"
+        and part.kind in ("needed", "device-code")
+        for part in evidence
+    )
     opened = [
         part.detail
         for part in evidence
         if tree.is_foreign(part)
+        and not (serves and part.role == LOADER)
         and part.kind not in ("declared", dormant)
         and part.role != _GRAPHICS
         and (part.weight == "strong" or part.confidence == "high")

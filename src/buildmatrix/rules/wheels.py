@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.names import demangle
+from buildmatrix.index.model import SourceFacts
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.loader.resolution import Needed, Resolution
 from buildmatrix.loader.resolver import resolve
@@ -24,6 +25,8 @@ class Wheels(ImageSubject):
     stale: Staleness | None
     #: Distributions of which no wheel could be taken, and why.
     without_wheel: Mapping[str, str]
+    #: Facts of source distributions that were read, or why they were not, by distribution.
+    sources: Mapping[str, SourceFacts | str]
 
     @property
     def noun(self) -> str:
@@ -42,18 +45,23 @@ def wheels(
     downloads: Mapping[str, int],
     stale: Staleness | None = None,
     without_wheel: Mapping[str, str] | None = None,
+    sources: Mapping[str, SourceFacts | str] | None = None,
     resolution: Resolution | None = None,
 ) -> Wheels:
     """The target as the wheels of its lock make it. `downloads` are their bytes, by name."""
     present = tuple(
         Present(
-            package.name, package.version, target.lock, downloads.get(package.name), package.index
+            package.name,
+            package.version,
+            target.lock_file,
+            downloads.get(package.name),
+            package.index,
         )
         for package in sorted(lock.packages, key=lambda package: package.name)
     )
     return Wheels(
         target,
-        catalogue,
+        catalogue.on(target.platform),
         policy,
         lock,
         present,
@@ -62,6 +70,7 @@ def wheels(
         resolution or resolved(inventory),
         stale,
         without_wheel or {},
+        sources or {},
     )
 
 

@@ -65,8 +65,8 @@ def _off_the_route(
     if route is None or route not in routes or match.backend != subject.backend:
         return None
     local = present.version.partition("+")[2]
-    if built_for(local) is not None and match.kind == "native" and "+" in match.entry:
-        return None if local == route else (route, f"was built for {local}")
+    if built_for(match.build) is not None and match.kind == "native" and "+" in match.entry:
+        return None if match.build == route else (route, f"was built for {match.build}")
     if not match.is_routed:
         return None
     place = (present.index or "").rstrip("/").rpartition("/")[2]

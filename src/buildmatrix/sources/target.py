@@ -100,7 +100,7 @@ class BuiltTarget(Source):
             whose = " (its state is not this user's on this machine)" if is_foreign(files) else ""
             raise UndecidedError(
                 f"target {target.id} was not built here{whose}, so nothing is known of its image; "
-                f"run {build}, or ask its lock: `buildmatrix why lock:{target.lock} LIBRARY`"
+                f"run {build}, or ask its lock: `buildmatrix why lock:{target.lock_file} LIBRARY`"
             )
         dockerfile = dockerfile_of(spec, target)
         if options.layers:

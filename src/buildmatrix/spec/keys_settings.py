@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from buildmatrix.spec import kinds
-from buildmatrix.spec.shapes import SourceText, either, many, named, pair, text, whole
+from buildmatrix.spec.shapes import SourceText, either, flag, many, named, pair, text, whole
 from buildmatrix.spec.tables import Table, group, key, maybe, row
 
 #: A string that is split into words, or the words.
@@ -97,9 +97,25 @@ class TargetSettings(Table):
     pyproject: SourceText | None = maybe(
         text(kinds.PATH, template=True), "A pyproject.toml whose dependencies are installed."
     )
+    install_project: bool | None = maybe(
+        flag(),
+        "Whether the project of `pyproject` is installed itself, with its scripts: as a wheel that "
+        "its own build backend makes here.",
+        default=False,
+    )
     extras: tuple[SourceText, ...] | None = maybe(
         many(text(kinds.EXTRA, template=True)),
-        "Extras of `pyproject` that are installed too.",
+        "Extras of `pyproject`, or of the project's own `lock`, that are installed too.",
+        merge="add",
+    )
+    groups: tuple[SourceText, ...] | None = maybe(
+        many(text(kinds.DEPENDENCY_GROUP, template=True)),
+        "Dependency groups of the project's own `lock` that are installed too.",
+        merge="add",
+    )
+    only_groups: tuple[SourceText, ...] | None = maybe(
+        many(text(kinds.DEPENDENCY_GROUP, template=True)),
+        "Dependency groups of the project's own `lock` that are installed, and nothing else.",
         merge="add",
     )
     replace: dict[str, SourceText] | None = maybe(
@@ -165,7 +181,9 @@ class TargetSettings(Table):
     )
     lock: SourceText | None = maybe(
         text(kinds.LOCK_PATH, template=True),
-        "Path of a target's lock.",
+        "Path of a target's lock. A lock that the project has (`uv.lock`, `poetry.lock`, "
+        "`Pipfile.lock`, pinned requirements with hashes, a pylock of another tool) is installed "
+        "as it is; `buildmatrix lock` writes any other one.",
         default="locks/pylock.{id}.toml",
     )
     runner: SourceText | None = maybe(

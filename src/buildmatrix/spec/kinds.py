@@ -190,7 +190,7 @@ COPIED = replace(PATH, example="src")
 LOCK_PATH = Kind(
     "a path of a lock",
     "locks/pylock.{id}.toml",
-    rf"(?:{_PATH_WORD}/)*{_PATH_WORD}\.toml",
+    rf"(?:\./)?(?:{_PATH_WORD}/)*{_PATH_WORD}\.(?:toml|lock|txt)",
     further=_path,
 )
 IMAGE_PATH = Kind(
@@ -201,6 +201,7 @@ IMAGE_PATH = Kind(
 )
 DISTRIBUTION = Kind("a distribution name", "xgboost", _DISTRIBUTION, 128)
 EXTRA = Kind("the name of an extra", "server", _DISTRIBUTION, 128)
+DEPENDENCY_GROUP = Kind("the name of a dependency group", "serve", _DISTRIBUTION, 128)
 TORCH = Kind(
     "uv's name of a torch build",
     "cu128",

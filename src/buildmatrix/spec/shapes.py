@@ -168,6 +168,18 @@ def whole(low: int, high: int, example: str) -> Shape[int]:
     return Shape(noun, example, read, lambda _: low, schema)
 
 
+def flag() -> Shape[bool]:
+    """`true` or `false`."""
+    noun = "true or false"
+
+    def read(value: object, node: SpecNode) -> bool:
+        if not isinstance(value, bool):
+            node.mismatch(value, noun, "true")
+        return value is True
+
+    return Shape(noun, "true", read, lambda _: False, lambda: {"type": "boolean"})
+
+
 def day() -> Shape[date]:
     """A TOML date. Editors hand it to the schema as a string."""
     noun, example = "a date", "2027-01-31"

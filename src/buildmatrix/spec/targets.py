@@ -17,7 +17,18 @@ from buildmatrix.spec.keys_checks import CheckWaiverTable, SmokeTable
 from buildmatrix.spec.keys_settings import BackendTable, BaseTable, Command, TargetSettings
 from buildmatrix.spec.layers import all_settings, check_override, override, sound, specialize
 from buildmatrix.spec.matrix import Matrix, runtimes_of
-from buildmatrix.spec.model import Base, CheckWaiver, NodeClass, Smoke, SmokeLevel, Target, User
+from buildmatrix.spec.model import (
+    LOCK_HEADER,
+    TAKEN_LOCKS,
+    Base,
+    CheckWaiver,
+    NodeClass,
+    Smoke,
+    SmokeLevel,
+    Target,
+    User,
+    is_pylock,
+)
 from buildmatrix.spec.paths import check_exists, tidy
 from buildmatrix.spec.placeholders import Filler
 from buildmatrix.spec.points import Point, check_when, choose, holds
@@ -142,7 +153,21 @@ def _target(
 
     requirements = tuple(dict.fromkeys(existing(text) for text in sound(settings.requirements)))
     pyproject = existing(settings.pyproject) if settings.pyproject else None
-    _check_inputs(point, backend, settings, problems)
+    lock = tidy(filled(settings.lock, "locks/pylock.{id}.toml", kinds.LOCK_PATH))
+    has_own_lock = settings.lock is not None and _is_committed(root, lock, settings)
+    if settings.lock is not None and has_own_lock:
+        check_exists(root, lock, settings.lock.at, problems)
+        _check_committed(point, lock, settings, problems)
+    else:
+        _check_inputs(point, backend, settings, problems)
+    if settings.install_project and not settings.pyproject:
+        problems.add(
+            backend.at,
+            f"`install-project` of {point.id} needs a `pyproject` to install",
+            'write `pyproject = "pyproject.toml"`',
+            doubtful=True,
+            mistake="install-project",
+        )
     template = tidy(filled(settings.template, f"{point.backend}.Dockerfile.j2"))
     if settings.template and "/" in template:
         check_exists(root, template, settings.template.at, problems)
@@ -183,8 +208,12 @@ def _target(
         user=_user(settings),
         image=filled(file.project.image, "{project}", kinds.REPOSITORY),
         tags=texts((*templates, *aliases)),
-        lock=tidy(filled(settings.lock, "locks/pylock.{id}.toml", kinds.LOCK_PATH)),
+        lock=f"{TAKEN_LOCKS}/pylock.{point.id}.toml" if has_own_lock else lock,
         smoke=tuple(_smoke(smoke) for smoke in smokes if smoke.name.sound and smoke.level.sound),
+        committed_lock=lock if has_own_lock else "",
+        groups=texts(settings.groups),
+        only_groups=texts(settings.only_groups),
+        install_project=bool(settings.install_project),
         check_waivers=tuple(map(_check_waiver, waivers)),
         runner=optional(settings.runner),
         node_classes=tuple(
@@ -305,4 +334,54 @@ def _check_inputs(
             'write `pyproject = "pyproject.toml"`',
             doubtful=True,
             mistake="extras",
+        )
+    for key, parts in (("groups", settings.groups), ("only-groups", settings.only_groups)):
+        if parts:
+            problems.add(
+                parts[0].at,
+                f"`{key}` of {point.id} are those of a lock that the project has",
+                'write `lock = "uv.lock"`, or list a requirements file for the group',
+                doubtful=True,
+                mistake=key,
+            )
+
+
+def _is_committed(root: Path, path: str, settings: TargetSettings) -> bool:
+    """Whether the project has the lock `path`, and `buildmatrix lock` does not write it."""
+    if not path.endswith(".toml"):
+        return True
+    if not is_pylock(path.rpartition("/")[2]):
+        return False
+    try:
+        with (root / path).open("rb") as file:
+            return file.read(len(LOCK_HEADER)) != LOCK_HEADER.encode()
+    except OSError:
+        return not settings.requirements and not settings.pyproject
+
+
+def _check_committed(point: Point, lock: str, settings: TargetSettings, problems: Problems) -> None:
+    """Note settings of a resolution, which have no effect where the project has the lock."""
+    if settings.requirements:
+        problems.add(
+            settings.requirements[0].at,
+            f"`requirements` are not installed in {point.id}: `{lock}` says what is",
+            "leave out `requirements`, or `lock`",
+            doubtful=True,
+            mistake="requirements",
+        )
+    if settings.replace:
+        problems.add(
+            next(iter(settings.replace.values())).at,
+            f"`replace` changes nothing in {point.id}: `{lock}` says what is installed",
+            "lock the other distribution there, in an extra for this backend",
+            doubtful=True,
+            mistake="replace",
+        )
+    if settings.only_groups and (settings.extras or settings.groups):
+        problems.add(
+            settings.only_groups[0].at,
+            f"{point.id} has `only-groups`, and extras or groups beside them",
+            "leave out one of the two",
+            doubtful=True,
+            mistake="only-groups",
         )

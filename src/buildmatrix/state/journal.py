@@ -23,6 +23,7 @@ from buildmatrix.inventory.writing import write_atomically
 from buildmatrix.rules.model import ClimbedRung
 from buildmatrix.state.folder import TargetFiles
 from buildmatrix.state.seal import seal
+from buildmatrix.threads import prepare_type
 
 #: Part of every key: raised when the same inputs would give another image or inventory.
 VERSION = "buildmatrix/journal/1"
@@ -102,8 +103,8 @@ def _read(files: TargetFiles) -> tuple[BuildRecord | None, bool]:
     """
     try:
         data = files.record.read_bytes()
-        record = msgspec.json.decode(data, type=BuildRecord)
-        written = msgspec.json.decode(data, type=_Seal).seal
+        record = msgspec.json.decode(data, type=prepare_type(BuildRecord))
+        written = msgspec.json.decode(data, type=prepare_type(_Seal)).seal
     except (OSError, msgspec.MsgspecError):
         return None, False
     return record, hmac.compare_digest(written.encode(), _seal(files, record).encode())

@@ -21,6 +21,7 @@ from buildmatrix.rules.engine import Judgement
 from buildmatrix.spec.model import Target
 from buildmatrix.state.folder import TargetFiles
 from buildmatrix.state.journal import BuildRecord
+from buildmatrix.threads import prepare_type
 
 #: The key of what was said of the last image.
 JUDGEMENT = "judgement"
@@ -38,7 +39,7 @@ class JudgedImage:
 
 
 #: Made here, by one thread: msgspec 0.22 crashes where several meet a dataclass for the first time.
-_JUDGED = msgspec.msgpack.Decoder(JudgedImage)
+_JUDGED = msgspec.msgpack.Decoder(prepare_type(JudgedImage))
 
 
 def judged_image(

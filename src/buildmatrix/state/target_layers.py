@@ -22,6 +22,7 @@ from buildmatrix.inventory.model import Inventory, Layer
 from buildmatrix.state.dockerfile_lines import base_layers, read
 from buildmatrix.state.folder import TargetFiles
 from buildmatrix.state.journal import stored
+from buildmatrix.threads import prepare_type
 from buildmatrix.trees.base import Tree, reason
 
 #: The key of the last image's layers.
@@ -38,7 +39,7 @@ class ImageLayers:
     layers: Inventory
 
 
-_IMAGE_LAYERS = msgspec.msgpack.Decoder(ImageLayers)
+_IMAGE_LAYERS = msgspec.msgpack.Decoder(prepare_type(ImageLayers))
 
 
 def with_layers(

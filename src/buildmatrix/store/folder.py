@@ -10,6 +10,7 @@ import msgspec
 
 from buildmatrix.inventory.file_facts import FileFacts
 from buildmatrix.store.python_answers import PythonAnswers
+from buildmatrix.threads import prepare_type
 from buildmatrix.trees.base import File
 from buildmatrix.trees.directory import changed_ns
 
@@ -23,7 +24,7 @@ class FileMemory:
 
 
 #: Made here, by one thread: msgspec 0.22 crashes where several meet a dataclass for the first time.
-FILES = msgspec.msgpack.Decoder(dict[bytes, FileMemory])
+FILES = msgspec.msgpack.Decoder(prepare_type(dict[bytes, FileMemory]))
 
 
 class FolderMemory:

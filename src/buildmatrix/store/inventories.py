@@ -15,6 +15,7 @@ from buildmatrix.errors import UndecidedError
 from buildmatrix.inventory.codec import encode
 from buildmatrix.inventory.model import SCHEMA, Inventory
 from buildmatrix.inventory.writing import write_atomically
+from buildmatrix.threads import prepare_type
 
 #: Bytes of an encoded inventory; a root file system of 5 GB with 2,500 binaries has 5 MB.
 LARGEST = 1 << 30
@@ -26,8 +27,8 @@ class _Header:
 
 
 #: Made here, by one thread: msgspec 0.22 crashes where several meet a dataclass for the first time.
-_HEADER = msgspec.json.Decoder(_Header)
-INVENTORY = msgspec.json.Decoder(Inventory)
+_HEADER = msgspec.json.Decoder(prepare_type(_Header))
+INVENTORY = msgspec.json.Decoder(prepare_type(Inventory))
 
 
 def decode(data: bytes) -> Inventory:

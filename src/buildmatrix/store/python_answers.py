@@ -8,11 +8,12 @@ from buildmatrix.inventory.archive import PACKAGES
 from buildmatrix.inventory.model import SCHEMA
 from buildmatrix.inventory.python_memory import PythonAnswer
 from buildmatrix.store.cache import DAY, Cache, code
+from buildmatrix.threads import prepare_type
 
 #: Bytes of all answers together; that about torch has 0.2 MB.
 LIMIT = 200_000_000
 #: Made here, by one thread: msgspec 0.22 crashes where several meet a dataclass for the first time.
-_ANSWER = msgspec.msgpack.Decoder(PythonAnswer)
+_ANSWER = msgspec.msgpack.Decoder(prepare_type(PythonAnswer))
 
 
 class PythonAnswers:

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from buildmatrix.child import bare_environment
+from buildmatrix.threads import prepare_type
 
 #: Seconds for one file; libtorch_cpu takes 2.
 PATIENCE = 60.0
@@ -56,7 +57,7 @@ def imports(path: Path, patience: float = PATIENCE) -> tuple[Imports, ...]:
         answer.seek(0)
         data = answer.read()
     try:
-        rows = msgspec.json.decode(data, type=_WorkerAnswer).imports
+        rows = msgspec.json.decode(data, type=prepare_type(_WorkerAnswer)).imports
     except msgspec.DecodeError as error:
         raise SymbolsUnread(f"LIEF gave no answer: {error}") from error
     return tuple(Imports(library, symbols) for library, symbols in rows)

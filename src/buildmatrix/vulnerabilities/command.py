@@ -22,6 +22,7 @@ import msgspec
 
 from buildmatrix.child import bare_environment, bound
 from buildmatrix.text import shown
+from buildmatrix.threads import prepare_type
 from buildmatrix.vulnerabilities.model import Advisory
 from buildmatrix.vulnerabilities.pins import Pin
 
@@ -138,7 +139,7 @@ class PipAuditRun:
             return PipAuditFailure(f"the answer has more than {LARGEST:,} bytes")
         # Both "vulnerable" and "crashed" exit with 1: only the document tells them apart.
         try:
-            document = msgspec.json.decode(output, type=_Document)
+            document = msgspec.json.decode(output, type=prepare_type(_Document))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return PipAuditFailure(last_complaint(complaints, self._process.returncode))
         return _reply(document, self.pins)

@@ -14,6 +14,7 @@ from typing import Annotated
 import msgspec
 
 from buildmatrix.store.cache import Cache
+from buildmatrix.threads import prepare_type
 from buildmatrix.vulnerabilities.model import Advisory
 from buildmatrix.vulnerabilities.pins import Pin
 
@@ -37,7 +38,7 @@ class Remembered:
     unknown: str | None = None
 
 
-_ANSWER = msgspec.msgpack.Decoder(Remembered)
+_ANSWER = msgspec.msgpack.Decoder(prepare_type(Remembered))
 
 
 class AdvisoryMemory:

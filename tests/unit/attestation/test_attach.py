@@ -1,4 +1,4 @@
-"""What is attached to an image, in the form that cosign reads; and what is read of it."""
+"""What is attached to an image, in the two forms that cosign reads; and what is read of it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from memory_registry import IMAGE, MemoryRegistry
 
 from buildmatrix.attestation import bundle
 from buildmatrix.attestation.attach import Claim, attach
-from buildmatrix.attestation.fetch import ENVELOPE, AttestationReader
+from buildmatrix.attestation.envelope import Envelope
+from buildmatrix.attestation.fetch import AttestationReader
 from buildmatrix.attestation.keys import read_private
+from buildmatrix.attestation.tagged import ENVELOPE, tag_of
 from buildmatrix.errors import UndecidedError
 from buildmatrix.http.failures import RequestError
 from buildmatrix.oci.documents import EMPTY, MANIFEST, Descriptor, Manifest, encode, manifest_of
@@ -65,6 +67,57 @@ def test_the_referrer_has_the_form_of_cosign(registry: MemoryRegistry) -> None:
     }
 
 
+def test_the_tag_has_the_form_of_older_cosign(registry: MemoryRegistry) -> None:
+    image = registry.image()
+    attach(registry, image, CLAIM, KEY, NOW)
+    tag = tag_of(image)
+    assert tag.tag == image.digest.replace(":", "-") + ".att"
+    held = manifest(registry, tag)
+    (layer,) = held["layers"]
+    assert layer["mediaType"] == ENVELOPE == "application/vnd.dsse.envelope.v1+json"
+    assert layer["annotations"]["dev.cosignproject.cosign/signature"] == ""
+    assert layer["annotations"]["predicateType"] == TYPE
+    config = json.loads(registry.blobs[image.name, held["config"]["digest"]])
+    assert config["rootfs"] == {"type": "layers", "diff_ids": [layer["digest"]]}
+    envelope = msgspec.json.decode(registry.blobs[image.name, layer["digest"]], type=Envelope)
+    assert envelope.signer([KEY.public]) is KEY.public
+
+
+def test_what_others_wrote_under_the_tag_stays_and_ours_is_replaced(
+    registry: MemoryRegistry,
+) -> None:
+    image = registry.image()
+    tag = tag_of(image)
+    theirs = Descriptor(media_type=ENVELOPE, digest="sha256:" + "1" * 64, size=1)
+    empty = Descriptor(media_type=EMPTY, digest="sha256:" + "2" * 64, size=2)
+    others = Manifest(schema_version=2, media_type=MANIFEST, config=empty, layers=(theirs,))
+    registry.push_manifest(tag, encode(others), MANIFEST)
+
+    def layers() -> tuple[Descriptor, ...]:
+        return manifest_of(registry.manifest(tag).data, "it").layers
+
+    attach(registry, image, CLAIM, KEY, NOW)
+    first = layers()
+    attach(registry, image, Claim("cpu", "urn:example:2", b"{}"), KEY, NOW)
+    attach(registry, image, Claim("cuda", TYPE, b"{}"), KEY, NOW)
+    attach(registry, image, Claim("cpu", TYPE, b'{"a": 2}'), KEY, NOW)
+    last = layers()
+    assert last[0] == theirs and len(last) == 4
+    assert first[1] not in last
+
+
+def test_a_tag_with_too_many_attestations_is_not_added_to(registry: MemoryRegistry) -> None:
+    image = registry.image()
+    theirs = tuple(
+        Descriptor(media_type=ENVELOPE, digest=f"sha256:{number:064x}", size=1)
+        for number in range(64)
+    )
+    others = Manifest(schema_version=2, media_type=MANIFEST, config=theirs[0], layers=theirs)
+    registry.push_manifest(tag_of(image), encode(others), MANIFEST)
+    with pytest.raises(UndecidedError, match="has 64 attestations already"):
+        attach(registry, image, CLAIM, KEY, NOW)
+
+
 # Reading
 
 
@@ -72,19 +125,21 @@ def reader(registry: MemoryRegistry, image: Reference) -> AttestationReader:
     return AttestationReader(registry, image, TYPE)
 
 
-def test_what_was_attached_is_read(registry: MemoryRegistry) -> None:
+def test_what_was_attached_is_read_in_both_places(registry: MemoryRegistry) -> None:
     image = registry.image()
     pushed = attach(registry, image, CLAIM, KEY, NOW)
     (referred,) = reader(registry, image).referrers()
-    assert referred.envelope is not None
+    (tagged,) = reader(registry, image).tagged()
+    assert referred.envelope == tagged.envelope is not None
     assert (referred.place, referred.hint) == (pushed.digest, KEY.public.hint)
+    assert (tagged.place, tagged.hint) == (tag_of(image).tag, "")
     assert referred.envelope.signer([KEY.public]) is KEY.public
 
 
 def test_nothing_is_attached_to_another_image(registry: MemoryRegistry) -> None:
     attach(registry, registry.image(), CLAIM, KEY, NOW)
     other = registry.image(IMAGE.tagged("2"), salt="other")
-    assert list(reader(registry, other).referrers()) == []
+    assert list(reader(registry, other).referrers()) == list(reader(registry, other).tagged()) == []
 
 
 def test_layers_of_the_image_are_never_read(registry: MemoryRegistry) -> None:
@@ -102,6 +157,7 @@ def test_what_says_that_it_is_of_another_type_is_not_read(registry: MemoryRegist
     registry.asked.clear()
     assert list(reader(registry, image).referrers()) == []
     assert registry.asked == [f"referrers {image}"]
+    assert list(reader(registry, image).tagged()) == []
     assert not any(request.startswith("blob") for request in registry.asked)
 
 
@@ -190,6 +246,8 @@ def test_a_registry_that_cannot_be_asked_is_no_answer(registry: MemoryRegistry) 
     registry.fails = fails
     with pytest.raises(UndecidedError, match="does not answer"):
         list(reader(registry, image).referrers())
+    with pytest.raises(UndecidedError, match="does not answer"):
+        list(reader(registry, image).tagged())
 
 
 def test_a_registry_that_fails_on_the_way_is_no_answer(registry: MemoryRegistry) -> None:

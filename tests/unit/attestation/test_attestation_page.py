@@ -51,7 +51,7 @@ def test_policies_name_the_types_and_the_fields_that_there_are() -> None:
     assert authority["attestations"][0]["predicateType"] == verdict.PREDICATE_TYPE
     (entry,) = attestation["attestors"][0]["entries"]
     public = (VECTORS / "cosign.pub").read_text()
-    assert authority["signatureFormat"] == "bundle"
+    assert authority["key"]["data"] == public
     assert entry["keys"]["publicKeys"].strip() == public.strip()
 
 

@@ -1,28 +1,126 @@
 """Several machines that attest one image at the same moment: nobody takes out what another added.
 
-A registry has no lock, and the list of an image's referrers may be a tag.
+A registry has no lock, so every order of their requests has to be good. One attestation runs whole
+in the middle of another, before each of its requests.
 """
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Barrier, Thread
 
 import pytest
 from hasty import HASTY
+from memory_registry import MemoryRegistry
 from registry import RegistryServer
 
 from buildmatrix.attestation import bundle
 from buildmatrix.attestation.attach import Claim, attach
 from buildmatrix.attestation.keys import read_private
-from buildmatrix.oci.documents import Descriptor, Manifest, encode
+from buildmatrix.attestation.tagged import layers_under, tag_of
+from buildmatrix.errors import UndecidedError
+from buildmatrix.oci.documents import Descriptor, Manifest, encode, manifest_of
 from buildmatrix.registry.client import Registry
 from buildmatrix.registry.reference import Reference
 
 KEY = read_private(Path(__file__).parent / "vectors/openssl.pem", None)
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 TYPE = "urn:example:1"
+LATER = NOW + timedelta(seconds=1)
+
+
+def attached(registry: MemoryRegistry, image: Reference, target: str, now: datetime = NOW) -> str:
+    return attach(registry, image, Claim(target, TYPE, b'{"a": 1}'), KEY, now).digest
+
+
+def targets(registry: MemoryRegistry, image: Reference) -> list[str]:
+    layers = layers_under(registry, tag_of(image))
+    return sorted(layer.annotations["dev.buildmatrix.target"] for layer in layers)
+
+
+def requests_of_one() -> int:
+    registry = MemoryRegistry()
+    image = registry.image()
+    before = len(registry.asked)
+    attached(registry, image, "cpu")
+    return len(registry.asked) - before
+
+
+def in_the_middle(registry: MemoryRegistry, image: Reference, at: int, *others: str) -> None:
+    """Other machines attest, one behind the other, before the request number `at` of the first."""
+    numbers = iter(range(10_000))
+
+    def fails(name: str, reference: Reference) -> None:
+        if next(numbers) == at:
+            registry.fails = lambda name, reference: None
+            for other in others:
+                attached(registry, image, other)
+
+    registry.fails = fails
+
+
+@pytest.mark.parametrize("at", range(requests_of_one()))
+def test_one_that_attests_in_the_middle_of_another_loses_nothing_and_takes_nothing(at: int) -> None:
+    registry = MemoryRegistry()
+    image = registry.image()
+    in_the_middle(registry, image, at, "cuda", "rocm")
+    attached(registry, image, "cpu")
+    assert targets(registry, image) == ["cpu", "cuda", "rocm"]
+    assert len({item.digest for item in registry.listed[image.digest]}) == 3
+
+
+@pytest.mark.parametrize("at", range(requests_of_one()))
+def test_two_verdicts_of_one_target_leave_the_later(at: int) -> None:
+    registry = MemoryRegistry()
+    image = registry.image()
+    numbers = iter(range(10_000))
+
+    def fails(name: str, reference: Reference) -> None:
+        if next(numbers) == at:
+            registry.fails = lambda name, reference: None
+            later.append(attached(registry, image, "cpu", LATER))
+
+    later: list[str] = []
+    registry.fails = fails
+    attached(registry, image, "cpu")
+    (layer,) = layers_under(registry, tag_of(image))
+    assert [layer.annotations["dev.buildmatrix.bundle"]] == later
+
+
+def test_a_tag_that_keeps_nothing_is_given_up() -> None:
+    registry = MemoryRegistry()
+    image = registry.image()
+    write = registry.push_manifest
+
+    def forgets(reference: Reference, data: bytes, media_type: str) -> Descriptor:
+        if reference.tag and not reference.digest:
+            writes.append(reference.tag)
+            return Descriptor(media_type=media_type, digest=image.digest, size=len(data))
+        return write(reference, data, media_type)
+
+    writes: list[str] = []
+    registry.push_manifest = forgets  # type: ignore[method-assign]
+    with pytest.raises(UndecidedError, match="does not keep what was added"):
+        attached(registry, image, "cpu")
+    assert len(writes) == 8
+
+
+def test_what_others_listed_and_cannot_be_read_stops_nobody() -> None:
+    """Whoever may write to the repository may list anything, under our annotations too."""
+    registry = MemoryRegistry()
+    image = registry.image()
+    attached(registry, image, "gone")
+    attached(registry, image, "damaged")
+    gone, damaged = registry.listed[image.digest]
+    del registry.manifests[image.name, gone.digest]
+    held = manifest_of(registry.manifests[image.name, damaged.digest], "it")
+    registry.manifests[image.name, damaged.digest] = encode(
+        Manifest(config=held.config, layers=(held.config,), subject=held.subject)
+    )
+    del registry.tags[image.name, tag_of(image).tag]
+    attached(registry, image, "cpu")
+    assert targets(registry, image) == ["cpu"]
 
 
 @pytest.mark.parametrize("referrers", [True, False], ids=["referrers", "tag"])
@@ -60,6 +158,8 @@ def test_machines_that_start_at_one_moment_all_find_their_verdict(
         for thread in threads:
             thread.join(300)
         with Registry(patience=HASTY) as registry:
+            held = layers_under(registry, tag_of(image))
+            assert sorted(layer.annotations["dev.buildmatrix.target"] for layer in held) == names
             listed = registry.referrers(image, image.digest)
             assert {item.annotations[bundle.PREDICATE_TYPE] for item in listed} == {TYPE}
-            assert sorted(item.annotations["dev.buildmatrix.target"] for item in listed) == names
+            assert len(listed) == len(names)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import os
 import re
 import subprocess
 import sys
+import tarfile
 from datetime import date
 from pathlib import Path
 
@@ -206,3 +209,30 @@ def test_tools_that_leave_installers_out_and_pins_that_are_completed(locked: Loc
     assert _missing(locked.audit("cpu")) == {"later", "old"}
     locked.is_completed = True
     assert _missing(locked.audit("cpu")) == {"old"}
+
+
+@pytest.mark.parametrize("version", ["2.1", "2.2"])
+def test_a_source_distribution_says_what_it_requires(tmp_path: Path, version: str) -> None:
+    text = (
+        f"Metadata-Version: {version}\nName: acme\nVersion: 1\nRequires-Dist: numpy>=2\n".encode()
+    )
+    archive = tmp_path / "acme-1.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        info = tarfile.TarInfo("acme-1/PKG-INFO")
+        info.size = len(text)
+        tar.addfile(info, io.BytesIO(text))
+    sha256 = hashlib.sha256(archive.read_bytes()).hexdigest()
+    (tmp_path / "pylock.toml").write_text(
+        'lock-version = "1.0"\ncreated-by = "uv"\n[[packages]]\nname = "acme"\nversion = "1"\n'
+        f'sdist = {{ path = "acme-1.tar.gz", hashes = {{ sha256 = "{sha256}" }} }}\n'
+    )
+    resolved = resolve_sources(
+        [f"lock:{tmp_path / 'pylock.toml'}"], None, backends=["cpu"], python="3.11",
+        progress=Silent(),
+    )  # fmt: skip
+    judge = judge_for(None, (), "warning", date(2026, 11, 27), ())
+    report = audit("pylock.toml", resolved, WheelReader(None), judge, Silent())
+    is_known = version == "2.2"
+    assert _missing(report) == ({"numpy"} if is_known else set())
+    # Where metadata leave it to the build, the lock's own tool has built it.
+    assert "what it requires is not known" not in only(report.findings, "BM107").message

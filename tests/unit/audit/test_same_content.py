@@ -141,7 +141,10 @@ def test_the_same_files_are_judged_alike_wherever_they_lie(
         # A binary is found by its bytes where those may be read.
         assert audited(reports["whole"], backend) == true
         if content not in ("among many texts", "not loaded"):
-            assert audited(reports["heads"], backend).findings == true.findings
+            # That not all was read is the one thing that an audit says beyond that.
+            heads = audited(reports["heads"], backend).findings
+            assert heads >= true.findings
+            assert {one[0] for one in heads - true.findings} <= {"BM902"}
 
 
 def test_a_list_of_files_says_that_large_ones_with_harmless_names_were_not_opened(

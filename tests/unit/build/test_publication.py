@@ -94,7 +94,7 @@ class Run:
 
     @property
     def tags(self) -> set[str]:
-        return {tag for _, tag in self.registry.tags}
+        return {tag for _, tag in self.registry.tags if not tag.endswith(".att")}
 
 
 @pytest.fixture
@@ -164,7 +164,7 @@ def failing(name: str, part: str, error: BaseException) -> Callable[[str, Refere
 
 
 def test_a_verdict_that_cannot_be_attached_leaves_no_tag(run: Run) -> None:
-    run.registry.fails = failing("push_blob", "", RequestError("it says 500", status=500))
+    run.registry.fails = failing("push_manifest", ".att", RequestError("it says 500", status=500))
     error = run.publish(push=True, signer=KEY)
     assert isinstance(error, UndecidedError)
     assert (run.pushes, run.tags) == (["undecided", "not-run"], set())

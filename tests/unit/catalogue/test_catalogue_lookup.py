@@ -142,6 +142,18 @@ def test_the_toolkit_is_not_the_sonames_number(name: str, toolkit: str | None) -
         ("torch", "2.8.0+cu128", "cuda", "12"),
         ("torchvision", "0.24.0+cu130", "cuda", "13"),
         ("flash-attn", "2.7.4+cu12torch2.4cxx11abiFALSE", "cuda", "12"),
+        ("torch-scatter", "2.1.2+pt21cu121", "cuda", "12"),
+        ("torch-scatter", "2.1.2+pt24cu124", "cuda", "12"),
+        ("gsplat", "1.5+cu128torch2.8.0", "cuda", "12"),
+        ("gsplat", "1.5+torch280cu128", "cuda", "12"),
+        ("natten", "0.2+cu130torch29", "cuda", "13"),
+        ("mxnet", "2.0+cuda112", "cuda", "11"),
+        ("jaxlib", "0.4+cuda12.cudnn89", "cuda", "12"),
+        ("demo", "1.0+cuda.13.4", "cuda", "13"),
+        ("paddlepaddle-gpu", "2.6.2.post120", "cuda", "12"),
+        ("paddlepaddle-gpu", "2.6.2.post112", "cuda", "11"),
+        ("jaxlib", "0.4+rocm611", "rocm", "6"),
+        ("torch-scatter", "2.1.2+pt24rocm6.2", "rocm", "6"),
         ("torch", "2.8.0+rocm6.4", "rocm", "6"),
         ("torch", "2.14.1+rocm7.14", "rocm", "7"),
         ("jax-rocm7-plugin", "0.10.2", "rocm", "7"),
@@ -154,6 +166,19 @@ def test_distributions_tell_backend_and_toolkit(
 ) -> None:
     match = match_of(name, version)
     assert (match.backend, match.toolkit, match.weight) == (backend, toolkit, "strong")
+
+
+@pytest.mark.parametrize(
+    ("version", "backend"),
+    [
+        *(("1.0+pt20cpu", "cpu"), ("1.0+cpu.cxx11.abi", "cpu"), ("1.0+torch2.1.cpu", "cpu")),
+        *(("1.0+vacuum12", None), ("1.0+git1cafe128", None), ("1.0+cpuinfo", None)),
+        *(("1.0+cu1281", None), ("1.0+mxpu", None), ("1.0.post120", None)),
+    ],
+)
+def test_a_local_version_says_a_backend_or_none(version: str, backend: str | None) -> None:
+    match = distribution("demo", version, CATALOGUE)
+    assert (match.backend if match is not None else None) == backend
 
 
 def test_bindings_and_parts_of_rocm_are_amds() -> None:
@@ -197,7 +222,7 @@ def test_what_to_do_instead_survives_the_local_version() -> None:
     ],
 )
 def test_replacements_on_cpu(name: str, action: str, target: str | None) -> None:
-    order = match_of(name, "1.0").replace["cpu"]
+    order = match_of(name, "9.0").replace["cpu"]
     assert (order.action, order.target) == (action, target)
 
 

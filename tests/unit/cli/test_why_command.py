@@ -425,6 +425,27 @@ def test_of_several_that_link_a_library_the_one_that_uses_it_most_is_told(
     }
 
 
+def test_symbols_that_the_library_lacks_are_not_said_to_be_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["gcc", "-shared", "-nostdlib", "-fPIC", "-Wl,-rpath,$ORIGIN"]
+    (tmp_path / "core.c").write_text(
+        "int one(void); int two(void); int core(void) { return one() + two(); }\n"
+    )
+    for functions in (("one", "two"), ("one",)):
+        text = "".join(f"int {name}(void) {{ return 1; }}\n" for name in functions)
+        (tmp_path / "lib.c").write_text(text)
+        (tmp_path / "lib.map").write_text(f"libold.so.1 {{ global: {'; '.join(functions)}; }};\n")
+        script = ["-Wl,--version-script=lib.map", "-Wl,-soname,libold.so.1"]
+        command = [*flags, *script, "lib.c", "-o", "libold.so.1"]
+        subprocess.run(command, cwd=tmp_path, check=True)
+        if "two" in functions:
+            command = [*flags, "core.c", "libold.so.1", "-o", "core.so"]
+            subprocess.run(command, cwd=tmp_path, check=True)
+    _, out, _ = run(capsys, "why", f"dir:{tmp_path}", "libold.so.1")
+    assert "symbols: one; missing here: two" in out
+
+
 def test_mangled_symbols_are_told_as_they_were_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 BASE = 0x10000
-PROGBITS, STRTAB, DYNAMIC, NOTE, NOBITS = 1, 3, 6, 7, 8
+PROGBITS, STRTAB, DYNAMIC, NOTE, NOBITS, DYNSYM = 1, 3, 6, 7, 8, 11
 ALLOC, EXEC = 2, 4
 
 
@@ -37,6 +37,12 @@ class Image:
     strings: Mapping[int, str] = field(default_factory=dict)
     #: Tag to number.
     numbers: Mapping[int, int] = field(default_factory=dict)
+    #: Symbols that it needs: name, and version and library where it has one. A name with a `?` is
+    #: weak.
+    undefined: Sequence[tuple[str, str | None, str | None]] = ()
+    #: Symbols that it defines, and its own versions, the soname first.
+    defined: Sequence[str] = ()
+    versions: Sequence[str] = ()
     parts: Sequence[Part] = ()
     interpreter: str | None = None
     section_headers: bool = True
@@ -49,7 +55,9 @@ class Image:
         header_size = 64 if self.bits == 64 else 52
         segment_format = order + ("IIQQQQQQ" if self.bits == 64 else "IIIIIIII")
         section_format = order + f"II{word}{word}{word}{word}II{word}{word}"
-        dynamic = bool(self.needed or self.strings or self.numbers)
+        dynamic = bool(
+            self.needed or self.strings or self.numbers or self.undefined or self.defined
+        )
         notes = [part for part in self.parts if part.type == NOTE]
         segment_count = 1 + dynamic + len(notes) + bool(self.interpreter)
         body = bytearray(header_size + segment_count * struct.calcsize(segment_format))
@@ -72,9 +80,15 @@ class Image:
         entries += [(tag, string(value)) for tag, value in self.strings.items()]
         entries += list(self.numbers.items())
         segments: list[tuple[int, int, int]] = []
+        tables = tuple(self._symbol_tables(order, string))
         if dynamic:
             at = place(Part(".dynstr", bytes(strings), STRTAB))
-            entries += [(5, BASE + at), (10, len(strings)), (0, 0)]
+            entries += [(5, BASE + at), (10, len(strings))]
+            for tag, part, number in tables:
+                entries.append((tag, BASE + place(part, link=1)))
+                if number:
+                    entries.append((tag + 1, number))
+            entries.append((0, 0))
             data = b"".join(struct.pack(order + word * 2, *entry) for entry in entries)
             at = place(Part(".dynamic", data, DYNAMIC), link=1)
             segments.append((2, at, len(data)))
@@ -131,6 +145,78 @@ class Image:
             at = header_size + index * struct.calcsize(segment_format)
             struct.pack_into(segment_format, body, at, *row)
         return bytes(body)
+
+    def _symbol_tables(
+        self, order: str, string: Callable[[str], int]
+    ) -> Iterator[tuple[int, Part, int]]:
+        """Tag, contents, and number of entries where the dynamic section has it, of each table."""
+        if not (self.undefined or self.defined):
+            return
+        symbol = order + ("IBBHQQ" if self.bits == 64 else "IIIBBH")
+        table, numbers = bytes(struct.calcsize(symbol)), [0]
+        needs: dict[str, dict[str, int]] = {}
+        for name, version, library in self.undefined:
+            info, name_at = (0x20 if name.endswith("?") else 0x12), string(name.rstrip("?"))
+            row = (name_at, info, 0, 0, 0, 0) if self.bits == 64 else (name_at, 0, 0, info, 0, 0)
+            table += struct.pack(symbol, *row)
+            number = 0
+            if version is not None and library is not None:
+                count = sum(map(len, needs.values()))
+                own = needs.setdefault(library, {})
+                number = own.setdefault(version, len(self.versions) + count + 2)
+            numbers.append(number)
+        for name in self.defined:
+            name_at = string(name)
+            row = (
+                (name_at, 0x12, 0, 1, BASE, 0)
+                if self.bits == 64
+                else (name_at, BASE, 0, 0x12, 0, 1)
+            )
+            table += struct.pack(symbol, *row)
+            numbers.append(len(self.versions) or 1)
+        yield 6, Part(".dynsym", table, DYNSYM), 0
+        hashes = [gnu_hash(name.encode()) & ~1 for name in self.defined]
+        if hashes:
+            hashes[-1] |= 1
+        first = 1 + len(self.undefined)
+        words = [1, first, 1, 6, *([0xFFFFFFFF] * (self.bits // 32)), first if hashes else 0]
+        data = b"".join(struct.pack(order + "I", word) for word in (*words, *hashes))
+        yield 0x6FFFFEF5, Part(".gnu.hash", data), 0
+        if not (self.versions or needs):
+            return
+        data = b"".join(struct.pack(order + "H", number) for number in numbers)
+        yield 0x6FFFFFF0, Part(".gnu.version", data), 0
+        if needs:
+            data = b""
+            for place, (library, own) in enumerate(needs.items()):
+                last = place == len(needs) - 1
+                data += struct.pack(
+                    order + "HHIII",
+                    1,
+                    len(own),
+                    string(library),
+                    16,
+                    0 if last else 16 + 16 * len(own),
+                )
+                for step, (version, number) in enumerate(own.items()):
+                    behind = 0 if step == len(own) - 1 else 16
+                    data += struct.pack(order + "IHHII", 0, 0, number, string(version), behind)
+            yield 0x6FFFFFFE, Part(".gnu.version_r", data), len(needs)
+        if self.versions:
+            data = b""
+            for place, version in enumerate(self.versions):
+                behind = 0 if place == len(self.versions) - 1 else 28
+                head = (1, int(not place), place + 1, 1, 0, 20, behind)
+                data += struct.pack(order + "HHHHIII", *head)
+                data += struct.pack(order + "II", string(version), 0)
+            yield 0x6FFFFFFC, Part(".gnu.version_d", data), len(self.versions)
+
+
+def gnu_hash(name: bytes) -> int:
+    value = 5381
+    for byte in name:
+        value = (value * 33 + byte) & 0xFFFFFFFF
+    return value
 
 
 def fat_entry(kind: int, arch: int, payload: bytes = bytes(32), flags: int = 0x11) -> bytes:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import struct
+import subprocess
 import sys
+from base64 import b64decode
 from pathlib import Path
 
 import pytest
-from elf_images import NOTE, STRTAB, Image, Part
+from elf_images import NOTE, STRTAB, Image, Part, gnu_hash
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerDefSection, GNUVerNeedSection
 from elftools.elf.sections import SymbolTableSection
@@ -15,9 +17,9 @@ from elftools.elf.sections import SymbolTableSection
 from buildmatrix.binaries.model import Elf
 from buildmatrix.binaries.reader import read_elf
 from buildmatrix.elf import symbols
-from buildmatrix.elf.model import DlopenNote, Symbols, Undefined, VersionNeed
+from buildmatrix.elf.model import Binding, DlopenNote, SymbolNeed, Symbols, Undefined, VersionNeed
 from buildmatrix.elf.source import BytesSource
-from buildmatrix.elf.symbols import read_symbols
+from buildmatrix.elf.symbols import DefinedSymbols, read_symbols
 
 SYMTAB = 2
 GLOBAL_FUNCTION, LOCAL_FUNCTION, WEAK = 0x12, 0x02, 0x20
@@ -232,3 +234,98 @@ def test_a_version_table_that_runs_in_circles_ends() -> None:
     elf = headers(bytes(data))
     assert elf.unread == ("a part of the table of symbol versions cannot be read",)
     assert sum(len(need.versions) for need in elf.version_needs) <= 1 << 13
+
+
+def exported(binding: Binding | None) -> list[int]:
+    assert binding is not None
+    return sorted(value & ~1 for (value,) in struct.iter_unpack("<I", b64decode(binding.exports)))
+
+
+@each_library
+def test_the_loader_finds_what_pyelftools_lists(path: Path) -> None:
+    data = path.read_bytes()
+    needed, defined, undefined = set(), set(), set()
+    with path.open("rb") as stream:
+        table = ELFFile(stream).get_section_by_name(".dynsym")
+        assert isinstance(table, SymbolTableSection)
+        for symbol in table.iter_symbols():
+            value = gnu_hash(symbol.name.encode()) & ~1
+            if symbol["st_info"]["bind"] == "STB_LOCAL" or not symbol.name:
+                continue
+            if symbol["st_shndx"] != "SHN_UNDEF":
+                defined.add(value)
+            else:
+                undefined.add(value)
+                if symbol["st_info"]["bind"] != "STB_WEAK":
+                    needed.add(symbol.name)
+    for binding in (headers(data).binding, headers(without_section_headers(data)).binding):
+        assert binding is not None
+        assert defined <= set(exported(binding))
+        # A program may have functions of others in its table, whose addresses it takes.
+        assert set(exported(binding)) - defined <= undefined
+        names = {name for need in binding.needs for name in need.names}
+        assert names <= needed
+        versions = {need.version or "" for need in binding.needs}
+        assert not any(version.startswith(("GLIBC_2", "GLIBCXX_")) for version in versions)
+
+
+@pytest.mark.parametrize(("bits", "little_endian"), [(64, True), (64, False), (32, True)])
+def test_needs_and_exports_are_read_in_every_layout(bits: int, little_endian: bool) -> None:
+    image = Image(
+        bits=bits,
+        little_endian=little_endian,
+        machine={64: 62, 32: 3}[bits],
+        needed=["libother.so.1", "libc.so.6"],
+        undefined=[
+            ("plain", None, None),
+            ("versioned", "V_2", "libother.so.1"),
+            ("malloc", "GLIBC_2.17", "libc.so.6"),
+            ("optional?", "V_2", "libother.so.1"),
+            ("PyList_New", None, None),
+            ("_Py_NoneStruct", None, None),
+        ],
+        defined=["one", "_ZN3two3endEv"],
+        versions=["libown.so.1", "OWN_1"],
+    )
+    elf = headers(image.build())
+    assert elf.unread == ()
+    assert elf.version_definitions == ("libown.so.1", "OWN_1")
+    assert elf.binding is not None
+    assert elf.binding.needs == (
+        SymbolNeed(("plain",)),
+        SymbolNeed(("versioned",), "V_2", "libother.so.1"),
+    )
+    names = DefinedSymbols(["one", "_ZN3two3endEv", "three", ""])
+    found = names.among(elf.binding.exports)
+    assert {name for name, value in names.hashes.items() if value in found} == {
+        "one",
+        "_ZN3two3endEv",
+    }
+
+
+@pytest.mark.parametrize("style", ["gnu", "sysv"])
+def test_either_hash_table_lists_the_same_symbols(tmp_path: Path, style: str) -> None:
+    source, library = tmp_path / "a.c", tmp_path / "a.so"
+    source.write_text("extern int far(void); int near(void) { return far(); } int data = 1;")
+    flags = ["-shared", "-fPIC", "-nostdlib", f"-Wl,--hash-style={style}"]
+    subprocess.run(["gcc", *flags, source, "-o", library], check=True)
+    binding = headers(library.read_bytes()).binding
+    assert binding is not None
+    assert binding.needs == (SymbolNeed(("far",)),)
+    values = exported(binding)
+    assert values == sorted(gnu_hash(name) & ~1 for name in (b"near", b"data"))
+
+
+def test_tables_that_lie_about_their_size_are_not_known() -> None:
+    whole = Image(undefined=[("a", None, None)], defined=["b", "c"]).build()
+    table = struct.pack("<IIII", 1, 2, 1, 6)
+    at = whole.index(table)
+    for field, value in ((0, 1 << 31), (0, 0), (4, 1 << 30), (8, 1 << 30), (24, 1 << 20)):
+        data = bytearray(whole)
+        struct.pack_into("<I", data, at + field, value)
+        assert headers(bytes(data)).binding is None, field
+    chains = bytearray(whole)
+    # No hash ends the chain, and the file does not end behind it either.
+    struct.pack_into("<II", chains, at + 28, 2, 2)
+    binding = headers(bytes(chains)).binding
+    assert binding is None or len(exported(binding)) * 24 < len(whole)

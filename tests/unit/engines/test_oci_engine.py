@@ -166,6 +166,45 @@ def test_described_devices_are_given_to_commands_or_none_is_started(
     assert result.output.endswith("describes acme.com/gpu=7")
 
 
+def test_an_image_is_laid_out_once_for_runs_in_a_row(
+    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    driver = tmp_path / "driver.so"
+    driver.write_text("acme")
+    given = cdi.Edits(mounts={"/opt/acme/driver.so": str(driver)})
+    monkeypatch.setattr(cdi, "edits", lambda names, _: given if names else cdi.Edits())
+    roots: list[Path] = []
+
+    def start(program: object, confined: Confined, *_: object) -> RunResult:
+        roots.append(confined.root)
+        mounted = (confined.root / "opt/acme/driver.so").exists()
+        return RunResult(0, "device" if mounted else "", timed_out=False)
+
+    monkeypatch.setattr(sandbox, "usable", lambda: (SimpleNamespace(has_owners=False), "x"))
+    monkeypatch.setattr(sandbox, "run", start)
+    engine = engine_of(world)
+    build(world, engine)
+    with engine.runner(STAGED) as smoke:
+        smoke(("true",), 1)
+    with engine.runner(STAGED) as climb:
+        climb(("true",), 1)
+        # Its files have a place for what the device mounts, and serve no other command.
+        with engine.runner(STAGED, DeviceAccess(cdi=("acme.com/gpu=all",))) as device:
+            assert device(("true",), 1).output == "device"
+        assert climb(("true",), 1).output == ""
+    assert roots[0] == roots[1] == roots[3] != roots[2]
+    assert roots[0].is_dir() and roots[2].is_dir()
+
+    # Another image takes the place of those that nobody uses.
+    (world.root / "app/run.sh").write_text("#!/bin/sh\necho new\n")
+    build(world, engine)
+    with engine.runner(STAGED) as run:
+        run(("true",), 1)
+    assert [root.exists() for root in roots] == [False] * 4 + [True]
+    engine.close()
+    assert not roots[4].exists()
+
+
 def test_an_image_is_staged_until_it_is_released(world: World) -> None:
     engine = engine_of(world)
     tags = job_of(world).tags

@@ -64,11 +64,17 @@ def test_a_wheel_that_gets_nothing_is_not_asked_for() -> None:
     assert "certain" not in shares([{"open": need(2 * GB)}, {"certain": need(GB)}], 3 * GB)
 
 
-def test_what_the_shares_left_goes_to_those_that_it_is_enough_for() -> None:
+def test_what_the_shares_left_goes_to_the_heaviest_that_it_is_enough_for() -> None:
     total = 400 * MB
     left = most(total) - 20 * MB
     wanted = {"large": left, "small": 10 * MB, "other": left - 20 * MB}
-    assert leftover_shares(wanted, total, 20 * MB) == {"small": 10 * MB, "other": left - 20 * MB}
+    assert leftover_shares(wanted, total, 20 * MB) == {"large": left}
+    wanted["large"] = 2 * left
+    assert leftover_shares(wanted, total, 20 * MB) == {
+        "small": 10 * MB,
+        "other": left - 20 * MB,
+        "large": 10 * MB,
+    }
     assert leftover_shares({"one": 1}, total, most(total)) == {}
 
 

@@ -302,6 +302,21 @@ def test_a_wheel_that_its_metadata_call_something_else_is_refused(
         WheelReader(None, None).read(entry, "listing")
 
 
+def test_metadata_may_lack_the_local_version_of_the_file_name(wheel: Path, tmp_path: Path) -> None:
+    entry = replace(locked(wheel), filename="alpha-1.0+cu130torch29-py3-none-any.whl")
+    reader = WheelReader(None, Cache(tmp_path / "facts"))
+    for depth in ("listing", "whole", "listing"):
+        inventory = reader.read(entry, depth).inventory
+        assert [item.owner for item in inventory.distributions] == ["alpha==1.0+cu130torch29"]
+        owners = {item.owner for item in (*inventory.binaries, *inventory.closed)}
+        assert owners == {"alpha==1.0+cu130torch29"}
+    # The same bytes under their own name are what they say.
+    assert reader.read(locked(wheel), "whole").inventory.distributions[0].version == "1.0"
+    labeled = replace(locked(wheel), filename="alpha-1.1+cu130-py3-none-any.whl")
+    with pytest.raises(UndecidedError, match="by its own metadata"):
+        reader.read(labeled, "listing")
+
+
 def test_another_file_than_the_locked_one_is_refused(wheel: Path, served) -> None:
     with pytest.raises(UndecidedError, match="it changed since it was locked"):
         WheelReader(None, None).read(replace(locked(wheel), sha256="0" * 64), "listing")

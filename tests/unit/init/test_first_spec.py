@@ -108,7 +108,7 @@ def test_without_special_requirements_there_is_only_cpu(tmp_path):
 
 @pytest.mark.parametrize(
     ("requires", "version", "python"),
-    [(">=3.10", "2.0.0", "3.13"), ("<3.12", "1!2.0+local", "3.11"), ("<3", "x\\ny", "3.12")],
+    [(">=3.10", "2.0.0", "3.12"), ("<3.12", "1!2.0+local", "3.11"), ("<3", "x\\ny", "3.12")],
 )
 def test_a_pyproject_gives_name_version_and_python(tmp_path, requires, version, python):
     (tmp_path / "pyproject.toml").write_text(

@@ -46,6 +46,9 @@ LIBRARY = Image(
         Part(".nv_fatbin", fat_binary(fat_entry(2, 90, bytes(4000)))),
     ],
 ).build()
+PTX = b"//\n// Generated\n.version 8.0\n.target sm_80\n.address_size 64\n" + b"".join(
+    b"mov.u32 %%r%d, %d;\n" % (number, number * 2654435761 % 2**32) for number in range(900)
+)
 FILES = {
     "lib/linux_64/libkernels.so": LIBRARY,
     "org/acme/Main.class": b"\xca\xfe\xba\xbe" + bytes(900),
@@ -568,3 +571,22 @@ def test_without_a_library_for_zstandard_its_archives_are_not_read(
     inventory = scan(tmp_path, files)
     assert [path.partition("!")[0] for path in inside(inventory)] == ["b.tgz"]
     assert [(one.path, "Zstandard" in one.why) for one in inventory.unread] == [("a.deb", True)]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "pack"), [("zst", zstd), ("gz", gzip.compress), ("xz", lzma.compress)]
+)
+def test_a_compressed_kernel_that_is_text_is_known_by_its_name(
+    tmp_path: Path, suffix: str, pack: Callable[[bytes], bytes]
+) -> None:
+    path = tmp_path / "x-1-py3-none-any.whl"
+    files = {f"x/kernel.ptx.{suffix}": pack(PTX), f"x/notes.txt.{suffix}": pack(PTX)}
+    path.write_bytes(zipped({**files, **METADATA}))
+    with WheelTree(path) as tree:
+        whole = collect(tree)
+    with _LocalWheel(path) as wheel:
+        heads = read_parts(wheel, "heads", 10**7).inventory
+    for inventory in (whole, heads):
+        (kernel,) = inventory.artefacts
+        assert kernel.path == f"x/kernel.ptx.{suffix}!/kernel.ptx"
+        assert [code.arch for code in kernel.device_code] == ["compute_80"]

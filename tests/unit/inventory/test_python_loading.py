@@ -102,6 +102,35 @@ def test_guards_and_functions_decide_how_far_an_import_gets(
     assert reach(inventory) == {"pkg/_c.abi3.so": expected}
 
 
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("    if name == 'cpp':\n        from . import cpp\n        return cpp\n", "import"),
+        ("    if name == 'cpp':\n        return import_module('.cpp', __name__)\n", "import"),
+        ("    if name in _LAZY:\n        return import_module('.' + name, __name__)\n", "import"),
+        ("    if name not in _LAZY:\n        raise AttributeError(name)\n"
+         "    return import_module(f'{__name__}.{name}')\n", "import"),
+        ("    try:\n        return import_module(_LAZY[name])\n"
+         "    except KeyError:\n        raise AttributeError(name) from None\n", "import"),
+        ("    try:\n        from . import cpp\n    except ImportError:\n        pass\n", "guarded"),
+        ("    if os.environ.get('X'):\n        from . import cpp\n", "guarded"),
+        ("    raise AttributeError(name)\n", "lazy"),
+    ],
+)  # fmt: skip
+def test_a_submodule_that_a_modules_getattr_imports_is_one_that_users_import(
+    tmp_path: Path, body: str, expected: str
+) -> None:
+    source = "import os\nfrom importlib import import_module\n_LAZY = {'cpp': 'pkg.cpp'}\n"
+    files = {
+        "pkg/__init__.py": f"{source}def __getattr__(name):\n{body}"
+        + "    raise AttributeError(name)\n",
+        "pkg/cpp/__init__.py": "from ._c import run\n",
+        "pkg/cpp/_c.abi3.so": ELF,
+        "pkg/other.py": "",
+    }
+    assert reach(read(tmp_path, files)) == {"pkg/cpp/_c.abi3.so": expected}
+
+
 def test_a_library_that_nothing_names_is_unknown(tmp_path: Path) -> None:
     inventory = read(tmp_path, {"pkg/__init__.py": "", "pkg/lib/libx.so.1": ELF})
     assert reach(inventory) == {"pkg/lib/libx.so.1": "unknown"}

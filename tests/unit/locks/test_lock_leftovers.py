@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from buildmatrix.locks.pylock_writer import HEADER
 from buildmatrix.locks.status import leftovers
 from buildmatrix.spec.load import load_spec
+from buildmatrix.spec.model import LOCK_HEADER as HEADER
 
 SPEC = """\
 [project]

@@ -126,6 +126,11 @@ FIELDS: dict[str, tuple[Any, bool]] = {
     "tags": (("other",), False),
     "lock": ("locks/other.toml", False),
     "smoke": ((Smoke("help", "none", ("true",), 9.0, PLACE),), False),
+    # Nothing is resolved for a target whose project has the lock: test_taken_locks.py.
+    "committed_lock": ("", False),
+    "groups": (("dev",), False),
+    "only_groups": (("dev",), False),
+    "install_project": (True, False),
     "runner": ("gpu", False),
     "node_classes": ((NodeClass("a", "cpu", "", (), {}, (), PLACE),), False),
     "check_waivers": (

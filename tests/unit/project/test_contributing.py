@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -46,13 +47,25 @@ FOLLOWED = (
 )
 
 
-@pytest.fixture
-def copy(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the tree, whose bytecode the commands of all sections share."""
+    tree = tmp_path_factory.mktemp("contributing")
     skipped = shutil.ignore_patterns("__pycache__", "project", "golden")
     for folder in ("src", "docs", "templates", "tests/unit", "tests/servers"):
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=skipped)
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    return tmp_path
+        shutil.copytree(ROOT / folder, tree / folder, ignore=skipped)
+    shutil.copy(ROOT / "pyproject.toml", tree)
+    return tree
+
+
+@pytest.fixture
+def copy(tree: Path, name: str) -> Iterator[Path]:
+    """The copy, without the files and edits of other sections."""
+    yield tree
+    for path in {block["path"] for block in _BLOCK.finditer(SECTIONS[name]) if block["path"]}:
+        (tree / path).unlink(missing_ok=True)
+        if (ROOT / path).exists():
+            shutil.copy2(ROOT / path, tree / path)
 
 
 def run(root: Path, line: str) -> str:
@@ -62,7 +75,7 @@ def run(root: Path, line: str) -> str:
     process = subprocess.run(
         [sys.executable, "-m", program, *options, *arguments],
         cwd=root,
-        env={**os.environ, "PYTHONPATH": str(root / "src"), "PYTHONDONTWRITEBYTECODE": "1"},
+        env={**os.environ, "PYTHONPATH": str(root / "src"), "PYTHONDONTWRITEBYTECODE": ""},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

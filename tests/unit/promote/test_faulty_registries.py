@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +17,7 @@ from test_verify import DEMANDS, GOOD, KEY
 
 from buildmatrix.attestation import verdict
 from buildmatrix.attestation.attach import Claim, attach
+from buildmatrix.attestation.tagged import tag_of
 from buildmatrix.commands.verify.run import verify
 from buildmatrix.errors import UndecidedError
 from buildmatrix.oci.documents import (
@@ -170,3 +172,15 @@ def test_attestations_that_were_deleted_are_missing(
         found = verify(another, "it", name, DEMANDS)
     assert {item.reason for item in found.refusals} <= {"no-attestation", "stripped"}
     assert not found.verified
+
+
+def test_the_tag_alone_is_enough(server: RegistryServer, registry: Registry) -> None:
+    """As cosign 2 leaves it."""
+    name = attested(server, registry)
+    held = server.repositories["demo"].manifests
+    keep = {"1", name.digest, tag_of(name).tag}
+    keep.add(f"sha256:{hashlib.sha256(held[tag_of(name).tag][0]).hexdigest()}")
+    for tag in set(held) - keep:
+        del held[tag]
+    with Registry(patience=HASTY) as another:
+        assert verify(another, "it", name, DEMANDS).verified

@@ -15,7 +15,7 @@ from buildmatrix.reports import json_form
 from buildmatrix.reports.run import html, saved
 from buildmatrix.reports.run.device_code import architecture_grids
 from buildmatrix.reports.run.layer_strip import strip
-from buildmatrix.reports.run.link_graph import link_list
+from buildmatrix.reports.run.links import link_list
 from buildmatrix.reports.run.treemap import treemap
 from buildmatrix.rules.composition import (
     Composition,

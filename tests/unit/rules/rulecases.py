@@ -75,12 +75,17 @@ def target(
 
 
 def pin(
-    line: str, via: str = "base.in:1", *, size: int | None = None, index: str | None = None
+    line: str,
+    via: str = "base.in:1",
+    *,
+    size: int | None = None,
+    index: str | None = None,
+    host: str = "files.pythonhosted.org",
 ) -> Package:
     """`pin("torch 2.9.0", "sentence-transformers")`; several askers are split at commas."""
     name, version = line.split()
     filename = f"{name.replace('-', '_')}-{version}-cp311-cp311-manylinux_2_28_x86_64.whl"
-    wheel = Wheel(filename, f"https://wheels.example.com/{filename}", "0" * 64, size)
+    wheel = Wheel(filename, f"https://{host}/{filename}", "0" * 64, size)
     return Package(name, version, index, (wheel,), False, tuple(sorted(via.split(","))))
 
 

@@ -254,6 +254,25 @@ def test_what_is_made_for_another_line_is_of_no_use_as_its_finding_says() -> Non
     assert the(judgement("cuda", tree, "12.8"), "nvidia-cublas-cu12")[0].verdict == "ok"
 
 
+@pytest.mark.parametrize("by", ["link", "requirement"])
+def test_what_something_loads_is_of_another_line_and_not_wasted(by: str) -> None:
+    libraries = "nvidia-cublas-cu12 12.9.1"
+    path = "nvidia/cublas/lib/libcublas.so.12"
+    needed = ["libcublas.so.12"] if by == "link" else []
+    tree = image(
+        file(path, elf("libcublas.so.12"), libraries),
+        file("demo/_C.abi3.so", elf(needed=needed), "demo 1"),
+        requires={"demo": ["nvidia-cublas-cu12"]} if by == "requirement" else {},
+        sizes={"nvidia-cublas-cu12": 600_000_000},
+        root=False,
+    )
+    said = judgement("cuda", tree, "13.0")
+    verdict, found = the(said, "nvidia-cublas-cu12")
+    assert only(found, "BM103").severity == "error"
+    assert (verdict.verdict, verdict.foreign_bytes) == ("bloat", 0)
+    assert list(contradictions(said, "cuda")) == []
+
+
 def of_line(needed: Sequence[str], path: str = "demo/_C.abi3.so", owner: str = "demo 1") -> Binary:
     return file(path, elf(needed=needed), owner)
 

@@ -8,7 +8,8 @@ import pytest
 from auditcases import closed, gained, judged, opened, subject
 from rulecases import elf, pin, sass, target
 
-from buildmatrix.rules.certainty import Unopened, unopened, what_stays_open
+from buildmatrix.rules.certainty import Unopened, hidden_bytes, unopened, what_stays_open
+from buildmatrix.rules.model import Verdict
 from buildmatrix.rules.wheels import Wheels
 
 CPU = target("cpu")
@@ -139,7 +140,8 @@ def test_what_the_names_of_its_files_already_say_is_only_read_for_the_last_detai
 
 def test_what_is_made_for_this_backend_is_only_read_for_the_last_detail() -> None:
     files = [closed("torch/lib/libtorch_cuda.so", "torch 2.9.0", 900_000_000)]
-    assert gained(subject(CUDA, pin("torch 2.9.0"), files=files)) == {"torch==2.9.0": "detail"}
+    where = target("cuda")
+    assert gained(subject(where, pin("torch 2.9.0"), files=files)) == {"torch==2.9.0": "detail"}
 
 
 def test_a_build_that_the_version_already_condemns_is_not_read_for_more() -> None:
@@ -233,3 +235,12 @@ def test_files_without_a_telling_name_decide_nothing_when_they_are_small() -> No
     assert gained(subject(CPU, pin("tzdata 1"), files=zones)) == {}
     tool = closed("demo/bin/helper", "demo 1.0", 30_000_000)
     assert gained(subject(CPU, pin("demo 1.0"), files=[tool])) == {"demo==1.0": "verdict"}
+
+
+def test_what_an_audit_did_not_read_and_could_turn_a_verdict_is_counted() -> None:
+    left = Unopened(closed=1, binaries=2, size=90, hidden=40, largest=450, behind=30)
+    verdict = Verdict("demo", "1", "cpu", "ok", "", certain=False, may_be="broken")
+    assert hidden_bytes(verdict, left) == 40
+    assert hidden_bytes(replace(verdict, verdict="optional"), left) == 490
+    assert hidden_bytes(replace(verdict, certain=True, may_be=None), left) == 0
+    assert hidden_bytes(verdict, None) == 0

@@ -47,6 +47,22 @@ def test_what_breaks_decides_how_bad_it_is(
     assert only(of_image(CUDA, twice(owners, *paths)), "BM204").severity == severity
 
 
+@pytest.mark.parametrize("matches", [None, ()])
+def test_what_pip_compiles_is_judged_by_its_source(matches: tuple[str, ...] | None) -> None:
+    names = ("nvidia-cublas-cu12==12.8", "nvidia-nccl-cu12==2.27")
+    code = f"{SITE}/nvidia/__pycache__/__init__.cpython-311.pyc"
+    tree = image(
+        installed=[name.replace("==", " ") for name in names],
+        shared=[
+            SharedPath(code, names, matches),
+            SharedPath(f"{SITE}/nvidia/__init__.py", names, names),
+        ],
+    )
+    assert [one for one in of_image(CUDA, tree) if one.rule == "BM204"] == []
+    mixed = replace(tree, shared_paths=(SharedPath(f"{SITE}/nvidia/__init__.py", names, ()),))
+    assert only(of_image(CUDA, mixed), "BM204").severity == "warning"
+
+
 def test_a_module_that_another_distribution_imports_is_no_stray_file() -> None:
     imports = PythonImport(f"{SITE}/app/__init__.py", 1, "shared", "imported", "app==1")
     tree = replace(twice(("one 1", "two 2"), "shared.py"), python_imports=(imports,))

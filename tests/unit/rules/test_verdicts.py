@@ -6,11 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from rulecases import SITE, elf, file, hip, image, sass, verdict
+from rulecases import SITE, codes, elf, file, hip, image, of_image, only, sass, target, verdict
 
+from buildmatrix.catalogue.load import load
+from buildmatrix.catalogue.match import evidence
 from buildmatrix.device_code.model import DeviceCode
-from buildmatrix.inventory.model import Binary, Inventory, PythonImport, PythonLoad
+from buildmatrix.inventory.model import Binary, Distribution, Inventory, PythonImport, PythonLoad
 from buildmatrix.python_imports.reach import Reach
+from buildmatrix.rules.engine import judge_image
+from buildmatrix.spec.model import Policy
 
 
 def reached(binary: Binary, how: Reach) -> Binary:
@@ -245,6 +249,57 @@ def test_loaders_for_all_vendors_are_optional_everywhere_and_windows_are_not_mea
         assert verdict(backend, tree, "gl").verdict == "ok"
 
 
+@pytest.mark.parametrize(
+    "name", ["libOpenCL.so.1", "libvulkan.so.1", "libdxcore.so", "libd3d12.so"]
+)
+@pytest.mark.parametrize("root", [True, False])
+def test_a_loader_that_is_linked_has_to_be_there(name: str, root: bool) -> None:
+    extension = file("demo/_c.abi3.so", elf(needed=[name]), "demo 1")
+    for backend in ("cpu", "cuda"):
+        tree = image(extension, root=root)
+        assert verdict(backend, tree, "demo").verdict == "broken"
+        assert only(of_image(target(backend), tree), "BM301").severity == "error"
+    beside = image(extension, file(f"usr/lib/x86_64-linux-gnu/{name}", elf(name)))
+    if not name.startswith("libd"):
+        assert verdict("cpu", beside, "demo").verdict == "optional"
+        assert codes(of_image(target("cpu"), beside), "error", "warning") == []
+
+
+def test_what_is_for_this_backend_may_know_a_loader_of_all_drivers() -> None:
+    names = ["libvulkan.so.1", "libOpenCL.so.1", "libcuda.so.1"]
+    code = file("demo/_c.abi3.so", elf(device_code=sass("sm_90"), literals=names), "demo 1")
+    assert verdict("cuda", image(code), "demo").verdict == "ok"
+    opened = file("demo/_c.abi3.so", elf(literals=names), "demo 1")
+    assert verdict("cuda", image(opened), "demo").verdict == "optional"
+
+
+@pytest.mark.parametrize(
+    ("python", "machine", "expected"),
+    [
+        ("3.13", "linux/amd64", "bloat"),
+        ("3.11", "linux/amd64", "ok"),
+        ("3.13", "linux/arm64", "ok"),
+    ],
+)
+def test_requirements_hold_for_the_python_and_the_machine_of_the_target(
+    python: str, machine: str, expected: str
+) -> None:
+    line = "nvidia-nccl-cu12; python_version >= '3.12' and platform_machine == 'x86_64'"
+    tree = Inventory(distributions=(Distribution("demo", "1", "demo-1.dist-info", (line,)),))
+    where = replace(target("cpu", platform=machine), python=python)
+    said = judge_image(where, tree, evidence(tree, load()), None, load(), Policy())
+    assert [one.verdict for one in said.verdicts] == [expected]
+
+
+def test_requirements_that_markers_split_are_unconditional() -> None:
+    lines = (
+        "nvidia-nccl-cu12<2; python_version < '3.12'",
+        "nvidia-nccl-cu12>=2; python_version >= '3.12'",
+    )
+    tree = Inventory(distributions=(Distribution("demo", "1", "demo-1.dist-info", lines),))
+    assert verdict("cpu", tree, "demo").verdict == "bloat"
+
+
 def test_the_threshold_is_about_what_a_layer_carries() -> None:
     loose = sass("sm_90a", size=8_800_000)
     packed = tuple(replace(code, compressed=code.count) for code in loose)
@@ -303,3 +358,31 @@ def test_what_has_a_build_for_this_backend_too_may_be_used_where_it_is_installed
     )
     one = verdict("rocm", replace(tree, python_imports=(tries,)), "demo")
     assert (one.verdict, one.reason) == ("ok", "nothing foreign is loaded, shipped or required")
+
+
+def test_a_library_outside_of_pythons_folders_is_linked_as_any_other() -> None:
+    tree = image(
+        file("demo-1.data/data/lib/libdemo.so", elf("libdemo.so", ["libsycl.so.8"]), "demo 1"),
+        root=False,
+    )
+    assert verdict("cpu", tree, "demo").verdict == "broken"
+    assert only(of_image(target("cpu"), tree), "BM301").severity == "error"
+    sycl = file("intel-1.data/data/lib/libsycl.so.8", elf("libsycl.so.8"), "intel-sycl-rt 2025.0")
+    assert verdict("oneapi", image(*tree.binaries, sycl, root=False), "demo").verdict == "ok"
+
+
+@pytest.mark.parametrize(
+    ("name", "vendor"),
+    [("libOpenCL.so.1", "khronos"), ("libamd_smi.so", "amd"), ("libnvidia-ml.so.1", "nvidia")],
+)
+def test_a_reason_that_names_a_library_says_whose_it_is(name: str, vendor: str) -> None:
+    tree = image(file("demo/_c.abi3.so", elf(literals=[name]), "demo 1"))
+    said = verdict("cpu", tree, "demo")
+    assert name in said.reason and said.vendors == (vendor,)
+
+
+@pytest.mark.parametrize("name", ["nvidia-ml-py", "pyrsmi", "habana-pyhlml"])
+def test_bindings_of_what_lists_devices_are_a_note_by_their_names(name: str) -> None:
+    tree = image(installed=[f"{name} 1.0"], root=False)
+    assert verdict("cpu", tree, name).verdict in ("ok", "optional")
+    assert [one.severity for one in of_image(target("cpu"), tree)] == ["note"]

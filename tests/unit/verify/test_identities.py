@@ -24,6 +24,7 @@ from buildmatrix.attestation import bundle, keyless, verdict
 from buildmatrix.attestation.attach import Claim, attach
 from buildmatrix.attestation.certificates import CertificateCheck, Identity
 from buildmatrix.attestation.keyless import KeylessSigner, keyless_signer, trusted_root
+from buildmatrix.attestation.tagged import layers_under, tag_of
 from buildmatrix.cli import main
 from buildmatrix.commands.verify.judgement import AdmissionDemands
 from buildmatrix.errors import ComponentError, UndecidedError, UsageError
@@ -79,7 +80,8 @@ def signed(registry: MemoryRegistry, signer: KeylessSigner) -> Reference:
 def changed(
     registry: MemoryRegistry, image: Reference, change: Callable[[dict[str, object]], None]
 ) -> None:
-    """Replace the bundle that is attached."""
+    """Another bundle in place of the one that is attached; without the tag of older cosign."""
+    registry.tags.pop((image.name, tag_of(image).tag))
     (listed,) = registry.listed.pop(image.digest)
     held = manifest_of(registry.manifests[image.name, listed.digest], "it")
     document = json.loads(registry.blobs[image.name, held.layers[0].digest])
@@ -91,10 +93,14 @@ def changed(
 
 
 def test_the_identity_of_a_job_proves_an_image(registry: MemoryRegistry, trust: Path) -> None:
-    signed(registry, keyless_signer(trust))
+    image = signed(registry, keyless_signer(trust))
     found = asked(registry, may(trust))
     assert found.verified and found.proof is not None
     assert (found.proof.key, found.proof.identity, found.proof.issuer) == (None, WORKFLOW, GITHUB)
+    (layer,) = layers_under(registry, tag_of(image))
+    assert layer.annotations["dev.sigstore.cosign/certificate"].startswith("-----BEGIN CERT")
+    promise = json.loads(layer.annotations["dev.sigstore.cosign/bundle"])
+    assert set(promise["Payload"]) == {"body", "integratedTime", "logIndex", "logID"}
 
 
 def test_nobody_is_asked_when_it_is_verified(
@@ -245,13 +251,21 @@ def test_a_bundle_without_its_certificate(registry: MemoryRegistry, trust: Path)
     assert message.endswith("has no certificate with it, which says who signed")
 
 
+def test_an_envelope_whose_bundle_was_taken_away(registry: MemoryRegistry, trust: Path) -> None:
+    """What is left under the tag of older cosign proves nothing here."""
+    signed(registry, keyless_signer(trust))
+    registry.listed.clear()
+    assert refused(registry, may(trust))[0] == "stripped"
+
+
 def test_a_key_is_no_identity_and_an_identity_is_no_key(
     registry: MemoryRegistry, trust: Path
 ) -> None:
-    attached(registry)
+    image = attached(registry)
     reason, message = refused(registry, may(trust))
     assert (reason, "is signed by a key, and not by an identity" in message) == ("other-key", True)
     registry.listed.clear()
+    registry.tags.pop((image.name, tag_of(image).tag))
     signed(registry, keyless_signer(trust))
     reason, message = refused(registry)
     assert reason == "other-key"

@@ -21,6 +21,7 @@ from buildmatrix.attestation.attach import Claim, attach
 from buildmatrix.attestation.envelope import Envelope
 from buildmatrix.attestation.fetch import AttachedEnvelope
 from buildmatrix.attestation.keys import PrivateKey, read_private
+from buildmatrix.attestation.tagged import tag_of
 from buildmatrix.attestation.verdict import (
     FindingCounts,
     JudgedFinding,
@@ -115,6 +116,14 @@ def test_an_image_with_its_proof_is_admitted(registry: MemoryRegistry) -> None:
     assert found.proof.key == KEY.public.hint
 
 
+def test_the_proof_is_found_under_the_tag_of_older_cosign(registry: MemoryRegistry) -> None:
+    image = attached(registry)
+    registry.listed.clear()
+    found = asked(registry)
+    assert found.verified and found.proof is not None
+    assert found.proof.attestation == tag_of(image).tag
+
+
 def test_no_layer_and_no_configuration_is_read(registry: MemoryRegistry) -> None:
     image = attached(registry)
     registry.asked.clear()
@@ -152,7 +161,8 @@ def test_one_of_several_keys_is_enough(registry: MemoryRegistry) -> None:
 
 
 def rewritten(registry: MemoryRegistry, image: Reference, change: object) -> None:
-    """Replace the envelope of the bundle."""
+    """The bundle with another envelope; without the tag of older cosign."""
+    registry.tags.pop((image.name, tag_of(image).tag))
     (listed,) = registry.listed.pop(image.digest)
     held = manifest_of(registry.manifests[image.name, listed.digest], "it")
     before = bundle.parse(registry.blobs[image.name, held.layers[0].digest])
@@ -187,6 +197,7 @@ def test_an_attestation_whose_signature_was_stripped(registry: MemoryRegistry) -
 
 def test_an_attestation_that_is_listed_and_gone(registry: MemoryRegistry) -> None:
     image = attached(registry)
+    registry.tags.pop((image.name, tag_of(image).tag))
     del registry.manifests[image.name, registry.listed[image.digest][0].digest]
     reason, message = refused(registry)
     assert reason == "stripped"
@@ -317,13 +328,14 @@ def test_the_newest_verdict_counts_behind_more_than_are_read(registry: MemoryReg
     assert refused(registry) == ("gate", "the gate scan failed")
 
 
-def test_the_verdict_is_found_behind_what_others_attested(
+def test_the_verdict_is_found_behind_what_others_attested_under_the_tag(
     registry: MemoryRegistry,
 ) -> None:
     image = registry.image()
     for number in range(40):
         attach(registry, image, Claim(str(number), "https://slsa.dev/v1", b"{}"), KEY, NOW)
     attached(registry, image=image)
+    registry.listed.clear()
     assert asked(registry).verified
 
 

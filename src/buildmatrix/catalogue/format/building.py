@@ -30,6 +30,8 @@ class StartingBase(CatalogueEntry, frozen=True):
     runtimes: dict[str, dict[str, str]] = {}
     #: The Python versions that there are such images for; none where any will do.
     pythons: tuple[str, ...] = ()
+    #: Whether the wheels bring all that it has, so that another image will do.
+    optional: bool = False
     #: uv's name of the torch build, for projects with torch.
     torch: str = "cpu"
     #: Debian packages that this image lacks.

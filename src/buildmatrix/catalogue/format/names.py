@@ -29,7 +29,8 @@ class DistributionEntry(CatalogueEntry, frozen=True):
     names: tuple[str, ...]
     kind: DistributionKind
     weight: Weight = "strong"
-    #: The toolkit line; `version`: the first component of the distribution's version.
+    #: The toolkit line; `version`: the first component of the distribution's version. Else a
+    #: regular expression for a part of the version, with a group `toolkit`.
     toolkit: str | None = None
     #: By backend: `ACTION [TARGET][; NOTE]`, see `model.Replacement`.
     replace: dict[str, str] = {}
@@ -38,6 +39,19 @@ class DistributionEntry(CatalogueEntry, frozen=True):
     extras: dict[str, tuple[str, ...]] | None = None
     #: Whether all that it is for fails without a device of the backend.
     needs_device: bool = False
+    #: Platforms (`linux/amd64`) and versions (PEP 440) whose public files the entry is about;
+    #: empty for all.
+    platforms: tuple[str, ...] = ()
+    versions: str = ""
+
+
+class SourceTrace(CatalogueEntry, frozen=True):
+    """What shows in a source distribution that its build makes code for the backend."""
+
+    #: Suffixes of files, without a dot.
+    suffixes: tuple[str, ...] = ()
+    #: Regular expressions for text of build files; upper and lower case are the same.
+    patterns: tuple[str, ...] = ()
 
 
 class CondaPackageEntry(CatalogueEntry, frozen=True):
@@ -50,7 +64,8 @@ class CondaPackageEntry(CatalogueEntry, frozen=True):
 class LocalVersion(CatalogueEntry, frozen=True):
     """A local version (PEP 440) that names the backend a wheel was built for."""
 
-    #: Regular expression from the start of the local version; a group `toolkit` gives the line.
+    #: Regular expression for a part of the local version that no letter precedes; a group `toolkit`
+    #: gives the line.
     pattern: str
     weight: Weight = "strong"
 

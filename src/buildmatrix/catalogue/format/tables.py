@@ -37,6 +37,7 @@ from buildmatrix.catalogue.format.names import (
     Root,
     Route,
     SectionEntry,
+    SourceTrace,
     Static,
     SystemPackageEntry,
     ToolEntry,
@@ -80,6 +81,7 @@ class DataFile(
     libraries: tuple[LibraryEntry, ...] = ()
     distributions: tuple[DistributionEntry, ...] = ()
     conda: tuple[CondaPackageEntry, ...] = ()
+    source_traces: tuple[SourceTrace, ...] = ()
     local_versions: tuple[LocalVersion, ...] = ()
     system_packages: tuple[SystemPackageEntry, ...] = ()
     roots: tuple[Root, ...] = ()

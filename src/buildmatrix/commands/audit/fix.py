@@ -34,7 +34,9 @@ def _written(session: AuditSession, results: Results, outcome: Outcome) -> tuple
     if not inputs.sources and inputs.spec is not None:
         inputs = AuditInputs((), session.load(inputs.spec.path), inputs.root)
         spec = inputs.spec
-        if spec is not None and any((spec.root / target.lock).exists() for target in spec.targets):
+        if spec is not None and any(
+            (spec.root / target.lock_file).exists() for target in spec.targets
+        ):
             notes.append(
                 f"this is what the locks will be: they are older than {spec.path.name} now, so "
                 "run `buildmatrix lock`"

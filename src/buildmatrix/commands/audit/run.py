@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from buildmatrix.commands.audit.target import AuditWork, Merger, judge_target, start
 from buildmatrix.errors import BuildmatrixError, UsageError
-from buildmatrix.index.budget import Need, leftover_shares, shares
+from buildmatrix.index.budget import LARGEST_SOURCE, USUAL_SOURCE, Need, leftover_shares, shares
 from buildmatrix.index.reading import Reader, Readings, WheelRequest, key
 from buildmatrix.inventory.model import Inventory, Stats, Unread
 from buildmatrix.judge import Judge
@@ -94,7 +94,16 @@ def _read_and_judge(
     merger = Merger(judge)
     all_wheels = {key(wheel): wheel for work in works for wheel in work.wheels.values()}
     readings.read([WheelRequest(wheel, "listing") for wheel in all_wheels.values()], "file lists")
+    unbuilt = {
+        key(package.sdist): package
+        for work in works
+        for package in work.resolved.lock.packages
+        if package.sdist is not None and package.name in work.without_wheel
+    }
+    readings.read_sources(unbuilt.values(), LARGEST_SOURCE if deep else USUAL_SOURCE)
     for work in works:
+        lock = readings.with_requirements(work.resolved.lock)
+        work.resolved = replace(work.resolved, lock=lock)
         judge_target(work, readings, merger, judge)
     gained = _gained(works, readings)
     if deep:

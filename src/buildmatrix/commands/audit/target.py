@@ -31,6 +31,8 @@ from buildmatrix.rules.certainty import (
 from buildmatrix.rules.composing import compose
 from buildmatrix.rules.composition import Composition
 from buildmatrix.rules.model import AuditTotals, Finding, Verdict
+from buildmatrix.rules.source_only import source_verdicts
+from buildmatrix.rules.unread_file import unread_rests
 from buildmatrix.rules.wheels import resolved, wheels
 from buildmatrix.sources.resolution.chosen import chosen_wheels
 from buildmatrix.sources.resolution.resolved import Resolved
@@ -149,6 +151,11 @@ def judge_target(work: AuditWork, readings: Readings, merger: Merger, judge: Jud
         downloads=unread | {name: wheel_facts.size for name, wheel_facts in facts.items()},
         stale=work.resolved.stale,
         without_wheel=work.without_wheel,
+        sources={
+            package.name: readings.sources[key(package.sdist)]
+            for package in lock.packages
+            if package.sdist is not None and key(package.sdist) in readings.sources
+        },
         resolution=merged.resolution,
     )
     work.findings, verdicts = judge.wheels(subject)
@@ -158,7 +165,11 @@ def judge_target(work: AuditWork, readings: Readings, merger: Merger, judge: Jud
         (_with_depth(verdict, left_open, work.gains, facts) for verdict in verdicts),
         merged.inventory,
     )
-    work.verdicts, work.totals = weigh(subject, deepened, facts, unread)
+    work.verdicts, work.totals = weigh(
+        subject, (*deepened, *source_verdicts(subject)), facts, unread
+    )
+    hidden = unread_rests(subject, work.verdicts, left_open, work.totals.download)
+    work.findings += judge.settled(hidden)
     installed = {
         name: sum(member.size for member in wheel_facts.members)
         for name, wheel_facts in facts.items()

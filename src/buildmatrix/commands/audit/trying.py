@@ -130,7 +130,7 @@ class Bench:
         """The audit to compare with: a lock would be another one after a change in any case."""
         spec = self.session.inputs.spec
         assert spec is not None
-        if not any((spec.root / target.lock).exists() for target in spec.targets):
+        if not any((spec.root / target.lock_file).exists() for target in spec.targets):
             return self.report
         if self._as_if_unlocked is None:
             all_ids = [target.id for target in map(target_of, self.results) if target is not None]

@@ -48,11 +48,18 @@ class LockGate:
             if work.gates["lock"] != "passed":
                 self.progress.done(work.target.id, work.outcome(), ok=False)
 
-    def _present(self, works: Sequence[BuildWork]) -> Mapping[str, Lock | str]:
-        """The locks as they are, or why they are not current."""
+    def _present(self, works: Sequence[BuildWork]) -> Mapping[str, Lock | str | BuildmatrixError]:
+        """The locks as they are, or why they are not current.
+
+        Nothing is resolved for a target whose project has the lock.
+        """
         from buildmatrix.locks.status import current
 
-        return {work.target.id: current(self.spec, work.target) for work in works}
+        taken = self._fresh([work for work in works if work.target.committed_lock])
+        return {
+            work.target.id: taken.get(work.target.id) or current(self.spec, work.target)
+            for work in works
+        }
 
     def _fresh(self, works: Sequence[BuildWork]) -> Mapping[str, Lock | BuildmatrixError]:
         """The locks, of which those that are missing or stale were made anew."""
@@ -90,7 +97,7 @@ class LockGate:
         works_by_target = {work.target.id: work for work in works if work.lock is not None}
         looked = look(
             [
-                Resolved(work.target, work.lock, None, work.target.lock)
+                Resolved(work.target, work.lock, None, work.target.lock_label)
                 for work in works_by_target.values()
                 if work.lock is not None
             ],

@@ -12,6 +12,7 @@ from buildmatrix.commands.build.digests import Digests
 from buildmatrix.commands.build.options import Options
 from buildmatrix.engines.model import BuildJob, Ingredients
 from buildmatrix.locks.model import Lock
+from buildmatrix.locks.project_wheel import project_package
 from buildmatrix.render.names import bake_name, scan_name, staged_name
 from buildmatrix.spec.model import Spec, Target
 from buildmatrix.state import journal
@@ -73,5 +74,12 @@ class BuildPlan:
                 },
                 "context": [self._digests.of(path) for path, _ in target.copy],
                 "lock": lock.digest,
+                **self._project(target),
             }
         )
+
+    def _project(self, target: Target) -> dict[str, str]:
+        """Digest of the wheel of the project itself, where that is installed."""
+        if not target.install_project:
+            return {}
+        return {"project": project_package(self._spec.root, target).wheels[0].sha256}

@@ -121,6 +121,7 @@ class _BuildRun:
         ready = [work for work in self.works if work.gates["lock"] == "passed"]
         if not (self.options.fail_fast and len(ready) < len(self.works)):
             self.render()
+            ready = [work for work in ready if work.job is not None]
             self.recall(ready)
             ready = self.accepted(ready)
             lock_gate.audit([work for work in ready if work.record is None])
@@ -146,6 +147,7 @@ class _BuildRun:
         from buildmatrix.commands.build.plan import BuildPlan
         from buildmatrix.render.generate import generate, write
 
+        self.build_projects()
         locked = [work for work in self.works if work.lock is not None]
         if not locked:
             return
@@ -160,6 +162,25 @@ class _BuildRun:
             has_device = self.judge.has_device(work.target.backend)
             work.job = plan.job(work.target, lock, work.files, has_device)
             work.key_on = partial(plan.key, work.target, lock)
+
+    def build_projects(self) -> None:
+        """Make the wheels of projects that are installed themselves, each once."""
+        from buildmatrix.locks.project_wheel import build_wheel
+
+        outcomes: dict[str, BuildmatrixError | None] = {}
+        for work in self.works:
+            target = work.target
+            if work.lock is None or not target.install_project or work.gates["lock"] != "passed":
+                continue
+            if target.wheel_folder not in outcomes:
+                self.progress.step(target.id, f"wheel of {target.pyproject}")
+                outcomes[target.wheel_folder] = build_wheel(
+                    self.spec.root, target, offline=self.options.offline
+                )
+            if (error := outcomes[target.wheel_folder]) is not None:
+                work.lock = None
+                work.fail("build", error)
+                self.progress.done(target.id, work.outcome(), ok=False)
 
     def compare_with_git(self, files: Mapping[str, bytes]) -> None:
         """Find the generated files that somebody committed and that `files` had to correct."""

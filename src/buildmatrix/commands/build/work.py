@@ -86,7 +86,7 @@ class BuildWork:
 
     def fail(self, gate: Gate, error: BuildmatrixError) -> None:
         """Note why a gate did not hold."""
-        decided = isinstance(error, BuildError) or error.exit_code == 2
+        decided = isinstance(error, BuildError) or error.exit_code in (1, 2)
         self.gates[gate] = "failed" if decided else "undecided"
         self.errors.append(error.message)
         if not isinstance(error, UndecidedError):

@@ -56,7 +56,12 @@ def _list_inputs(inputs: AuditInputs) -> Iterator[str]:
     if inputs.spec is not None:
         names = [inputs.spec.path.name, *inputs.spec.catalogue]
         for target in inputs.spec.targets:
-            names += [*target.requirements, target.pyproject or "", target.template, target.lock]
+            names += [
+                *target.requirements,
+                target.pyproject or "",
+                target.template,
+                target.lock_file,
+            ]
         below = os.path.relpath(inputs.spec.root.resolve(), inputs.root.resolve())
         yield from (f"{below}/{name}" for name in names if name)
 

@@ -20,12 +20,13 @@ from buildmatrix.errors import UndecidedError
 from buildmatrix.registry.reference import Reference
 from buildmatrix.reports.fleet.model import FleetResult
 from buildmatrix.store.cache import DAY, Cache, code
+from buildmatrix.threads import prepare_type
 
 Value = TypeVar("Value")
 #: Size limit of all results in a machine's folder; each has some 2 KB.
 LIMIT = 500_000_000
 #: Results in the cache, without data of the subject.
-RESULTS = msgspec.msgpack.Decoder(tuple[FleetResult, ...])
+RESULTS = msgspec.msgpack.Decoder(prepare_type(tuple[FleetResult, ...]))
 
 
 class CachedResults:

@@ -26,6 +26,7 @@ from buildmatrix.registry.mirrors import Mirrors
 from buildmatrix.registry.reference import Reference
 from buildmatrix.store.cache import DAY, Cache, default_folder
 from buildmatrix.store.shared import SharedEntries, open_place
+from buildmatrix.threads import prepare_type
 
 Answer = TypeVar("Answer")
 #: Size limit of all image documents in a machine's folder.
@@ -36,7 +37,7 @@ MOST_CONTEXTS = 4
 _DENIED = (401, 403)
 #: Seconds for which refused credentials are not read again.
 _FRESH = 10.0
-_MANIFEST = msgspec.msgpack.Decoder(ManifestBytes)
+_MANIFEST = msgspec.msgpack.Decoder(prepare_type(ManifestBytes))
 
 
 class WorkerContext:

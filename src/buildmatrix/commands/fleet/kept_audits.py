@@ -21,6 +21,7 @@ from buildmatrix.reports.fleet.model import FleetResult
 from buildmatrix.sources.resolution.resolved import Resolved
 from buildmatrix.spec.model import Waiver
 from buildmatrix.store.cache import DAY, Cache, code
+from buildmatrix.threads import prepare_type
 
 #: Size limit of all entries in a machine's folder; each has some 2 KB.
 LIMIT = 500_000_000
@@ -41,7 +42,7 @@ class CachedAudit(msgspec.Struct, frozen=True):
         return self.answer == answer and self.first <= today <= self.last
 
 
-_CACHED_AUDIT = msgspec.msgpack.Decoder(CachedAudit)
+_CACHED_AUDIT = msgspec.msgpack.Decoder(prepare_type(CachedAudit))
 
 
 class CachedAudits:

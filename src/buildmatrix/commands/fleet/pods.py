@@ -31,6 +31,7 @@ from buildmatrix.errors import UndecidedError, UsageError
 from buildmatrix.phrases import count, listing
 from buildmatrix.registry.reference import Reference
 from buildmatrix.text import printable
+from buildmatrix.threads import prepare_type
 
 #: Size limit of a file, which is mapped, and of standard input. A pod has 5 to 20 kB.
 LARGEST = 4_000_000_000
@@ -179,9 +180,9 @@ def _open_bytes(name: str, title: str) -> Iterator[bytes | mmap.mmap]:
 def _decode(data: bytes | mmap.mmap, title: str) -> list[_Pod]:
     _decoded.pods = _decoded.containers = 0
     try:
-        document = msgspec.json.decode(data, type=_List)
+        document = msgspec.json.decode(data, type=prepare_type(_List))
         if document.kind == "Pod":
-            return [msgspec.json.decode(data, type=_Pod)]
+            return [msgspec.json.decode(data, type=prepare_type(_Pod))]
     except msgspec.ValidationError as error:
         raise UsageError(f"{title} is no list of pods ({error}); {_WANTED}") from error
     except msgspec.DecodeError as error:

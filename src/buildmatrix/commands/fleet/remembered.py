@@ -24,6 +24,7 @@ from buildmatrix.commands.fleet.model import WorkerSettings
 from buildmatrix.registry.reference import Reference
 from buildmatrix.reports.fleet.model import FleetResult
 from buildmatrix.store.cache import DAY, Cache, code
+from buildmatrix.threads import prepare_type
 
 #: Size limit of all entries in a machine's folder; an image has some 2 KB.
 LIMIT = 500_000_000
@@ -48,7 +49,7 @@ class RememberedImage(msgspec.Struct, frozen=True):
         return RESULTS.decode(self.packed)
 
 
-_REPOSITORY = msgspec.msgpack.Decoder(dict[str, RememberedImage])
+_REPOSITORY = msgspec.msgpack.Decoder(prepare_type(dict[str, RememberedImage]))
 
 
 class RememberedResults:

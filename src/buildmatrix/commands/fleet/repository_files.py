@@ -276,7 +276,7 @@ class _RepositoryReader:
         named = {
             name
             for target in spec.targets
-            for name in (target.lock, target.pyproject or "", *target.requirements)
+            for name in (target.lock_file, target.pyproject or "", *target.requirements)
             if name
         }
         return {posixpath.normpath(posixpath.join(folder, name)) for name in named}

@@ -35,6 +35,7 @@ from buildmatrix.layers.saved_image import Configuration
 from buildmatrix.reports.fleet.model import FleetResult
 from buildmatrix.sources.registry import ImageDocuments
 from buildmatrix.store.cache import DAY, Cache, code
+from buildmatrix.threads import prepare_type
 
 #: Size limit of all stacks in a machine's folder (some 300 KB each), and of layers that may be on
 #: them.
@@ -66,8 +67,8 @@ class _KnownLayer(msgspec.Struct, frozen=True):
 
 
 #: Created here, by one thread: msgspec 0.22 crashes if several meet a dataclass for the first time.
-_STACK = msgspec.msgpack.Decoder(Stack)
-_LAYER = msgspec.msgpack.Decoder(_KnownLayer)
+_STACK = msgspec.msgpack.Decoder(prepare_type(Stack))
+_LAYER = msgspec.msgpack.Decoder(prepare_type(_KnownLayer))
 
 
 class Stacks:

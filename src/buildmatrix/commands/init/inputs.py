@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from packaging.utils import canonicalize_name
+
 from buildmatrix.errors import Problem, SpecError
 from buildmatrix.locks.projects import read_project
 from buildmatrix.locks.requirement_files import add_file
 from buildmatrix.locks.requirement_set import RequirementSet
-from buildmatrix.locks.text import mapping, string
+from buildmatrix.locks.text import mapping, string, tables, tool_table
 
 
 @dataclass(slots=True)
@@ -26,10 +28,17 @@ class ProjectInputs:
     #: None where no `pyproject.toml` says it.
     requires_python: str | None = None
     extras: list[str] = field(default_factory=list)
+    #: Extras that some other part excludes (`conflicts` of `[tool.uv]`).
+    conflicting: set[str] = field(default_factory=set)
+    #: Whether the project itself can be installed, and its scripts.
+    is_package: bool = False
+    scripts: list[str] = field(default_factory=list)
 
 
-def read_inputs(paths: Sequence[Path]) -> ProjectInputs:
+def read_inputs(paths: Sequence[Path], *, is_locked: bool = False) -> ProjectInputs:
     """Read requirements files and `pyproject.toml` files.
+
+    Where the project `is_locked`, a `pyproject.toml` need not say what is required.
 
     Raises:
         SpecError: a file is missing or cannot be read.
@@ -37,7 +46,7 @@ def read_inputs(paths: Sequence[Path]) -> ProjectInputs:
     inputs = ProjectInputs()
     for path in paths:
         if path.suffix == ".toml":
-            _read_project(path, inputs)
+            _read_project(path, inputs, is_locked)
         else:
             _read_requirements(path, inputs)
     return inputs
@@ -60,9 +69,10 @@ def _read_requirements(path: Path, inputs: ProjectInputs) -> None:
     inputs.unread += [f"{path.name}: the option {name} is left to the resolver" for name in names]
 
 
-def _read_project(path: Path, inputs: ProjectInputs) -> None:
+def _read_project(path: Path, inputs: ProjectInputs, is_locked: bool) -> None:
     project = read_project(path, path.name)
-    table = project.document.get("project")
+    poetry = tool_table(project.document, "poetry")
+    table = project.document.get("project", poetry if is_locked else None)
     if not isinstance(table, dict):
         hint = "name a requirements file instead"
         raise SpecError([Problem("there is no table `[project]`", str(path), hint=hint)])
@@ -70,6 +80,19 @@ def _read_project(path: Path, inputs: ProjectInputs) -> None:
     requires_python = table.get("requires-python")
     inputs.requires_python = requires_python if isinstance(requires_python, str) else None
     inputs.extras += mapping(table.get("optional-dependencies"))
+    uv = tool_table(project.document, "uv")
+    conflicts = uv.get("conflicts")
+    for several in conflicts if isinstance(conflicts, list) else ():
+        inputs.conflicting |= {
+            canonicalize_name(string(item.get("extra"))) for item in tables(several)
+        }
+    inputs.is_package = (
+        "build-system" in project.document
+        and uv.get("package") is not False
+        and poetry.get("package-mode") is not False
+    )
+    if inputs.is_package:
+        inputs.scripts += mapping(table.get("scripts"))
     for requirement in project.requirements:
         if not requirement.part.startswith(":"):
             inputs.distributions.setdefault(requirement.name, project.place(requirement))

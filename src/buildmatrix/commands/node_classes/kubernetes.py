@@ -17,6 +17,7 @@ from buildmatrix.catalogue.format.machines import NodeField
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.commands.node_classes.labels import Labels, Reading, Statement, make_readings
 from buildmatrix.commands.node_classes.model import Machine, Node, SeenNodes
+from buildmatrix.threads import prepare_type
 
 Document = TypeVar("Document")
 
@@ -81,7 +82,7 @@ _decoded = _DecodedNodes()
 def decode(data: bytes, kind: type[Document]) -> Document:
     """Decode a document with nodes in it. Raises the errors of msgspec."""
     _decoded.number = 0
-    return msgspec.json.decode(data, type=kind)
+    return msgspec.json.decode(data, type=prepare_type(kind))
 
 
 class NodeReader:

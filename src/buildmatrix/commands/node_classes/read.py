@@ -18,6 +18,7 @@ from buildmatrix.files import read_at_most
 from buildmatrix.reports.doctor.model import Diagnosis
 from buildmatrix.reports.json_form import parse
 from buildmatrix.spec.grammar import quoted
+from buildmatrix.threads import prepare_type
 
 #: File size limit. Ten thousand nodes with all details of a cluster take 100 to 300 MB.
 LARGEST = 600_000_000
@@ -106,7 +107,7 @@ def _describe_kind(kind: str) -> str:
 def _describe_other(data: bytes, reason: str) -> str:
     """Describe a file whose content has other types than a list of nodes."""
     try:
-        kinds = msgspec.json.decode(data, type=_Kinds)
+        kinds = msgspec.json.decode(data, type=prepare_type(_Kinds))
     except msgspec.DecodeError:
         return f"no list of nodes ({reason})"
     inner = sorted({item.kind for item in kinds.items} - {"", "Node"})

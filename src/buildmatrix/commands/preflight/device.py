@@ -103,7 +103,11 @@ def judge_devices(
             wanted = questions[check.subject]["wanted"] if check.subject in questions else []
             verdicts += _judge_framework(check, wanted, sight)
     if select_seen_devices(verdicts):
-        verdicts = [_excuse_cpu_build(check, sight) for check in verdicts]
+        cpu_builds = {check.subject for check in seen if _is_cpu_build(check, sight)}
+        verdicts = [
+            _excuse_cpu_build(check, backend) if check.subject in cpu_builds else check
+            for check in verdicts
+        ]
     verdicts += make_missing_checks(
         read_texts(listing, "names"), seen, "the probe ended before it got there"
     )
@@ -209,19 +213,35 @@ def _judge_framework(
         yield Check(check.subject, "failed", message, check.seconds, values)
 
 
-def _excuse_cpu_build(check: Check, sight: _VisibleDevices) -> Check:
-    """Do not fail a framework built for the CPU, beside one that uses the devices.
+def _is_cpu_build(check: Check, sight: _VisibleDevices) -> bool:
+    """Return True if a framework answered, and nothing in it is made for the backend.
 
     Many distributions require `onnxruntime`, whose builds for devices have other names.
     """
-    is_built_for_it = check.values.get("build", "CPU") != "CPU" or any(
-        f"({sight.backend}" in text for text in read_texts(check, "vendor_libraries")
+    return (
+        bool(read_texts(check, "kinds"))
+        and (check.values.get("build") or "CPU") == "CPU"
+        and not check.values.get("reason")
+        and all(sight.backend not in found for _, found in _find_libraries(check, sight.catalogue))
     )
-    kinds = read_texts(check, "kinds")
-    if check.state != "failed" or not kinds or is_built_for_it or "reason" in check.values:
+
+
+def _excuse_cpu_build(check: Check, backend: str) -> Check:
+    """Do not fail a framework built for the CPU, beside one that uses the devices."""
+    if check.state != "failed":
         return check
-    message = f"a build without {sight.backend}, which runs on the CPU here ({', '.join(kinds)})"
+    kinds = ", ".join(read_texts(check, "kinds"))
+    message = f"a build without {backend}, which runs on the CPU here ({kinds})"
     return replace(check, state="not-run", message=message)
+
+
+def _find_libraries(check: Check, catalogue: Catalogue) -> Iterator[tuple[str, set[str]]]:
+    """Yield the libraries of vendors that a framework loaded, each with its backends."""
+    for path in read_texts(check, "libraries"):
+        name = PurePosixPath(path.removesuffix(" (deleted)")).name
+        backends = {match.owned.backend for match in library(name, path, catalogue)}
+        if backends:
+            yield path, backends
 
 
 def _select_values(check: Check, catalogue: Catalogue) -> dict[str, Value]:
@@ -231,12 +251,10 @@ def _select_values(check: Check, catalogue: Catalogue) -> dict[str, Value]:
         for name, value in check.values.items()
         if name in ("version", "build", "reason", "ids", "kinds") and value
     }
-    vendors: list[str | float] = []
-    for path in read_texts(check, "libraries"):
-        name = PurePosixPath(path.removesuffix(" (deleted)")).name
-        backends = {match.owned.backend for match in library(name, path, catalogue)}
-        if backends:
-            vendors.append(f"{path} ({', '.join(sorted(backends))})")
+    vendors: list[str | float] = [
+        f"{path} ({', '.join(sorted(backends))})"
+        for path, backends in _find_libraries(check, catalogue)
+    ]
     if vendors:
         values["vendor_libraries"] = vendors
     return values

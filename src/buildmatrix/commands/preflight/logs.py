@@ -19,6 +19,7 @@ from buildmatrix.commands.preflight.manifests import LOG_SCHEMA
 from buildmatrix.commands.preflight.plan import Answer
 from buildmatrix.errors import UsageError
 from buildmatrix.text import printable, shown
+from buildmatrix.threads import prepare_type
 
 #: Limits: bytes of one log and of one line, files of a folder, runs, lines of one run.
 LARGEST, LONGEST, MOST_FILES, MOST_RUNS, MOST_LINES = 64 << 20, 256 << 10, 2_000, 5_000, 50_000
@@ -160,7 +161,7 @@ def _read_log(source: str, stream: BinaryIO, runs: dict[str, PodLog]) -> None:
         if not begins:
             continue
         try:
-            line = msgspec.json.decode(_BEGINNING + rest, type=_Line)
+            line = msgspec.json.decode(_BEGINNING + rest, type=prepare_type(_Line))
         except (msgspec.MsgspecError, RecursionError, UnicodeError):
             # Cut in the middle, or another program's line; the command has no end then.
             continue
@@ -201,7 +202,9 @@ def _make_description(line: _Line) -> PodDescription:
         name: _make_printable(value) if isinstance(value, str) else value
         for name, value in said.items()
     }
-    return msgspec.convert({**safe, "repeat": max(1, min(line.repeat, 1000))}, PodDescription)
+    return msgspec.convert(
+        {**safe, "repeat": max(1, min(line.repeat, 1000))}, prepare_type(PodDescription)
+    )
 
 
 def _read_lines(source: str, stream: BinaryIO) -> Iterable[bytes]:

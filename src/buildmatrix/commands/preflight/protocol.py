@@ -21,6 +21,7 @@ import msgspec
 from buildmatrix.engines.model import RunResult
 from buildmatrix.reports.preflight.model import Check
 from buildmatrix.text import printable, shown
+from buildmatrix.threads import prepare_type
 
 #: Limits: characters of one line, checks of one probe, characters of a message.
 LONGEST, MOST, MESSAGE = 64 << 10, 2_000, 2_000
@@ -92,7 +93,7 @@ def _parse_check(text: str) -> Check:
     if len(text) > LONGEST:
         return Check("a line", "undecided", f"the probe printed {len(text)} characters on one line")
     try:
-        check = msgspec.json.decode(text, type=Check)
+        check = msgspec.json.decode(text, type=prepare_type(Check))
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         return Check("a line", "undecided", f"the probe printed what is no check: {error}")
     return Check(

@@ -34,7 +34,7 @@ def verify(
     """
     top = registry.resolve(reference)
     image = reference.at(top.digest)
-    sifted, kinds = VerifiedEnvelopes(), ""
+    envelopes, kinds = VerifiedEnvelopes(), ""
     if top.media_type in INDEXES:
         index = index_of(registry.manifest(image).data, str(image))
         if demands.platform is not None:
@@ -44,9 +44,8 @@ def verify(
             image = reference.at(entry.digest)
         elif len(images := images_in(index.manifests)) > 1:
             kinds = listing(printable(str(item.platform)) for item in images)
-    reader = AttestationReader(registry, image, PREDICATE_TYPE)
-    sifted = verify_envelopes(reader.referrers(), image.digest, demands)
-    proof, refusals = _judge(sifted, demands)
+    envelopes = _verify_attached(registry, image, demands)
+    proof, refusals = _judge(envelopes, demands)
     if kinds:
         # Even with a signed verdict about the index: the others were never scanned, and each engine
         # takes the image of its own platform.
@@ -56,7 +55,7 @@ def verify(
                 f"the name is that of several images ({kinds}), and a verdict is about one: name "
                 "one with --platform, or by its digest",
             ),
-            *(refusals if sifted.signed else sifted.refusals),
+            *(refusals if envelopes.signed else envelopes.refusals),
         ]
     return Verification(
         source=source,
@@ -67,8 +66,8 @@ def verify(
         refusals=tuple(dict.fromkeys(refusals)),
         proof=proof,
         notes=()
-        if not sifted.signed
-        else tuple(dict.fromkeys(item.message for item in sifted.refusals)),
+        if not envelopes.signed
+        else tuple(dict.fromkeys(item.message for item in envelopes.refusals)),
     )
 
 
@@ -77,16 +76,32 @@ def exit_code(verification: Verification) -> int:
     return EXIT_OK if verification.verified else EXIT_FINDINGS
 
 
+def _verify_attached(
+    registry: Registry, image: Reference, demands: AdmissionDemands
+) -> VerifiedEnvelopes:
+    """Verify what is attached; read the tag of cosign 2 if no bundle has a verdict."""
+    reader = AttestationReader(registry, image, PREDICATE_TYPE)
+    referrers = list(reader.referrers())
+    first = verify_envelopes(referrers, image.digest, demands)
+    if first.signed:
+        return first
+    # One refusal for each envelope is enough.
+    seen = [item.envelope for item in referrers if item.envelope is not None]
+    others = [item for item in reader.tagged() if item.envelope not in seen]
+    second = verify_envelopes(others, image.digest, demands)
+    return VerifiedEnvelopes(second.signed, first.refusals + second.refusals)
+
+
 def _judge(
-    sifted: VerifiedEnvelopes, demands: AdmissionDemands
+    envelopes: VerifiedEnvelopes, demands: AdmissionDemands
 ) -> tuple[Proof | None, list[Refusal]]:
-    if not sifted.signed:
+    if not envelopes.signed:
         nothing = Refusal(
             "no-attestation",
             "the image has no verdict of buildmatrix with it; `build --push --attest` attaches it",
         )
-        return None, sifted.refusals or [nothing]
-    chosen = select_newest(sifted.signed, demands.backend)
+        return None, envelopes.refusals or [nothing]
+    chosen = select_newest(envelopes.signed, demands.backend)
     if isinstance(chosen, Refusal):
         return None, [chosen]
     return _make_proof(chosen), list(find_unmet_demands(chosen.verdict, demands))

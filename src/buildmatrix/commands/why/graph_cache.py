@@ -19,6 +19,7 @@ from buildmatrix.commands.why.question import Vendors
 from buildmatrix.inventory.model import Unread
 from buildmatrix.reports.why.graph import Graph
 from buildmatrix.store.cache import Store
+from buildmatrix.threads import prepare_type
 
 T = TypeVar("T")
 Stamp = tuple[str, int, int, int, int, int]
@@ -44,7 +45,7 @@ class _StampedEntry:
     made: msgspec.Raw
 
 
-_ENTRY = msgspec.msgpack.Decoder(_StampedEntry)
+_ENTRY = msgspec.msgpack.Decoder(prepare_type(_StampedEntry))
 
 
 def load_or_make(
@@ -83,7 +84,7 @@ def load_unchanged(store: Store, key: str, files: Iterable[Path], kind: type[T])
     if entry.stamps != _take_stamps(entry.files):
         return None
     with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return msgspec.msgpack.decode(entry.made, type=kind)
+        return msgspec.msgpack.decode(entry.made, type=prepare_type(kind))
     return None
 
 

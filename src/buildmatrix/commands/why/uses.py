@@ -53,12 +53,21 @@ def _demangle_symbols(subjects: Sequence[AnsweredNode]) -> tuple[AnsweredNode, .
     """Replace all symbols with their readable forms."""
     from buildmatrix.symbols.demangle import demangled
 
-    names = {name for subject in subjects for use in _list_uses(subject) for name in use.names}
+    names = {
+        name
+        for subject in subjects
+        for use in _list_uses(subject)
+        for name in (*use.names, *use.lacking)
+    }
     ordered = sorted(names)
     readable = dict(zip(ordered, demangled(ordered), strict=True))
 
     def readable_use(use: Use) -> Use:
-        return replace(use, names=tuple(readable[name] for name in use.names))
+        return replace(
+            use,
+            names=tuple(readable[name] for name in use.names),
+            lacking=tuple(readable[name] for name in use.lacking),
+        )
 
     return tuple(
         replace(
@@ -67,6 +76,13 @@ def _demangle_symbols(subjects: Sequence[AnsweredNode]) -> tuple[AnsweredNode, .
             uses=tuple(map(readable_use, subject.uses)),
         )
         for subject in subjects
+    )
+
+
+def _plain_first(names: Iterable[str]) -> tuple[str, ...]:
+    """Return sorted `names`, plain ones first: they are informative; mangled ones are long."""
+    return tuple(
+        sorted(names, key=lambda name: (name.startswith(("_Z", "_R")), name.startswith("_"), name))
     )
 
 
@@ -108,7 +124,7 @@ class _SymbolReader:
             return Use(binary, edge.text, unread=why)
 
     def _read(self, edge: Edge, binary: str) -> Use:
-        """Return imported symbols that the library defines; for a missing one, by version."""
+        """Return imported symbols that the library defines or should; if missing, by version."""
         library = self._graph.nodes[edge.target]
         imported = self._symbols(edge.source)
         is_there = library.kind == "file"
@@ -122,17 +138,25 @@ class _SymbolReader:
             if undefined.library == edge.text
             or (undefined.library is None and offered is not None and undefined.name in defined)
         }
+        lacking: set[str] = set()
+        if offered is not None:
+            weak = {undefined.name for undefined in imported.undefined if undefined.weak}
+            lacking = names - defined - weak
+            names &= defined
         if offered is None and not names:
             return Use(
                 binary,
                 edge.text,
                 unread="the library is not there, and its symbols have no versions that name it",
             )
-        # Plain names first: they are informative; mangled ones are long.
-        ordered = sorted(
-            names, key=lambda name: (name.startswith(("_Z", "_R")), name.startswith("_"), name)
+        ordered = _plain_first(names)
+        return Use(
+            binary,
+            edge.text,
+            len(names),
+            ordered[:MOST_SYMBOLS],
+            _plain_first(lacking)[:MOST_SYMBOLS],
         )
-        return Use(binary, edge.text, len(ordered), tuple(ordered[:MOST_SYMBOLS]))
 
     def _symbols(self, id: str) -> Symbols | None:
         if id not in self._symbols_by_id:

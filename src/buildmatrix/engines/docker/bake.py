@@ -19,6 +19,7 @@ import msgspec
 
 from buildmatrix.engines.model import BuildJob, Surroundings
 from buildmatrix.errors import UndecidedError
+from buildmatrix.threads import prepare_type
 
 
 def image_overlay(
@@ -138,7 +139,7 @@ def read_metadata(path: Path, image_target: str, scan_target: str) -> Built:
     try:
         targets = msgspec.json.decode(path.read_bytes(), type=dict[str, msgspec.Raw])
         image, scan = (
-            msgspec.json.decode(targets.get(name, msgspec.Raw(b"{}")), type=_Target)
+            msgspec.json.decode(targets.get(name, msgspec.Raw(b"{}")), type=prepare_type(_Target))
             for name in (image_target, scan_target)
         )
         config = _run_config(scan.provenance.invocation.parameters.args)
@@ -164,8 +165,8 @@ def _run_config(arguments: Mapping[str, str]) -> _RunConfig | None:
     """The part of the image configuration that the scan's build was given."""
     for name, value in arguments.items():
         if name.startswith("input-metadata:"):
-            config = msgspec.json.decode(value, type=_Input).config
-            return msgspec.json.decode(config, type=_ImageConfig).config
+            config = msgspec.json.decode(value, type=prepare_type(_Input)).config
+            return msgspec.json.decode(config, type=prepare_type(_ImageConfig)).config
     return None
 
 

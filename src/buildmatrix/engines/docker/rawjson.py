@@ -14,6 +14,8 @@ from typing import IO
 
 import msgspec
 
+from buildmatrix.threads import prepare_type
+
 #: Bytes of one line. BuildKit splits what a step prints into logs of at most 32 KiB.
 MAX_LINE = 1 << 20
 
@@ -60,7 +62,7 @@ class Message(msgspec.Struct, frozen=True):
     warnings: tuple[Objection, ...] = ()
 
 
-_decoder = msgspec.json.Decoder(Message)
+_decoder = msgspec.json.Decoder(prepare_type(Message))
 
 
 def messages(stream: IO[bytes]) -> Iterator[Message | str]:

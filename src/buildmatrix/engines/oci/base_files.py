@@ -21,6 +21,7 @@ from buildmatrix.oci.documents import Descriptor
 from buildmatrix.oci.layers import LayerEntry
 from buildmatrix.oci.layout import OciLayout
 from buildmatrix.store.cache import DAY, Cache, Store, code
+from buildmatrix.threads import prepare_type
 from buildmatrix.trees.archive import CHUNK, OpenFile, Slice, inflated, plain
 from buildmatrix.trees.archive_layers import MOST_LINKS, LayeredTree, MergedEntry
 from buildmatrix.trees.base import Unreadable
@@ -82,7 +83,7 @@ class LayerNotes(msgspec.Struct, frozen=True):
 
 
 #: Made here, by one thread: msgspec 0.22 crashes where several meet a type for the first time.
-_NOTES: Final = msgspec.msgpack.Decoder(LayerNotes)
+_NOTES: Final = msgspec.msgpack.Decoder(prepare_type(LayerNotes))
 
 
 @dataclass(frozen=True, slots=True)

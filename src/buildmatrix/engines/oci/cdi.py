@@ -22,6 +22,7 @@ import msgspec
 
 from buildmatrix.engines.text import shorten
 from buildmatrix.files import read_at_most
+from buildmatrix.threads import prepare_type
 
 FOLDERS = (Path("/etc/cdi"), Path("/var/run/cdi"))
 #: Bytes of one description, and descriptions of one folder.
@@ -148,7 +149,7 @@ def _merged(name: str, parts: Sequence[Any]) -> Edits:
                 "which the engine oci does not apply; Docker does (--engine docker)"
             )
         try:
-            read.append(msgspec.convert(part, _Edits))
+            read.append(msgspec.convert(part, prepare_type(_Edits)))
         except msgspec.ValidationError as error:
             raise NoSuchDevice(f"the description of {name} cannot be read: {error}") from error
     merged = Edits(

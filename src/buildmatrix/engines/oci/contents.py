@@ -6,7 +6,7 @@ import hashlib
 import posixpath
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
@@ -46,6 +46,7 @@ from buildmatrix.engines.oci.store import ImageStore, made_by
 from buildmatrix.engines.oci.users import Accounts
 from buildmatrix.errors import Problem, SpecError, UndecidedError
 from buildmatrix.locks.model import Lock
+from buildmatrix.locks.project_wheel import project_package
 from buildmatrix.oci.compression import Compression
 from buildmatrix.oci.documents import (
     CONFIGURATION,
@@ -186,9 +187,11 @@ class _Assembly:
     def _add_libraries(self, step: Environment) -> None:
         self._check_python()
         assert self._python is not None
-        libraries = Libraries(
-            self._target, self._lock, self._store, self._progress, self._compression
-        )
+        lock = self._lock
+        if self._target.install_project:
+            own = project_package(self._spec.root, self._target)
+            lock = replace(lock, packages=(*lock.packages, own))
+        libraries = Libraries(self._target, lock, self._store, self._progress, self._compression)
         for library in libraries.layers(self._files, self._python):
             kind: LayerKind = "distribution" if library.origin else "environment"
             self._put(library.layer, _Place(kind, step.at, library.origin))

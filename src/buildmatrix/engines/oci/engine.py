@@ -36,7 +36,7 @@ from buildmatrix.engines.oci.identity import identity
 from buildmatrix.engines.oci.images import Images
 from buildmatrix.engines.oci.publishing import push
 from buildmatrix.engines.oci.store import ImageStore
-from buildmatrix.engines.oci.unpacking import unpack
+from buildmatrix.engines.oci.unpacking import RootFolder, RootFolders, unpack
 from buildmatrix.errors import (
     BuildError,
     BuildmatrixError,
@@ -88,6 +88,7 @@ class OciEngine:
         self._cache = cache
         self._lock = threading.Lock()
         self._cancelled = threading.Event()
+        self._roots = RootFolders()
 
     # What the engine has
 
@@ -214,6 +215,7 @@ class OciEngine:
 
     def close(self) -> None:
         """See `Engine.close`."""
+        self._roots.close()
         self._store.close()
         self._registry.close()
 
@@ -288,20 +290,18 @@ class OciEngine:
         image = self._images.get(reference)
         configuration = self._images.configuration(image)
         settings = configuration.config
-        with ExitStack() as stack:
-            with writing(self._images.layout.folder):
-                # Beside the images: a folder for temporary files may forbid to run programs.
-                folder = stack.enter_context(scratch("run", self._images.layout.folder))
-                root = folder / "root"
-                root.mkdir(mode=0o755)
-            with self._images.tree(image) as tree:
-                user = identity(settings.user, tree)
-                unpack(tree, root, user, with_owners=confined.has_owners)
-            refused, edits = "", cdi.Edits()
+        refused, edits = "", cdi.Edits()
+        try:
+            edits = cdi.edits(devices.cdi, cdi.FOLDERS)
+        except cdi.NoSuchDevice as error:
+            refused = str(error)
+        # What a device mounts gets places in the files: no other command is to see these.
+        name = " ".join((image.digest, *edits.mounts))
+        lay_out = partial(self._lay_out, image, settings.user, confined)
+        with self._roots.use(name, lay_out) as files:
             try:
-                edits = cdi.edits(devices.cdi, cdi.FOLDERS)
                 for inside, here in edits.mounts.items():
-                    cdi.add_mount_point(root, inside, here)
+                    cdi.add_mount_point(files.path, inside, here)
             except cdi.NoSuchDevice as error:
                 refused = str(error)
             # Descriptions name no groups of nodes, and an image's account is in none of the host's.
@@ -311,10 +311,10 @@ class OciEngine:
                 if refused:
                     # As Docker says it: nothing was started.
                     return RunResult(127, refused, timed_out=False)
-                with scratch("sandbox", folder) as own:
+                with scratch("sandbox", files.path.parent) as own:
                     job = Confined(
-                        root,
-                        user,
+                        files.path,
+                        files.account,
                         command,
                         {
                             **configuration.config.environment,
@@ -330,6 +330,19 @@ class OciEngine:
                     return sandbox.run(confined, job, own, timeout_s, self._cancelled.is_set)
 
             yield run
+
+    def _lay_out(self, image: Descriptor, user: str, confined: Sandbox) -> RootFolder:
+        """Lay out the files of an image on disk."""
+        with ExitStack() as stack:
+            with writing(self._images.layout.folder):
+                # Beside the images: a folder for temporary files may forbid to run programs.
+                folder = stack.enter_context(scratch("run", self._images.layout.folder))
+                root = folder / "root"
+                root.mkdir(mode=0o755)
+            with self._images.tree(image) as tree:
+                account = identity(user, tree)
+                unpack(tree, root, account, with_owners=confined.has_owners)
+            return RootFolder(root, account, stack.pop_all())
 
     def export(self, reference: str) -> AbstractContextManager[Iterator[bytes]]:
         """See `Engine.export`."""

@@ -19,6 +19,7 @@ from buildmatrix.oci.compression import Compression, settings
 from buildmatrix.oci.layers import StoredLayer
 from buildmatrix.oci.layout import OciLayout
 from buildmatrix.store.cache import DAY, Cache, code
+from buildmatrix.threads import prepare_type
 from buildmatrix.trees.base import Closing
 
 #: Bytes of all blobs, and of all wheels, that stay when a run ends; the longest unused go first.
@@ -29,8 +30,8 @@ _AGE: Final = 30 * DAY
 #: Distribution → what it has in a layer; paths of folders end with a slash.
 LayerPaths = dict[str, list[str]]
 
-_LAYER: Final = msgspec.msgpack.Decoder(StoredLayer)
-_PATHS: Final = msgspec.msgpack.Decoder(LayerPaths)
+_LAYER: Final = msgspec.msgpack.Decoder(prepare_type(StoredLayer))
+_PATHS: Final = msgspec.msgpack.Decoder(prepare_type(LayerPaths))
 
 
 class ImageStore(Closing):

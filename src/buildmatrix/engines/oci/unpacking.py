@@ -9,6 +9,10 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from buildmatrix.engines.disk import writing
@@ -23,6 +27,51 @@ from buildmatrix.trees.tar import Attributes
 _OF_THE_IMAGE = {None, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ}
 #: Folders that a sandbox mounts something on, with their rights: runc gives those to the mount.
 MOUNT_POINTS = {"proc": 0o555, "dev": 0o755, "tmp": 0o1777}
+
+
+@dataclass(slots=True)
+class RootFolder:
+    """The files of an image, and the account that runs its commands."""
+
+    path: Path
+    account: Identity
+    #: Removes the files.
+    end: ExitStack
+    users: int = 0
+
+
+class RootFolders:
+    """Root folders of images, each laid out once for what a thread runs in it.
+
+    The last one remains until the thread lays out another, or `close`: a build runs smoke commands
+    in an image, then the ladder. Sandboxes mount it read-only.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[tuple[int, str], RootFolder] = {}
+
+    @contextmanager
+    def use(self, image: str, lay_out: Callable[[], RootFolder]) -> Iterator[RootFolder]:
+        """Yield the root folder of an image, which `lay_out` makes."""
+        key = (threading.get_ident(), image)
+        if key not in self._held:
+            self._remove(key[0])
+            self._held[key] = lay_out()
+        folder = self._held[key]
+        folder.users += 1
+        try:
+            yield folder
+        finally:
+            folder.users -= 1
+
+    def close(self) -> None:
+        """Remove all that remain."""
+        for thread in {thread for thread, _ in self._held}:
+            self._remove(thread)
+
+    def _remove(self, thread: int) -> None:
+        for key in [key for key in self._held if key[0] == thread and not self._held[key].users]:
+            self._held.pop(key).end.close()
 
 
 def unpack(tree: LayeredTree, root: Path, account: Identity, *, with_owners: bool) -> None:

@@ -14,6 +14,7 @@ from buildmatrix.reports.fleet.model import FleetReport, FleetResult
 from buildmatrix.reports.fleet.words import clean
 from buildmatrix.reports.json_form import plain
 from buildmatrix.text import each_text, guarded, in_json
+from buildmatrix.threads import prepare_type
 
 
 def line(result: FleetResult) -> str:
@@ -34,7 +35,7 @@ def read(lines: Iterable[bytes]) -> Iterator[FleetResult]:
     The last line may be torn, as a writer that was stopped leaves it: without its end it is no
     result. Raises `ValueError`, with the line's number, for anything else that is none.
     """
-    decoder = msgspec.json.Decoder(FleetResult)
+    decoder = msgspec.json.Decoder(prepare_type(FleetResult))
     for number, text in enumerate(lines, 1):
         if not text.endswith(b"\n"):
             return

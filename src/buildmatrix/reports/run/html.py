@@ -15,7 +15,7 @@ from buildmatrix.reports.run.cures import cures, headline
 from buildmatrix.reports.run.device_code import architecture_grids
 from buildmatrix.reports.run.groups import FindingGroup, enumerated, groups, named, whereabouts
 from buildmatrix.reports.run.layer_strip import LayerStrip, strip
-from buildmatrix.reports.run.link_graph import LinkList, link_list
+from buildmatrix.reports.run.links import LinkList, link_list
 from buildmatrix.reports.run.model import (
     Report,
     Step,

@@ -94,7 +94,8 @@ def uncertain_words(report: Report, shown: Callable[[str], str]) -> Iterator[str
     """
     is_scan = bool(report.targets) and all(target.audit is None for target in report.targets)
     left: dict[bool, list[str]] = {False: [], True: []}
-    for verdict in uncertain(report):
+    # What is judged by its source is a finding of its own (BM107).
+    for verdict in (item for item in uncertain(report) if is_scan or item.depth is not None):
         left[is_scan or verdict.depth == "whole"].append(shown(f"{verdict.name} {verdict.version}"))
     for is_read, basis, remedy in (
         (False, "judged by part of their files", "`audit --deep` reads the rest"),

@@ -58,6 +58,8 @@ class Use:
     count: int = 0
     #: The first of them, as people write them; sorted.
     names: tuple[str, ...] = ()
+    #: Symbols that the binary needs of the library by their version, and that it does not define.
+    lacking: tuple[str, ...] = ()
     #: Why it is not known.
     unread: str | None = None
 

@@ -307,8 +307,8 @@ def _taken(use: Use) -> str:
 def _symbols(use: Use) -> str:
     if use.unread is not None:
         return f"not known: {use.unread}"
+    lacking = f"missing here: {listing(use.lacking, _SHOWN)}" if use.lacking else ""
     if not use.count:
-        return f"none: {use.binary} does not use its link to {use.needed}"
-    return listing(use.names[:_SHOWN], _SHOWN) + (
-        f" and {use.count - _SHOWN} more" if use.count > _SHOWN else ""
-    )
+        return lacking or f"none: {use.binary} does not use its link to {use.needed}"
+    more = f" and {use.count - _SHOWN} more" if use.count > _SHOWN else ""
+    return "; ".join(filter(None, (listing(use.names[:_SHOWN], _SHOWN) + more, lacking)))

@@ -22,6 +22,7 @@ from buildmatrix.locks.requirement_files import check
 from buildmatrix.locks.requirement_set import RequirementSet
 from buildmatrix.locks.selection import LockSelection
 from buildmatrix.locks.status import staleness
+from buildmatrix.locks.taken import read_taken
 from buildmatrix.locks.target_requirements import add_target
 from buildmatrix.locks.uv import Uv
 from buildmatrix.locks.uv_errors import NoSolution
@@ -69,6 +70,9 @@ class Questions:
         """A target of the specification: its lock as it is, or what it would be."""
         assert self.spec is not None
         root = self.spec.root
+        if target.committed_lock:
+            pins, stale = read_taken(root, target)
+            return self._locked(target, pins, stale, target.lock_label)
         if not self.relock and (root / target.lock).exists():
             selection = LockSelection(root / target.lock, target.lock, target)
             pins, _ = read_committed(selection)

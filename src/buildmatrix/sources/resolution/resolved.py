@@ -47,7 +47,7 @@ class Resolved:
     @property
     def left_out(self) -> str:
         """The parts of the source that were not selected, as a sentence; empty for none."""
-        return parts_left_out(self.lock.left_out, self.target.lock)
+        return parts_left_out(self.lock.left_out, self.target.lock_file)
 
 
 class Unresolved(BuildmatrixError):

@@ -20,6 +20,8 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
 
+from buildmatrix.commands.preflight.probes.bounded import measure_container_memory
+
 OPTIONS = json.loads(sys.argv[1])
 MARK = OPTIONS["mark"]
 SECONDS = OPTIONS.get("seconds", 120)
@@ -87,7 +89,7 @@ def list_modules() -> dict[str, tuple[str, str]]:
 def list_top_level(distribution: metadata.Distribution, text: str | None) -> list[str]:
     """Return the importable names of a distribution: those it lists that have modules.
 
-    Lists often include folders without modules (`dist`, `website`).
+    `top_level.txt` often includes folders without modules (`dist`, `website`).
     """
     modules, folders = set(), set()
     for file in distribution.files or ():
@@ -228,15 +230,8 @@ def check(item: tuple[str, tuple[str, str]]) -> None:
 
 def count_jobs() -> int:
     """Return the number of parallel imports: one per CPU with 2 GiB of free memory."""
-    free: list[int] = [4 << 30]
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        free = [int(n.split()[1]) << 10 for n in lines if n.startswith("MemAvailable:")]
-    with contextlib.suppress(OSError, ValueError):
-        group = Path("/sys/fs/cgroup")
-        limit, used = ((group / f"memory.{name}").read_text() for name in ("max", "current"))
-        free.append(int(limit) - int(used))
-    return max(1, min(len(os.sched_getaffinity(0)), min(free) // (2 << 30)))
+    _, free = measure_container_memory()
+    return max(1, min(len(os.sched_getaffinity(0)), free // (2 << 30)))
 
 
 def main() -> None:

@@ -1,0 +1,358 @@
+"""Locks that a project has, and which of their parts are for which backend.
+
+A part (an extra, a group, a file of its own) is taken for a backend where its name says so and what
+is locked in it does not say otherwise. Everything else is left to a person, with the line to write.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from buildmatrix.catalogue.building import backend_build
+from buildmatrix.catalogue.load import Catalogue
+from buildmatrix.catalogue.match import distribution
+from buildmatrix.catalogue.runtimes import built_for
+from buildmatrix.errors import SpecError, UsageError
+from buildmatrix.locks.committed import read_committed
+from buildmatrix.locks.model import LeftOut, Package
+from buildmatrix.locks.pinned import is_pinned
+from buildmatrix.locks.requirement_files import read_requirements
+from buildmatrix.locks.taken import selection_of, trouble_with
+from buildmatrix.spec.bare import bare_target
+from buildmatrix.spec.hints import toml_string
+from buildmatrix.spec.model import LOCK_HEADER, Target, is_pylock
+
+#: Locks that hold a whole project, the best known first.
+WHOLE = ("uv.lock", "poetry.lock", "Pipfile.lock")
+#: Folders that projects have locks in, beside their own.
+_FOLDERS = ("", "locks", "uv.lock.d", "requirements")
+#: How accelerators are called beside the names of the catalogue. What `gpu` is, the files say.
+_NAMES = {"cu": "cuda", "cpuonly": "cpu", "torch-cpu": "cpu"}
+_ANY = "gpu"
+_WORD = re.compile(r"([a-z]+)(\d*)")
+#: A toolkit in the address of an index: `/whl/cu128/`, `cuda13.0-ubi9`, `rocm7.14`.
+_TOOLKIT = re.compile(r"(?<![a-z])(cu|cuda|rocm)(\d{1,3}(?:\.\d{1,3})?)(?![0-9])")
+#: Distributions whose version is that of the toolkit.
+_RUNTIMES = {
+    "cuda": re.compile(r"nvidia-cuda-runtime(-cu\d+)?"),
+    "rocm": re.compile(r"rocm-sdk-core"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LockedPart:
+    """What a backend installs of a lock."""
+
+    backend: str
+    #: Version line of the toolkit, `12.8`, or only its first number; empty where nothing says it.
+    runtime: str
+    lock: str
+    extras: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """The lock with its parts, `uv.lock[cpu]`."""
+        parts = [*self.extras, *(f":{name}" for name in self.groups)]
+        return f"{self.lock}[{','.join(parts)}]" if parts else self.lock
+
+
+@dataclass(frozen=True, slots=True)
+class OpenPart:
+    """A part that nothing could be decided about: why, and the line that takes it."""
+
+    label: str
+    why: str
+    line: str
+    #: Extra or group.
+    name: str = ""
+
+
+@dataclass(slots=True)
+class LockedProject:
+    """What the locks of a project say."""
+
+    #: As they are called in a specification.
+    locks: tuple[str, ...]
+    python: str
+    parts: list[LockedPart] = field(default_factory=list)
+    open: list[OpenPart] = field(default_factory=list)
+    #: The Pythons that the specification may name, the best first.
+    pythons: tuple[str, ...] = ()
+    #: Further parts of a whole lock that can be installed together.
+    extras: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+
+    @property
+    def lock(self) -> str:
+        """One value of `lock` for all backends; empty where they differ otherwise."""
+        if len({part.lock for part in self.parts}) == 1:
+            return self.parts[0].lock
+        common = {part.lock.replace(part.backend, "{backend}") for part in self.parts}
+        return common.pop() if len(common) == 1 else ""
+
+
+def find_locks(folder: Path) -> tuple[Path, ...]:
+    """The locks of a project, those of one kind: a whole lock, else files for the backends."""
+    for name in WHOLE:
+        if (path := folder / name).is_file():
+            return (path,)
+    for kind in (_is_other_pylock, _is_hashed):
+        found = [
+            path
+            for place in _FOLDERS
+            if (folder / place).is_dir()
+            for path in sorted((folder / place).iterdir())
+            if path.is_file() and kind(path)
+        ]
+        if found:
+            # Of several folders with locks, the nearest.
+            return tuple(path for path in found if path.parent == found[0].parent)
+    return ()
+
+
+def divide_inputs(paths: Sequence[Path]) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """The locks among files that somebody named, and the others."""
+    locks = tuple(
+        path
+        for path in paths
+        if path.name in WHOLE or (path.is_file() and (_is_other_pylock(path) or _is_hashed(path)))
+    )
+    return locks, tuple(path for path in paths if path not in locks)
+
+
+def _is_other_pylock(path: Path) -> bool:
+    if not is_pylock(path.name):
+        return False
+    with path.open("rb") as file:
+        return file.read(len(LOCK_HEADER)) != LOCK_HEADER.encode()
+
+
+def _is_hashed(path: Path) -> bool:
+    if path.suffix != ".txt" or "requirements" not in f"{path.parent.name} {path.name}":
+        return False
+    try:
+        return is_pinned(path, path.name) and all(
+            line.is_hashed for line in read_requirements(path, path.name).lines
+        )
+    except SpecError:
+        return False
+
+
+def read_locked(
+    root: Path, locks: Sequence[str], pythons: Sequence[str], catalogue: Catalogue, base: str
+) -> LockedProject:
+    """Which parts of `locks`, paths below `root`, are for which backend.
+
+    Takes the first of `pythons` that all of these parts can be installed with, else the first.
+
+    Raises:
+        SpecError, UsageError: a lock cannot be read for any of `pythons`.
+    """
+    trouble: SpecError | UsageError | None = None
+    first: LockedProject | None = None
+    for python in pythons:
+        reader = _LockReader(root, python, catalogue, base)
+        try:
+            project = reader.read(locks)
+        except (SpecError, UsageError) as error:
+            trouble = trouble or error
+            continue
+        if project.parts and all(map(reader.installs, project.parts)):
+            return project
+        first = first or project
+    if first is None:
+        assert trouble is not None
+        raise trouble
+    return first
+
+
+@dataclass(frozen=True)
+class _LockReader:
+    """Reads locks for one Python."""
+
+    root: Path
+    python: str
+    catalogue: Catalogue
+    base: str
+
+    def read(self, locks: Sequence[str]) -> LockedProject:
+        project = LockedProject(tuple(locks), self.python)
+        is_whole = len(locks) == 1 and self._named(_middle(locks[0])) is None
+        if is_whole:
+            self._divide(locks[0], project)
+            return project
+        for lock in locks:
+            part = LockedPart("", "", lock)
+            self._take(part, _middle(lock), f"lock = {toml_string(lock)}", project)
+        return project
+
+    def _divide(self, lock: str, project: LockedProject) -> None:
+        """Assign extras and groups of one lock."""
+        base = LockedPart("cpu", "", lock)
+        packages, left_out = self._read(base)
+        for extra in left_out.extras:
+            line = f"extras = [{toml_string(extra)}]"
+            self._take(dataclasses.replace(base, extras=(extra,)), extra, line, project)
+        for group in left_out.groups:
+            line = f"groups = [{toml_string(group)}]"
+            self._take(dataclasses.replace(base, groups=(group,)), group, line, project)
+        held = self._backends(packages, "cpu")
+        if not project.parts and len(held) == 1:
+            backend, runtime = next(iter(held.items()))
+            project.parts.append(dataclasses.replace(base, backend=backend, runtime=runtime))
+        elif not held and not any(part.backend == "cpu" for part in project.parts):
+            project.parts.append(base)
+        elif not project.parts:
+            why = f"it holds distributions for {', '.join(sorted(held))}" if held else "it is empty"
+            project.open.append(OpenPart(lock, why, f"lock = {toml_string(lock)}"))
+        mine = {name for part in project.parts for name in (*part.extras, *part.groups)}
+        mine |= {part.name for part in project.open}
+        project.extras = tuple(name for name in left_out.more_extras if name not in mine)
+        project.groups = tuple(name for name in left_out.more_groups if name not in mine)
+
+    def _take(self, part: LockedPart, name: str, line: str, project: LockedProject) -> None:
+        """Assign a part whose name says for which backend it is."""
+        named = self._named(name)
+        if named is None:
+            if not (part.extras or part.groups):
+                project.open.append(OpenPart(part.lock, "its name names no backend", line))
+            return
+        backend, runtime = named
+        label = part.label
+        try:
+            packages, _ = self._read(part)
+            held = self._backends(packages, backend)
+        except (SpecError, UsageError) as error:
+            project.open.append(OpenPart(label, error.message.splitlines()[0], line, name))
+            return
+        others = sorted(set(held) - {backend})
+        if backend == _ANY:
+            if len(held) == 1:
+                backend = others[0]
+            else:
+                found = " and ".join(others) or "no backend that is known"
+                why = f"what is locked in it is for {found}"
+                project.open.append(OpenPart(label, why, line, name))
+                return
+        elif others:
+            why = f"what is locked in it is for {' and '.join(others)}, too"
+            project.open.append(OpenPart(label, why, line, name))
+            return
+        if reason := backend_build(self.catalogue, backend).unbuildable:
+            project.open.append(OpenPart(label, f"no image can be made: {reason}", line, name))
+            return
+        runtime = _closer(runtime, held.get(backend) or _toolkit(packages, backend))
+        found_part = dataclasses.replace(part, backend=backend, runtime=runtime)
+        same = [p for p in project.parts if (p.backend, p.runtime) == (backend, runtime)]
+        if same:
+            why = f"{same[0].label} is for {backend} {runtime}".rstrip() + " already"
+            project.open.append(OpenPart(label, why, line, name))
+            return
+        project.parts.append(found_part)
+
+    def _named(self, name: str) -> tuple[str, str] | None:
+        """The backend that a name says, and its toolkit; None for no backend, or for several."""
+        words = re.split(r"[^a-z0-9]+", name.lower())
+        found: dict[str, str] = {}
+        for word, following in zip(words, [*words[1:], ""], strict=True):
+            match = _WORD.fullmatch(word)
+            if match is None:
+                continue
+            backend = self._names.get(match[1] if match[1] != "cu" or match[2] else "")
+            if backend is None:
+                continue
+            number = match[2]
+            if len(number) == 1 or (len(number) == 2 and backend == "cuda"):
+                minor = f".{following}" if following.isdecimal() else ""
+                found[backend] = f"{number}{minor}"
+            else:
+                found[backend] = (built_for(f"x{number}") or "") if number else ""
+        return next(iter(found.items())) if len(found) == 1 else None
+
+    @cached_property
+    def _names(self) -> Mapping[str, str]:
+        names = {
+            name: entry.name
+            for entry in self.catalogue.backends.values()
+            for name in (entry.name, *entry.aliases)
+        }
+        return {**names, **_NAMES, _ANY: _ANY}
+
+    def _target(self, part: LockedPart) -> Target:
+        bare = bare_target(
+            part.backend or "cpu",
+            part.backend or "cpu",
+            base=self.base.format(python=self.python),
+            python=self.python,
+            lock=part.lock,
+        )
+        return dataclasses.replace(
+            bare, committed_lock=part.lock, extras=part.extras, groups=part.groups
+        )
+
+    def _read(self, part: LockedPart) -> tuple[Sequence[Package], LeftOut]:
+        lock = read_committed(selection_of(self.root, self._target(part)))[0].lock
+        return lock.packages, lock.left_out
+
+    def installs(self, part: LockedPart) -> bool:
+        """Whether the part can be installed with this Python."""
+        return trouble_with(self.root, self._target(part)) is None
+
+    def _backends(self, packages: Sequence[Package], on: str = "") -> dict[str, str]:
+        """The backends that packages are for, each with its toolkit where something says it.
+
+        Does not count what may as well be on the backend `on`.
+        """
+        backends: dict[str, str] = {}
+        for package in packages:
+            match = distribution(package.name, package.version, self.catalogue)
+            if match is None or match.vendor is None or match.weight != "strong":
+                continue
+            if on in match.tolerated_in:
+                continue
+            backend = match.backend
+            said = match.toolkit if match.toolkit and match.toolkit.isdecimal() else ""
+            backends[backend] = _closer(backends.get(backend, ""), said)
+        for package in packages:
+            for backend, runtime in _toolkits(package):
+                if backend in backends:
+                    backends[backend] = _closer(backends[backend], runtime)
+        return backends
+
+
+def _toolkits(package: Package) -> Iterator[tuple[str, str]]:
+    """Toolkits that the version or the index of a package says, with both of their numbers."""
+    places = [package.version.partition("+")[2], package.index or ""]
+    places += [wheel.url.rpartition("/")[0] for wheel in package.wheels[:1]]
+    for place in places:
+        for match in _TOOLKIT.finditer(place):
+            name = "rocm" if match[1] == "rocm" else "cuda"
+            yield name, match[2] if "." in match[2] else built_for(f"x{match[2]}") or ""
+    for backend, pattern in _RUNTIMES.items():
+        if pattern.fullmatch(package.name) and package.version.count(".") >= 2:
+            yield backend, ".".join(package.version.split(".")[:2])
+
+
+def _toolkit(packages: Sequence[Package], backend: str) -> str:
+    """The toolkit of a backend that the indexes of packages say."""
+    said = (runtime for item in packages for name, runtime in _toolkits(item) if name == backend)
+    return next(said, "")
+
+
+def _closer(one: str, other: str) -> str:
+    """Of two version lines that agree, the one that says more; else the first."""
+    if not one or other.startswith(f"{one}."):
+        return other or one
+    return one
+
+
+def _middle(lock: str) -> str:
+    """What the name of a lock says: `cuda` of `pylock.cuda.toml`."""
+    name = lock.rpartition("/")[2]
+    return name.removeprefix("pylock").rpartition(".")[0]

@@ -1,0 +1,204 @@
+"""Source distributions (`.tar.gz`, `.zip`), read in bounds: nothing of them is run or unpacked.
+
+A tar archive has no directory, and its last byte proves its hash: all of it is held, in an unnamed
+file, before a member is believed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from packaging.markers import InvalidMarker
+from packaging.utils import canonicalize_name
+
+from buildmatrix import toml
+from buildmatrix.inventory.distributions import LARGEST_METADATA, metadata_headers
+from buildmatrix.parsing import parse_marker, requirement_or_none, version_or_none
+from buildmatrix.trees import containers
+from buildmatrix.trees.archive import Spool, plain
+from buildmatrix.trees.base import Closing, Unreadable
+
+#: Bytes of an archive.
+LARGEST = 128 << 20
+#: Bytes that it may inflate to.
+MOST_INFLATED = 1 << 30
+MOST_FILES = 100_000
+#: Bytes of one file that are held.
+LARGEST_HELD = 8 << 20
+#: What the metadata of a source distribution are read from.
+METADATA_FILES = ("pyproject.toml", "PKG-INFO")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A file of a source distribution."""
+
+    #: Below the one folder that the archive holds.
+    path: str
+    size: int
+    #: Its first bytes, or all of them.
+    data: bytes
+
+
+class SourceArchive(Closing):
+    """A source distribution, held in an unnamed file of this machine."""
+
+    def __init__(self, chunks: Iterable[bytes], sha256: str = "", most: int = LARGEST) -> None:
+        """Take all bytes from `chunks`.
+
+        Raises `Unreadable` for more than `most` bytes, and where their SHA-256 is not `sha256`
+        (any, where that is empty).
+        """
+        self._spool = Spool()
+        hasher = hashlib.sha256()
+
+        def counted() -> Iterator[bytes]:
+            size = 0
+            for chunk in chunks:
+                size += len(chunk)
+                if size > most:
+                    raise Unreadable(f"it has more than {most >> 20} MiB, which is not read")
+                hasher.update(chunk)
+                yield chunk
+
+        try:
+            self._archive = self._spool.kept(counted())
+            #: In hex, of all bytes.
+            self.sha256 = hasher.hexdigest()
+            if sha256 and sha256 != self.sha256:
+                raise Unreadable(
+                    f"it has the SHA-256 {self.sha256}, and the lock says {sha256}: it is another"
+                    " file than the one that was locked"
+                )
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """See `Closing.close`."""
+        self._spool.close()
+
+    @property
+    def size(self) -> int:
+        """Bytes of the archive."""
+        return self._archive.size
+
+    def files(self, held: Callable[[str, int], int]) -> Iterator[SourceFile]:
+        """Yield each file in the order of the archive, with its first `held(path, size)` bytes.
+
+        At most `LARGEST_HELD` bytes of a file are held. A path may come twice: installers take the
+        last one. Links have no bytes of their own and are left out. Raises `Unreadable` for what
+        is no such archive, is damaged or a bomb, or has files beside its one folder or outside it.
+        """
+        archive = self._archive
+        kind = containers.format_of(archive.read(0, containers.HEAD), archive.size)
+        if kind not in ("zip", "tar", "compressed"):
+            raise Unreadable("neither a ZIP archive nor a tar archive")
+        root = ""
+        members = containers.members(archive, kind, "", MOST_INFLATED)
+        for number, member in enumerate(members):
+            if number == MOST_FILES:
+                raise Unreadable(f"it has more than {MOST_FILES} files")
+            name = plain(member.name)
+            folder, slash, path = (name or "").partition("/")
+            if name is None or not slash or folder != (root := root or folder):
+                raise Unreadable(f"{member.name[:200]!r} lies outside of its one folder")
+            most = min(held(path, member.size), member.size, LARGEST_HELD)
+            data = b""
+            if most > 0:
+                with member.open() as source:
+                    data = source.read(0, most)
+            yield SourceFile(path, member.size, data)
+
+
+def metadata_bytes(path: str, size: int) -> int:
+    """The bytes to hold of a file that `static_requirements` reads; 0 for others."""
+    return size if path in METADATA_FILES and size <= LARGEST_METADATA else 0
+
+
+def static_requirements(
+    files: Mapping[str, bytes], name: str, version: str
+) -> tuple[str, ...] | None:
+    """The `Requires-Dist` lines of all wheels that are built of a source; None if a build decides.
+
+    `files` has those of `METADATA_FILES` that the source has. Metadata of another distribution than
+    `name` in `version` do not count. As uv does (`StaticMetadata::read`): from `[project]`, else
+    from a PKG-INFO of Metadata 2.2 or newer.
+    """
+    lines = _project_requirements(files.get("pyproject.toml", b""), name, version)
+    if lines is None:
+        lines = _recorded_requirements(files.get("PKG-INFO", b""), name, version)
+    return lines
+
+
+def _project_requirements(data: bytes, name: str, version: str) -> tuple[str, ...] | None:
+    try:
+        document = toml.loads(data.decode())
+    except (UnicodeDecodeError, toml.TomlError):
+        return None
+    project, tool = document.get("project"), document.get("tool")
+    if not isinstance(project, dict):
+        return None
+    dynamic = project.get("dynamic", [])
+    dependencies, optional = project.get("dependencies"), project.get("optional-dependencies", {})
+    if (
+        not isinstance(dynamic, list)
+        or not {"dependencies", "optional-dependencies", "requires-python"}.isdisjoint(
+            filter(lambda field: isinstance(field, str), dynamic)
+        )
+        # Without the key, they may be in a table that only Poetry reads.
+        or (dependencies is None and isinstance(tool, dict) and "poetry" in tool)
+        or not _is_expected(project.get("name"), project.get("version", version), name, version)
+        or not isinstance(optional, dict)
+    ):
+        return None
+    lines: list[str] = []
+    for extra, items in (("", dependencies or []), *optional.items()):
+        if not isinstance(items, list):
+            return None
+        for item in items:
+            requirement = requirement_or_none(item) if isinstance(item, str) else None
+            if requirement is None:
+                return None
+            if extra:
+                own = f"({requirement.marker}) and " if requirement.marker else ""
+                condition = f"{own}extra == '{canonicalize_name(extra)}'"
+                try:
+                    requirement.marker = parse_marker(condition)
+                except InvalidMarker:
+                    return None
+            lines.append(str(requirement))
+    return tuple(lines)
+
+
+def _recorded_requirements(data: bytes, name: str, version: str) -> tuple[str, ...] | None:
+    headers = metadata_headers(data)
+    own_name, own_version, written = (
+        headers.get(key, [""])[0] for key in ("name", "version", "metadata-version")
+    )
+    metadata_version = version_or_none(written)
+    dynamic = {field.lower() for field in headers.get("dynamic", ())}
+    if (
+        metadata_version is None
+        or not (2, 2) <= metadata_version.release[:2] < (3, 0)
+        or not dynamic.isdisjoint(("requires-dist", "requires-python", "provides-extra"))
+        or not _is_expected(own_name, own_version, name, version)
+    ):
+        return None
+    lines = tuple(headers.get("requires-dist", ()))
+    return None if None in map(requirement_or_none, lines) else lines
+
+
+def _is_expected(own_name: object, own_version: object, name: str, version: str) -> bool:
+    """Whether metadata are of `name` in `version`, which may lack its local part."""
+    if not isinstance(own_name, str) or not isinstance(own_version, str):
+        return False
+    own, expected = version_or_none(own_version), version_or_none(version)
+    return (
+        canonicalize_name(own_name) == name
+        and own is not None
+        and expected is not None
+        and expected in (own, version_or_none(own.public))
+    )

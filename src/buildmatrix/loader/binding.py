@@ -1,0 +1,235 @@
+"""Symbols and versions that ld.so would not find for the libraries of Python distributions.
+
+glibc checks versions first: each that an object needs of a library (DT_VERNEED) has to be among
+those that the library defines, where it defines any. Then it looks each symbol up in the objects of
+the process, breadth first, and goes by the version where the object has one.
+
+CPython opens extension modules with RTLD_NOW, and ctypes its libraries: all symbols of what comes
+with them are bound at once, functions included, as with LD_BIND_NOW. So no symbol but a weak one is
+optional. Programs bind functions when they are called, and are left out.
+
+What a process holds is known from below: an object, and all that it links. A symbol that is not
+defined there may still come from what was loaded before, so one without a version is only missed
+where no other library of the tree has it. Where an object of the process was not read, or is not
+in the tree and could have the symbol, nothing is said. The C library and GCC's are in every
+process: where the tree does not have them, only names of C++ outside of its own namespaces count.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from buildmatrix.binaries.model import Elf
+from buildmatrix.elf.model import SymbolNeed
+from buildmatrix.elf.symbols import DefinedSymbols
+from buildmatrix.inventory.model import Binary, Inventory
+from buildmatrix.loader.preloads import Preloads
+from buildmatrix.loader.process import abi_of, file_name, is_program
+from buildmatrix.loader.resolution import Resolution
+
+#: The C library and GCC's.
+_SYSTEM = re.compile(
+    r"(?:libc|libm|libdl|libpthread|librt|libutil|libresolv|libgcc_s|libstdc\+\+|ld-linux[-\w]*)"
+    r"\.so\.\d+"
+)
+#: Mangled names (Itanium C++ ABI, 5.1) outside of the namespaces of C++ itself, whose libraries
+#: cannot define them.
+_FOREIGN_CXX = re.compile(r"_Z(?:T[VTIS]|GV)?(?:N[KVRO]*)?\d+(?!\d|std|__cxxabiv1|__gnu_|__cxx)")
+
+
+@dataclass(frozen=True, slots=True)
+class Unbound:
+    """What one object needs of others, and they do not have."""
+
+    #: Path of the object.
+    binary: str
+    #: Symbols, in the order of its table; empty where the version itself is missing.
+    names: tuple[str, ...]
+    #: Paths of the libraries that should have it.
+    libraries: tuple[str, ...]
+    #: The version that is needed; None for symbols without one.
+    version: str | None = None
+
+
+def unbound(inventory: Inventory, resolution: Resolution) -> tuple[Unbound, ...]:
+    """Return what is missing for files of distributions and what those link, by path."""
+    return tuple(_Binder(inventory, resolution).unbound())
+
+
+class _Binder:
+    def __init__(self, inventory: Inventory, resolution: Resolution) -> None:
+        self._resolution = resolution
+        self._binaries = {
+            binary.path: binary for binary in inventory.loadable if binary.elf.type == "dyn"
+        }
+        self._preloads = Preloads(inventory.python_loads)
+        self._closed = bool(inventory.closed)
+        #: Path → NEEDED entry → files that it may lead to.
+        self._links: dict[str, dict[str, tuple[str, ...]]] = {}
+        for item in resolution.needed:
+            paths = (item.path,) if item.path is not None else item.anywhere
+            self._links.setdefault(item.binary, {})[item.name] = paths
+        self._exports: dict[str, frozenset[int]] = {}
+        self._hash: Mapping[str, int] = {}
+
+    def unbound(self) -> Iterator[Unbound]:
+        """Check each object."""
+        judged = sorted(self._judged())
+        defined = DefinedSymbols(
+            {
+                name
+                for path in judged
+                for need in _needs(self._binaries[path].elf)
+                for name in need.names
+            }
+        )
+        self._hash = defined.hashes
+        for path, binary in self._binaries.items():
+            if binary.elf.binding is not None:
+                self._exports[path] = defined.among(binary.elf.binding.exports)
+        for path in judged:
+            yield from self._versions(path)
+            yield from self._symbols(path)
+
+    def _judged(self) -> Iterable[str]:
+        """Files of distributions, and what they link."""
+        reached = {
+            path: None
+            for path, binary in self._binaries.items()
+            if binary.owner is not None and not is_program(binary)
+        }
+        ahead = list(reached)
+        for path in ahead:  # grows while it is walked
+            for further in self._linked(path):
+                if further not in reached:
+                    reached[further] = None
+                    ahead.append(further)
+        return reached
+
+    def _linked(self, path: str) -> Iterator[str]:
+        for paths in self._links.get(path, {}).values():
+            yield from (further for further in paths if further in self._binaries)
+
+    def _versions(self, path: str) -> Iterator[Unbound]:
+        """Versions that the library at hand does not define."""
+        for need in self._binaries[path].elf.version_needs:
+            libraries = self._named(path, need.library)
+            definitions = [library.elf.version_definitions for library in libraries]
+            for version in need.versions:
+                if (
+                    version not in need.weak
+                    and definitions
+                    and all(defined and version not in defined for defined in definitions)
+                    and not self._is_preloaded(need.library, libraries)
+                ):
+                    yield Unbound(path, (), tuple(item.path for item in libraries), version)
+
+    def _symbols(self, path: str) -> Iterator[Unbound]:
+        binary = self._binaries[path]
+        needs = _needs(binary.elf)
+        if not needs:
+            return
+        scope = self._scope(path)
+        if any(item not in self._exports for item in scope.objects):
+            return
+        defined = frozenset[int]().union(*(self._exports[item] for item in scope.objects))
+        for need in needs:
+            missing = [name for name in need.names if self._hash[name] not in defined]
+            if not missing:
+                continue
+            if need.library is not None and need.version is not None:
+                yield from self._of_version(path, need.library, need.version, missing)
+            else:
+                yield from self._of_no_version(path, scope, missing)
+
+    def _of_version(
+        self, path: str, library: str, version: str, missing: Sequence[str]
+    ) -> Iterator[Unbound]:
+        libraries = self._named(path, library)
+        definitions = [item.elf.version_definitions for item in libraries]
+        # Where the version is missing altogether, that is said.
+        if (
+            libraries
+            and all(not defined or version in defined for defined in definitions)
+            and not self._is_preloaded(library, libraries)
+        ):
+            yield Unbound(path, tuple(missing), tuple(item.path for item in libraries), version)
+
+    def _of_no_version(self, path: str, scope: _Scope, missing: Sequence[str]) -> Iterator[Unbound]:
+        if self._closed or not all(map(_SYSTEM.fullmatch, scope.absent)):
+            return
+        abi = abi_of(self._binaries[path])
+        if any(
+            other not in self._exports and abi_of(binary) == abi
+            for other, binary in self._binaries.items()
+        ):
+            return
+        shadowed = {name for item in scope.objects for name in self._names(item)}
+        others = [
+            self._exports[other]
+            for other in self._exports
+            if other not in scope.objects and shadowed.isdisjoint(self._names(other))
+        ]
+        names = tuple(
+            name
+            for name in missing
+            if ((self._resolution.is_root and not scope.absent) or _FOREIGN_CXX.match(name))
+            and not any(self._hash[name] in exports for exports in others)
+        )
+        if names:
+            yield Unbound(path, names, tuple(self._direct(path)))
+
+    def _direct(self, path: str) -> Iterator[str]:
+        """Libraries that it links itself, beside the system's."""
+        for name, paths in self._links.get(path, {}).items():
+            if not _SYSTEM.fullmatch(name):
+                yield from (item for item in paths if item in self._binaries)
+
+    def _names(self, path: str) -> set[str]:
+        soname = self._binaries[path].elf.soname
+        return {file_name(path), *((soname,) if soname else ())}
+
+    def _named(self, path: str, library: str) -> list[Binary]:
+        """The files that a NEEDED entry leads to; none where not all are known."""
+        paths = self._links.get(path, {}).get(library, ())
+        libraries = [self._binaries[item] for item in paths if item in self._binaries]
+        return libraries if len(libraries) == len(paths) else []
+
+    def _is_preloaded(self, name: str, bound: Sequence[Binary]) -> bool:
+        """Whether Python code loads another file of that name by its path."""
+        paths = {binary.path for binary in bound}
+        others = [
+            path for path in self._binaries if path not in paths and name in self._names(path)
+        ]
+        owners = {binary.owner for binary in self._binaries.values()}
+        return any(self._preloads.place(owner, others) for owner in owners) if others else False
+
+    def _scope(self, path: str) -> _Scope:
+        """What is in a process with the object, as far as it brings that itself."""
+        objects = {path: None}
+        absent = []
+        ahead = [path]
+        for item in ahead:  # grows while it is walked
+            for name, paths in self._links.get(item, {}).items():
+                present = [further for further in paths if further in self._binaries]
+                if not present or len(present) < len(paths):
+                    absent.append(name)
+                for further in present:
+                    if further not in objects:
+                        objects[further] = None
+                        ahead.append(further)
+        return _Scope(objects, tuple(absent))
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """Objects of a process by path, and NEEDED entries of them that lead nowhere."""
+
+    objects: Mapping[str, None]
+    absent: tuple[str, ...]
+
+
+def _needs(elf: Elf) -> tuple[SymbolNeed, ...]:
+    return elf.binding.needs if elf.binding is not None else ()

@@ -1,0 +1,361 @@
+"""The lock of a target, taken from a lock that its project has: nothing is resolved.
+
+The target's part of `uv.lock`, `poetry.lock`, ... is written as a PEP 751 lock of its own, which
+both engines install. An index is asked only where the project's lock names files without addresses.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+from packaging.utils import canonicalize_name
+
+from buildmatrix import child
+from buildmatrix.errors import (
+    EXIT_FINDINGS,
+    BuildmatrixError,
+    Problem,
+    SpecError,
+    UndecidedError,
+    UsageError,
+)
+from buildmatrix.files import keep_out_of_git, write_changed
+from buildmatrix.locks.choose import best, refusal
+from buildmatrix.locks.committed import read_committed
+from buildmatrix.locks.inputs import inputs_digest
+from buildmatrix.locks.lookup import Pins, find_files, lacks_files
+from buildmatrix.locks.model import LeftOut, Lock, LockedFile, Package, Staleness, Wheel
+from buildmatrix.locks.pylock_reader import read_lock
+from buildmatrix.locks.pylock_writer import taken_document
+from buildmatrix.locks.recent import Recent
+from buildmatrix.locks.selection import LockSelection
+from buildmatrix.locks.text import string, tables
+from buildmatrix.locks.uv import Uv, find_uv
+from buildmatrix.progress import Progress
+from buildmatrix.spec.model import TAKEN_LOCKS, Target, is_pylock
+from buildmatrix.text import without_login
+from buildmatrix.toml import TomlError, loads
+from buildmatrix.trees.base import reason
+
+#: Name of a lock → the command that makes it again, and the one that changes its versions.
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    "uv.lock": ("uv lock", "uv lock --upgrade"),
+    "poetry.lock": ("poetry lock", "poetry update"),
+    "Pipfile.lock": ("pipenv lock", "pipenv update"),
+}
+#: Seconds of `uv lock --check` without a network; a large workspace takes one.
+_SECONDS = 60.0
+_OUTDATED = "needs to be updated"
+
+
+class StaleLockError(BuildmatrixError):
+    """A lock of the project that does not fit its inputs."""
+
+    exit_code = EXIT_FINDINGS
+
+
+def selection_of(root: Path, target: Target) -> LockSelection:
+    """The part of the project's lock that `target` installs.
+
+    An image has no group that its specification does not name. Default groups of a pylock are
+    another matter: without them, the lock of some tools is empty.
+    """
+    path = root / target.committed_lock
+    groups = frozenset(map(canonicalize_name, (*target.groups, *target.only_groups)))
+    return LockSelection(
+        path,
+        target.committed_lock,
+        target,
+        frozenset(map(canonicalize_name, target.extras)),
+        groups,
+        has_main=not target.only_groups,
+        has_defaults=is_pylock(path.name) and not target.only_groups,
+    )
+
+
+def read_taken(root: Path, target: Target) -> tuple[Pins, Staleness | None]:
+    """What the project's lock holds for `target`, and why it is older than its inputs, if it is.
+
+    Raises `SpecError` for a lock that is broken or is for other targets.
+    """
+    selection = selection_of(root, target)
+    if selection.path.suffix == ".txt":
+        selection.check((), ())
+    pins, stale = read_committed(selection)
+    dropped = set(map(canonicalize_name, target.drop))
+    built = set(map(canonicalize_name, target.no_binary))
+    packages = tuple(
+        replace(package, wheels=(), source_only=True) if package.name in built else package
+        for package in pins.lock.packages
+        if package.name not in dropped
+    )
+    lock = replace(
+        pins.lock,
+        packages=packages,
+        # The specification says which parts a target gets.
+        left_out=LeftOut(),
+        decided=pins.lock.decided | dropped,
+    )
+    return replace(pins, lock=lock), stale
+
+
+def trouble_with(root: Path, target: Target) -> str | None:
+    """Why the project's lock cannot be installed for `target`; None where it can.
+
+    Needs no network, and no index is asked which files there are.
+    """
+    try:
+        pins, stale = read_taken(root, target)
+        if stale is not None and stale.is_proven:
+            return stale.reason
+        _check_hashes(target, pins)
+        _check(target, [item for item in pins.lock.packages if not _lacks(item)])
+    except SpecError as error:
+        return str(error.problems[0].message)
+    except UsageError as error:
+        return error.message
+    return None
+
+
+def take(root: Path, target: Target, *, offline: bool, jobs: int, progress: Progress) -> Lock:
+    """Write the lock of `target` from that of its project, and return it.
+
+    Raises:
+        StaleLockError: the lock does not fit its inputs.
+        SpecError: it is broken, is not for the target, or holds what has no hash.
+        UndecidedError: an index that has to be asked for files does not answer.
+    """
+    progress.step(target.id, f"lock: taking the files of {target.lock_label}")
+    pins, stale = read_taken(root, target)
+    _check_fit(root, target, stale, progress)
+    _check_hashes(target, pins)
+    path, record = root / target.lock, ""
+    if any(map(_lacks, pins.lock.packages)):
+        record = _record(target, pins.lock.digest)
+        known = _known(path, record)
+        if known is not None:
+            return _explained(known, pins.lock)
+        progress.step(target.id, f"lock: looking up the files of {target.lock_label}")
+        recent = Recent(offline=offline)
+        found = find_files(find_uv(), target, pins, recent, offline=offline, jobs=jobs)
+        if found.away:
+            raise UndecidedError(f"{target.id}: {', '.join(found.away)} did not answer")
+        pins = replace(pins, lock=found)
+    _check(target, pins.lock.packages)
+    packages = [_installable(package, target) for package in pins.lock.packages]
+    text = taken_document(target.lock_label, packages, pins.lock.decided)
+    try:
+        keep_out_of_git((root / TAKEN_LOCKS).parent)
+    except OSError as error:
+        raise UndecidedError(f"{TAKEN_LOCKS} cannot be written: {reason(error)}") from error
+    write_changed(path, text.encode())
+    lock = read_lock(path)
+    if record:
+        write_changed(_record_path(path), f"{record} {lock.digest}\n".encode())
+    return _explained(lock, pins.lock)
+
+
+def _explained(lock: Lock, origin: Lock) -> Lock:
+    """A lock that was taken from `origin`, with the lines there and in the project's files.
+
+    The file has no lines: the same files are installed when only these move.
+    """
+    packages = {package.name: package for package in origin.packages}
+    return replace(
+        lock,
+        packages=tuple(
+            replace(package, via=whole.via, place=whole.place)
+            if (whole := packages.get(package.name)) is not None
+            else package
+            for package in lock.packages
+        ),
+    )
+
+
+def _record(target: Target, digest: str) -> str:
+    """Digest of what decided the files that an index was asked for."""
+    values = {
+        "lock": digest,
+        "selection": target.lock_label,
+        "only-groups": " ".join(target.only_groups),
+        "python": target.python,
+        "platform": target.platform,
+        "base": target.base.final,
+        "drop": " ".join(sorted(target.drop)),
+        "no-binary": " ".join(sorted(target.no_binary)),
+        "torch": target.torch or "",
+    }
+    values |= {f"index {name}": without_login(url) for name, url in target.index.items()}
+    return inputs_digest(values)
+
+
+def _record_path(path: Path) -> Path:
+    return path.with_suffix(".inputs")
+
+
+def _known(path: Path, record: str) -> Lock | None:
+    """The lock that was taken before, if from the same and unchanged."""
+    try:
+        lock = read_lock(path)
+        written = _record_path(path).read_text(encoding="utf-8")
+    except (SpecError, OSError, UnicodeDecodeError):
+        return None
+    return lock if written == f"{record} {lock.digest}\n" else None
+
+
+def _lacks(package: Package) -> bool:
+    return lacks_files(package)
+
+
+# Whether it can be installed
+
+
+def _check_fit(root: Path, target: Target, stale: Staleness | None, progress: Progress) -> None:
+    """Raise `StaleLockError` where the lock does not fit its inputs, as its own tool sees it."""
+    label = target.committed_lock
+    if label.rpartition("/")[2] == "uv.lock" and not (stale and stale.is_proven):
+        fits = _uv_says(find_uv(), root / label)
+        if fits is False:
+            stale = Staleness(f"`uv lock --check` says that {label} needs to be updated")
+        elif fits:
+            stale = None
+    if stale is None:
+        return
+    if stale.is_proven:
+        make, _ = COMMANDS.get(label.rpartition("/")[2], ("", ""))
+        again = f"run `{make}`" if make else "lock again with the tool that made it"
+        raise StaleLockError(f"{target.id}: {label} does not fit its inputs: {stale}; {again}")
+    progress.note(f"{target.id}: {label} may not fit its inputs: {stale}")
+
+
+def _uv_says(uv: Uv, path: Path) -> bool | None:
+    """Whether uv finds that a `uv.lock` fits its projects; None where it cannot tell offline.
+
+    Mirrors of this machine do not count: the lock is held against its projects alone.
+    """
+    try:
+        text = path.read_bytes()
+    except OSError:
+        return None
+    if not (path.parent / "pyproject.toml").is_file():
+        return None
+    return _asked_uv(uv, path.absolute().parent, text, _registries(text))
+
+
+@lru_cache(maxsize=16)
+def _asked_uv(uv: Uv, folder: Path, _text: bytes, registries: tuple[str, ...]) -> bool | None:
+    variables = {
+        name: value
+        for name, value in child.user_environment().items()
+        if not re.fullmatch(r"UV_.*INDEX.*|UV_FIND_LINKS|VIRTUAL_ENV|COLUMNS", name)
+    }
+    variables |= {"UV_PYTHON_DOWNLOADS": "never", "NO_COLOR": "1"}
+    command = [str(uv.path), "lock", "--check", "--offline", "--quiet"]
+    command += [f"--index={url}" for url in registries]
+    try:
+        answer = child.run(command, folder, variables, seconds=_SECONDS, memory=4 << 30)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    if answer.returncode == 0:
+        return True
+    return False if _OUTDATED in answer.stderr else None
+
+
+def _registries(text: bytes) -> tuple[str, ...]:
+    try:
+        document = loads(text.decode())
+    except (UnicodeDecodeError, TomlError):
+        return ()
+    sources = (item.get("source") for item in tables(document.get("package")))
+    urls = (string(source.get("registry")) for source in sources if isinstance(source, dict))
+    return tuple(sorted({url for url in urls if url.startswith(("http://", "https://"))}))
+
+
+def _check_hashes(target: Target, pins: Pins) -> None:
+    """Raise `SpecError` for packages of which any file would do."""
+    problems = [
+        Problem(
+            f"{target.id}: {package.name} {package.version} has no hash",
+            package.place or target.committed_lock,
+            hint="lock it with hashes",
+        )
+        for package in pins.lock.packages
+        if _lacks(package)
+        and not (package.wheels or package.sdist or pins.hashes.get(package.name))
+    ]
+    if problems:
+        raise SpecError(problems)
+
+
+def _check(target: Target, packages: Sequence[Package]) -> None:
+    """Raise `SpecError` for what has no file with a hash that installs on the target."""
+    problems = []
+    for package in packages:
+        why = next(_obstacles(package, target), None)
+        if why is not None:
+            file, _, line = package.place.rpartition(":")
+            problems.append(
+                Problem(
+                    f"{target.id}: {package.name} {package.version}".rstrip() + f" {why[0]}",
+                    file or target.committed_lock,
+                    int(line) if line.isdecimal() else None,
+                    hint=why[1],
+                )
+            )
+    if problems:
+        raise SpecError(problems)
+
+
+def _obstacles(package: Package, target: Target) -> Iterator[tuple[str, str]]:
+    """What keeps a package from being installed as it is locked, and a way out."""
+    files = _files(package, target)
+    if package.source and not files:
+        yield (
+            f"is locked as {package.source}, which is no file with a hash",
+            f'lock a file of it that an index has, or leave it out: drop = ["{package.name}"]',
+        )
+    elif not files:
+        why = refusal(package, target) or "its lock names no file of it"
+        yield f"cannot be installed: {why}", "lock it for this platform and Python"
+    for file in files:
+        if not file.sha256:
+            yield f"has no hash for {file.filename}", "lock it with hashes"
+        elif not re.match(r"https?://" if package.index is None else r"(https?|file)://", file.url):
+            where = file.url or "nowhere"
+            yield (
+                f"is locked as a file on this machine ({where})",
+                "put it on an index, and lock it from there",
+            )
+
+
+def _files(package: Package, target: Target) -> list[LockedFile]:
+    """The files that an installer may take on the target: wheels, else the source distribution."""
+    wheels = _wheels(package, target)
+    if wheels or package.sdist is None:
+        return [*wheels]
+    return [package.sdist]
+
+
+def _wheels(package: Package, target: Target) -> tuple[Wheel, ...]:
+    return tuple(wheel for wheel in package.wheels if best([wheel], target) is not None)
+
+
+def _installable(package: Package, target: Target) -> Package:
+    wheels = _wheels(package, target)
+    is_built = not wheels and package.sdist is not None
+    return replace(
+        package,
+        wheels=wheels,
+        sdist=package.sdist if is_built else None,
+        source_only=is_built,
+    )
+
+
+def upgrade_command(target: Target) -> str:
+    """The command that upgrades the project's lock; empty where it is not known."""
+    return COMMANDS.get(target.committed_lock.rpartition("/")[2], ("", ""))[1]

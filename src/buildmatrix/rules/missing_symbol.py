@@ -1,0 +1,110 @@
+"""BM305: a library needs symbols, or versions of them, that those which the loader binds lack.
+
+The loader refuses the file with "undefined symbol" or "version not found". See `loader.binding` for
+what is looked up, and when nothing is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+
+from buildmatrix.inventory.model import Binary
+from buildmatrix.loader.binding import Unbound, unbound
+from buildmatrix.phrases import listing
+from buildmatrix.rules.findings import chain_to_file, finding, split_owner
+from buildmatrix.rules.model import Finding, Fix, Severity
+from buildmatrix.rules.shipped import holder
+from buildmatrix.rules.subject import ImageSubject
+
+#: From what fails with an import to what nobody is known to load.
+_SEVERITIES: dict[str, Severity] = {"import": "error", "unknown": "error", "lazy": "warning"}
+#: Names that a message lists.
+_MOST_NAMES = 3
+
+
+def check(image: ImageSubject) -> Iterator[Finding]:
+    """One finding per distribution, and owner of the libraries that should have the symbols."""
+    binaries = {binary.path: binary for binary in image.inventory.loadable}
+    missing = [
+        (owner, _holders(image, [binaries[path] for path in item.libraries]), item)
+        for item in unbound(image.inventory, image.resolution)
+        if (owner := binaries[item.binary].owner) is not None
+        or image.reach.get(item.binary) == "import"
+    ]
+    missing.sort(key=lambda part: (part[0] or "", part[1]))
+    for (owner, holders), group in groupby(missing, key=lambda part: part[:2]):
+        yield _finding(image, owner, holders, [item for _, _, item in group], binaries)
+
+
+def _finding(
+    image: ImageSubject,
+    owner: str | None,
+    holders: Sequence[str],
+    missing: Sequence[Unbound],
+    binaries: Mapping[str, Binary],
+) -> Finding:
+    rank = ("error", "warning", "note")
+    severities = [_severity(image, item, owner, binaries) for item in missing]
+    severity = min(severities, key=rank.index)
+    first = missing[severities.index(severity)]
+    name, _ = split_owner(owner)
+    files = {item.binary for item in missing}
+    others = f", nor can {len(files) - 1} other files" if len(files) > 1 else ""
+    should = listing(f"{path} of {_holder(image, binaries[path])}" for path in first.libraries)
+    plural = len(first.libraries) > 1
+    return finding(
+        "BM305",
+        image,
+        f"{holder(owner)} needs {_wanted(first)}, and "
+        + (
+            f"{should}, which the loader binds, {'do' if plural else 'does'} not have it"
+            if first.libraries
+            else "no library that it links has it"
+        )
+        + f": {first.binary} cannot be loaded{others}",
+        severity=severity,
+        owner=owner,
+        path=first.binary,
+        chain=chain_to_file(
+            image, owner, first.binary, *first.libraries[:1], first.version or first.names[0]
+        ),
+        fix=Fix(
+            "pin",
+            f"take releases of {name or first.binary} and "
+            f"{listing(holders) or 'what it links'} that were built for each other",
+        ),
+        identity=" ".join(split_owner(item)[0] or item for item in holders),
+    )
+
+
+def _wanted(item: Unbound) -> str:
+    if not item.names:
+        return f"the symbol version {item.version}"
+    names = listing(item.names, _MOST_NAMES)
+    return f"the symbol{'s' if len(item.names) > 1 else ''} {names}"
+
+
+def _severity(
+    image: ImageSubject, item: Unbound, owner: str | None, binaries: Mapping[str, Binary]
+) -> Severity:
+    """A note for files of one distribution that no import loads.
+
+    They were made together, and whoever opens them may bind their functions when they are called.
+    """
+    reach = image.reach.get(item.binary, "unknown")
+    if reach != "import" and all(binaries[path].owner == owner for path in item.libraries):
+        return "note"
+    return _SEVERITIES.get(reach, "warning")
+
+
+def _holders(image: ImageSubject, libraries: Sequence[Binary]) -> tuple[str, ...]:
+    """Names of the distributions and packages that have the libraries."""
+    return tuple(sorted({_holder(image, binary).rpartition(" ")[0] for binary in libraries}))
+
+
+def _holder(image: ImageSubject, binary: Binary) -> str:
+    """Name and version of what brought a library."""
+    if binary.owner is not None:
+        return binary.owner.replace("==", " ")
+    return image.inventory.packaged.get(binary.path) or "the base"
