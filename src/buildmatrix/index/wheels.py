@@ -26,6 +26,7 @@ from buildmatrix.parsing import parse_version, parse_wheel_name, split_variant, 
 from buildmatrix.phrases import size
 from buildmatrix.store.cache import DAY, Cache, code
 from buildmatrix.store.facts import digest
+from buildmatrix.threads import prepare_type
 from buildmatrix.trees.base import Closing, reason
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from buildmatrix.index.remote import RemoteFile
 
 _CHUNK = 256 << 10
-_SOURCE = msgspec.msgpack.Decoder(SourceFacts)
+_SOURCE = msgspec.msgpack.Decoder(prepare_type(SourceFacts))
 #: Bytes in memory of files that may be read on.
 MOST_HELD = 32 << 20
 

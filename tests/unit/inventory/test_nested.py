@@ -283,10 +283,18 @@ LATE: Mapping[str, Callable[[bytes], bytes]] = {
     "a ZIP of several parts": lambda data: b"PK\x07\x08" + zipped({"libx.so": data}),
     "a ZIP in gzip": lambda data: gzip.compress(zipped({"libx.so": data})),
     "gzip in xz": lambda data: lzma.compress(gzip.compress(data)),
-    "a large dictionary": lambda data: lzma.compress(
-        data, filters=[{"id": lzma.FILTER_LZMA2, "dict_size": 512 << 20}]
-    ),
+    "a large dictionary": lambda data: _with_dictionary_of_512_mib(lzma.compress(data)),
 }
+
+
+def _with_dictionary_of_512_mib(stream: bytes) -> bytes:
+    """An xz stream whose first block asks for it; liblzma would hold 5 GiB to write one."""
+    header = bytearray(stream[12 : 12 + 4 * (stream[12] + 1) - 4])
+    assert header[1:4] == b"\0\x21\1"  # one filter, LZMA2, one byte of properties
+    header[4] = 34  # xz-file-format.txt, 5.3.1
+    return (
+        stream[:12] + header + zlib.crc32(header).to_bytes(4, "little") + stream[16 + len(header) :]
+    )
 
 
 @pytest.mark.parametrize("name", LATE)

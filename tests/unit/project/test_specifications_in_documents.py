@@ -81,7 +81,7 @@ def read(text: str, folder: Path) -> None:
     for name in ("catalogue/acme.toml", "catalogue/wave.toml"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(DATA_FILE.replace("acme", Path(name).stem))
-    for name in ("images/ours.Dockerfile.j2", "requirements/base.in"):
+    for name in ("images/ours.Dockerfile.j2", "requirements/base.in", "uv.lock"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text("")
     path = folder / "buildmatrix.toml"

@@ -133,6 +133,7 @@ def test_a_verdict_that_rests_on_a_part_is_named_and_fails_where_that_was_asked_
         "nothing",
         open="3 of 9 binary files not opened",
         certain=False,
+        depth="listing",
     )
     clean = assemble("x", "2026-11-20", verdicts=[doubtful])
     assert exit_code(clean) == 0
