@@ -1,8 +1,7 @@
-"""Bounds and environments of the processes that are started: what they read comes from strangers.
+"""Limits and environments of child processes, whose input is untrusted.
 
-An index may answer without end, or with a page of some kilobytes that unpacks to gigabytes. Code of
-strangers may run in a child (`uv` builds source distributions) or beside it, and sees its
-variables.
+An index may send without end, or send some kilobytes that unpack to gigabytes. Untrusted code may
+run in a child (`uv` builds source distributions) or beside it, and sees its variables.
 """
 
 from __future__ import annotations
@@ -15,22 +14,22 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-#: Seconds that an ended process has before it is killed.
+#: Seconds between terminating a process and killing it.
 GRACE = 2.0
-#: What a program needs to start, to find others, and for its temporary files.
+#: Variables that a program needs to start, to find others, and for its temporary files.
 _BARE = frozenset({"HOME", "LD_LIBRARY_PATH", "PATH", "PYTHONHOME", "PYTHONPATH", "TMPDIR"})
-#: How this machine reaches servers.
+#: Variables that say how this machine reaches servers.
 _NETWORK = re.compile(
     r"(?i:https?|ftp|all|no)_proxy|SSL_CERT_(?:FILE|DIR)|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE"
 )
-#: What signs in the name of this user or job. This process alone uses it.
+#: Variables for signing in the name of this user or job; only this process uses them.
 _SIGNING = re.compile(
     r"COSIGN_.+|SIGSTORE_.+|ACTIONS_ID_TOKEN_REQUEST_.+|BUILDKITE_AGENT_ACCESS_TOKEN"
 )
 
 
 def bare_environment(*, with_network: bool = False) -> dict[str, str]:
-    """Return the variables of a child that needs nothing of this user's."""
+    """Return the variables of a child that needs nothing of this user."""
     return {
         name: value
         for name, value in os.environ.items()
@@ -39,15 +38,15 @@ def bare_environment(*, with_network: bool = False) -> dict[str, str]:
 
 
 def user_environment() -> dict[str, str]:
-    """Return the variables of a program that acts for this user, without what signs."""
+    """Return the variables of a program that acts for this user, without those for signing."""
     return {name: value for name, value in os.environ.items() if not _SIGNING.fullmatch(name)}
 
 
 def bound(pid: int, *, memory: int, file: int | None = None) -> None:
-    """Limit a process that was just started to `memory` bytes of its own, and files to `file`.
+    """Limit a process that was just started to `memory` bytes, and its files to `file` bytes.
 
-    Counts what it may write to in memory (RLIMIT_DATA, setrlimit(2)), not the address space: that
-    is some gigabytes for any program with threads. Other systems than Linux have no such call.
+    Counts writable memory (RLIMIT_DATA, setrlimit(2)), not the address space, which is some
+    gigabytes for any program with threads. Does nothing on systems other than Linux.
     """
     limits = [(resource.RLIMIT_DATA, memory), (resource.RLIMIT_CORE, 0)]
     if file is not None:
@@ -71,9 +70,9 @@ def run(
     memory: int,
     input: str | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run `command` to its end, with UTF-8 in both outputs.
+    """Run `command` to its end, with UTF-8 in both outputs; `input` is its standard input.
 
-    `input`: what it reads. Raises `subprocess.TimeoutExpired` after `seconds`; then it is ended.
+    Raises `subprocess.TimeoutExpired` after `seconds`; the process is ended then.
     """
     with subprocess.Popen(
         command,
@@ -89,7 +88,7 @@ def run(
             bound(process.pid, memory=memory)
             out, err = process.communicate(input, timeout=seconds)
         except BaseException:
-            # Gently first: it may have started processes of its own.
+            # Not killed at once, since it may have child processes to end.
             process.terminate()
             with suppress(subprocess.TimeoutExpired):
                 process.wait(GRACE)

@@ -1,4 +1,4 @@
-"""Files that a user names: written only where they change, never in part; read within a bound."""
+"""Reading and writing of files that a user names: bounded, atomic, only if changed."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from buildmatrix.trees.base import reason
 
 
 def keep_out_of_git(folder: Path) -> None:
-    """Make `folder`, with a `.gitignore` for all that will be in it.
+    """Create `folder` with a `.gitignore` for everything in it.
 
-    A folder that is there already is left as it is: somebody may keep what is in it. Raises
-    `OSError`.
+    An existing folder is left as it is, since a user may store its content. Raises `OSError`.
     """
     if not folder.is_dir():
         # Another thread may make it at the same time.
@@ -23,9 +22,9 @@ def keep_out_of_git(folder: Path) -> None:
 
 
 def write_changed(path: Path, data: bytes) -> None:
-    """Give `path` the content `data`; a file that has it already is left untouched.
+    """Write `data` to `path`, unless the file has this content already.
 
-    Missing folders are made. Raises `UndecidedError` when the file cannot be written.
+    Creates missing folders. Raises `UndecidedError` if the file cannot be written.
     """
     try:
         if path.is_file() and path.read_bytes() == data:
@@ -37,9 +36,9 @@ def write_changed(path: Path, data: bytes) -> None:
 
 
 def read_at_most(path: str | Path, most: int) -> bytes:
-    """A file, of which at most one byte more than `most` is read, so that too long a one shows.
+    """Return up to `most` + 1 bytes of a file; the extra byte shows that it is too long.
 
-    The text `-` stands for standard input. Raises OSError, and ValueError for what is no path.
+    The path `-` is standard input. Raises `OSError`, and `ValueError` for an invalid path.
     """
     if path == "-":
         return sys.stdin.buffer.read(most + 1)

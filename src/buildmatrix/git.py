@@ -1,4 +1,4 @@
-"""git, asked as a program: what it may do meanwhile, and what it says when it fails."""
+"""Safe calls of the git program, and its error messages."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import re
 import subprocess
 from pathlib import Path
 
-#: Settings of a repository by which git would start programs, with values that start none.
+#: Settings by which a repository makes git start programs, with values that start none.
 _SAFE = {"core.fsmonitor": "false", "core.hooksPath": os.devnull, "protocol.allow": "never"}
-#: `SUDO_UID` tells git whose repositories root may trust.
+#: Variables that git gets; `SUDO_UID` tells it whose repositories root may trust.
 _KEPT = re.compile(r"GIT_.+|HOME|LD_LIBRARY_PATH|PATH|SUDO_UID|TMPDIR|XDG_CONFIG_HOME")
 
 
 def ask(
     folder: Path, *arguments: str, seconds: float, git_dir: Path | None = None
 ) -> subprocess.CompletedProcess[bytes]:
-    """What git answers in `folder`; its exit status may be any.
+    """Run git in `folder` and return its output; its exit status may be any.
 
-    `git_dir`: see `environment`. Raises OSError (`FileNotFoundError` without git) and
+    `git_dir`: see `environment`. Raises `OSError` (`FileNotFoundError` without git) and
     `subprocess.TimeoutExpired`.
     """
     return subprocess.run(
@@ -33,9 +33,9 @@ def ask(
 
 
 def tracked_file(folder: Path, seconds: float = 30.0) -> str | None:
-    """Return the first file in `folder` that the index of a repository has.
+    """Return the first file in `folder` that git tracks.
 
-    None where there is none, no repository or no git, and where git does not answer.
+    Returns None without such a file, a repository or git, and if git does not answer.
     """
     place = folder.resolve()
     if not place.is_dir() or not any((up / ".git").exists() for up in (place, *place.parents)):
@@ -51,14 +51,13 @@ def tracked_file(folder: Path, seconds: float = 30.0) -> str | None:
 
 
 def environment(git_dir: Path | None = None) -> dict[str, str]:
-    """Return variables with which git asks nobody, writes nothing and speaks English.
+    """Return variables with which git asks nothing, writes nothing and speaks English.
 
-    Of this process's, it gets its own and those that say where it finds programs and settings.
+    They include git's own variables and those for finding programs and settings. Without
+    `GIT_NO_LAZY_FETCH`, a partial clone would fetch missing objects from wherever its settings say.
 
-    A partial clone would fetch what it lacks, from wherever its settings say.
-
-    `git_dir`: the folder of a stranger's repository, which is meant whatever lies above it and
-    whoever owns it. What its settings would start is not started.
+    `git_dir` is the folder of an untrusted repository: it is used whatever is above it and whoever
+    owns it, and programs in its settings are not started.
     """
     kept = {name: text for name, text in os.environ.items() if _KEPT.fullmatch(name)}
     held = kept | {
@@ -71,7 +70,7 @@ def environment(git_dir: Path | None = None) -> dict[str, str]:
         return held
     for name in ("GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR"):
         held.pop(name, None)
-    # These count more than the files of a repository (git-config, "ENVIRONMENT").
+    # These override the files of a repository (git-config, "ENVIRONMENT").
     held |= {"GIT_DIR": str(git_dir.absolute()), "GIT_CONFIG_COUNT": str(len(_SAFE))}
     for number, (key, value) in enumerate(_SAFE.items()):
         held |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
@@ -79,7 +78,7 @@ def environment(git_dir: Path | None = None) -> dict[str, str]:
 
 
 def complaint(answer: subprocess.CompletedProcess[bytes]) -> str:
-    """Why git failed, in its words: what it calls fatal, else its last line; empty for none."""
+    """Return git's error message: its `fatal:` line or its last line; empty if there is none."""
     lines = answer.stderr.decode(errors="replace").strip().splitlines()
     fatal = next((line for line in lines if line.startswith("fatal: ")), None)
     return (fatal or (lines[-1] if lines else "")).removeprefix("fatal: ")

@@ -1,4 +1,4 @@
-"""Facts → findings, with the rules, the catalogue and the waivers of one run."""
+"""Judgement of locks and images by the rules, catalogue and waivers of one run."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from buildmatrix.vulnerabilities.model import Advisories
 
 
 class Judge:
-    """Judges the locks and images of one specification."""
+    """Judge of the locks and images of one specification."""
 
     def __init__(
         self,
@@ -48,7 +48,9 @@ class Judge:
         fingerprints: Collection[str] = (),
         catalogue: Catalogue | None = None,
     ) -> None:
-        """`fingerprints` are those of the baseline; `catalogue` by default the specification's.
+        """Create a judge with the `fingerprints` of a baseline.
+
+        `catalogue` defaults to the specification's.
 
         Raises `SpecError` for waivers and severities of rules that do not exist.
         """
@@ -62,40 +64,40 @@ class Judge:
 
     @property
     def catalogue_date(self) -> str:
-        """Date of the catalogue that everything is judged by."""
+        """Date of the catalogue."""
         return str(self.catalogue.date)
 
     def has_device(self, backend: str) -> bool:
-        """Whether a backend needs a device that this machine may not have."""
+        """Return True if a backend needs a device, which this machine may not have."""
         return self.catalogue.backends[backend].vendor is not None
 
     @property
     def backends(self) -> Collection[str]:
-        """Backends that the catalogue knows."""
+        """Backends of the catalogue."""
         return self.catalogue.backends
 
     def lock(self, target: Target, lock: Lock) -> tuple[Finding, ...]:
-        """What the locked distributions would bring in."""
+        """Return the findings about locked distributions."""
         return self.settled(check_lock(target, lock, self.catalogue, self._spec.policy))
 
     def bases(self, target: Target) -> tuple[Finding, ...]:
-        """What the references of its base images leave open, before there is a lock."""
+        """Return the findings about references of base images, for which no lock is needed."""
         subject = Subject(target, self.catalogue, self._spec.policy, None, ())
         return self.settled(unpinned_base.check(subject))
 
     def advisories(self, target: Target, lock: Lock, advisories: Advisories) -> tuple[Finding, ...]:
-        """What is known against the locked distributions, and what could not be checked."""
+        """Return the findings about known vulnerabilities of a lock's distributions."""
         subject = locked(target, lock, self.catalogue, self._spec.policy)
         return self.settled(check_advisories(subject, advisories, self._today))
 
     def settled(self, findings: Iterable[Finding]) -> tuple[Finding, ...]:
-        """The same findings as the policy counts them; those that are accepted say so."""
+        """Return the findings with the policy's severities, waivers and the baseline applied."""
         counted = graded(findings, self._spec.policy)
         held = waivers.apply(counted, self._spec.waivers, self._today)
         return baseline.apply(held, self._baseline)
 
     def image(self, target: Target, inventory: Inventory, lock: Lock | None) -> Judgement:
-        """What lies in an image, what each distribution in it is, and where the image runs."""
+        """Return an image's findings, its distributions' verdicts, and its node classes."""
         return self.settle(self.by_rules(target, inventory, lock))
 
     def by_rules(
@@ -106,10 +108,10 @@ class Judge:
         seen: Sequence[Evidence] | None = None,
         resolution: Resolution | None = None,
     ) -> Judgement:
-        """The same as the rules alone say it.
+        """Return the judgement by rules alone.
 
-        Depends on the arguments, on `basis` and on the code, and on nothing else. `seen` and
-        `resolution` are those of the inventory, for a caller that has them.
+        It depends on the arguments, on `basis` and on the code only. `seen` and `resolution` are
+        those of the inventory, if the caller has them.
         """
         seen = evidence(inventory, self.catalogue) if seen is None else seen
         policy = self._spec.policy
@@ -117,15 +119,15 @@ class Judge:
         return replace(judgement, verdicts=with_unparsed(judgement.verdicts, inventory))
 
     def settle(self, judgement: Judgement) -> Judgement:
-        """What the rules said, as the policy counts it, with what is accepted today."""
+        """Return a judgement with the policy's severities, waivers and the baseline applied."""
         findings = self.settled(judgement.findings)
         return replace(judgement, findings=findings, fits=accepted(judgement.fits, findings))
 
     @cached_property
     def basis(self) -> str:
-        """Digest of what the rules go by: the policy, and the user's own part of the catalogue.
+        """Digest of the rules' settings: the policy and the user's part of the catalogue.
 
-        The part that comes with buildmatrix is code.
+        The built-in part of the catalogue belongs to the code.
         """
         files = [self.catalogue.files[str(path)] for path in self._spec.catalogue_files]
         parts = self._spec.policy, files, packaging.__version__
@@ -137,13 +139,13 @@ class Judge:
         return self._spec.policy
 
     def evidence(self, inventory: Inventory) -> tuple[Evidence, ...]:
-        """What the catalogue knows of the facts of a tree; the same for all backends."""
+        """Return the catalogue's evidence about a tree; the same for all backends."""
         return evidence(inventory, self.catalogue)
 
     def wheels(self, wheels: Wheels) -> tuple[tuple[Finding, ...], tuple[Verdict, ...]]:
-        """What the wheels of a lock would bring in, and what each distribution is, with the others.
+        """Return the findings about a lock's wheels, and the verdicts with those passed on.
 
-        Some of the wheels may be read in part: see `rules.certainty`.
+        Some wheels may be read in part: see `rules.certainty`.
         """
         judgement = judge_wheels(wheels)
         own = judgement.verdicts
@@ -155,14 +157,14 @@ class Judge:
     def stale_waivers(
         self, findings: Collection[Finding], judged: Collection[str]
     ) -> tuple[Finding, ...]:
-        """Waivers that ran out; those of no use, too, once all targets are `judged`."""
+        """Return findings about expired waivers, and unused ones if all targets are `judged`."""
         everything = {target.id for target in self._spec.targets}
         complete = judged if everything <= set(judged) else ()
         stale = waivers.check(findings, self._spec.waivers, self._today, complete)
         return graded(stale, self._spec.policy)
 
     def gate(self, findings: Collection[Finding]) -> GateState:
-        """What a gate with these findings is."""
+        """Return the state of a gate with these findings."""
         if any(fails(finding, self._fail_on) for finding in findings):
             return "failed"
         if any(map(leaves_open, findings)):

@@ -1,9 +1,9 @@
-"""What foreign text says: versions, requirements, markers, names of wheels, numbers.
+"""Parsers of untrusted text: versions, requirements, markers, file names, numbers.
 
-The libraries that read these raise more than they promise: a number of over 4300 digits is a bare
-`ValueError` (Python documentation, "Integer string conversion length limitation"), and brackets in
-brackets are a `RecursionError`, some of them only once a value is compared. Here each text is
-either read, and then safe to use, or refused by the one exception that its function names.
+The libraries raise more than they document: a number of over 4300 digits raises a bare `ValueError`
+(Python documentation, "Integer string conversion length limitation"), and nested brackets raise
+`RecursionError`, some only when values are compared. Here, each text is either parsed and then safe
+to use, or refused by the one exception that the function documents.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from packaging.version import InvalidVersion, Version
 
 Read = TypeVar("Read")
 
-#: Characters of a version, a specifier or a file name: names of files end at 255.
+#: Characters of a version or a file name; file systems allow 255.
 _LONGEST_NAME = 2000
-#: Characters of a requirement or a marker; uv's markers for conflicting extras have some thousand.
+#: Characters of a requirement or marker; uv's markers for conflicting extras have some thousand.
 _LONGEST_LINE = 100_000
-#: Digits of one number in those: dates and times with fractions have twenty.
+#: Digits of a number; timestamps with fractions have twenty.
 _LONGEST_NUMBER = 200
-#: Brackets within brackets; conditions that tools write have a handful.
+#: Depth of brackets; conditions that tools write have a handful.
 _DEEPEST = 50
 _NUMBER = re.compile(rf"[0-9]{{{_LONGEST_NUMBER + 1}}}")
 _LABEL = re.compile(r"[0-9a-z_.]+")
@@ -43,13 +43,13 @@ _BRACKETS = re.compile(r"[()]")
 
 
 def parse_version(text: str) -> Version:
-    """A version (PEP 440). Raises `InvalidVersion`."""
+    """Parse a version (PEP 440). Raises `InvalidVersion`."""
     return _read(Version, text, InvalidVersion, _LONGEST_NAME)
 
 
 @lru_cache(maxsize=4096)
 def version_or_none(text: str) -> Version | None:
-    """A version (PEP 440); None for other text."""
+    """Parse a version (PEP 440); return None for other text."""
     try:
         return parse_version(text)
     except InvalidVersion:
@@ -57,17 +57,17 @@ def version_or_none(text: str) -> Version | None:
 
 
 def parse_specifiers(text: str) -> SpecifierSet:
-    """What is asked of a version: `>=3.9,<4`. Raises `InvalidSpecifier`."""
+    """Parse version specifiers, such as `>=3.9,<4`. Raises `InvalidSpecifier`."""
     return _read(SpecifierSet, text, InvalidSpecifier, _LONGEST_LINE)
 
 
 def parse_requirement(text: str) -> Requirement:
-    """A requirement (PEP 508). Raises `InvalidRequirement`."""
+    """Parse a requirement (PEP 508). Raises `InvalidRequirement`."""
     return _read(Requirement, text, InvalidRequirement, _LONGEST_LINE)
 
 
 def requirement_or_none(text: str) -> Requirement | None:
-    """A requirement (PEP 508); None for other text."""
+    """Parse a requirement (PEP 508); return None for other text."""
     try:
         return parse_requirement(text)
     except InvalidRequirement:
@@ -75,28 +75,29 @@ def requirement_or_none(text: str) -> Requirement | None:
 
 
 def parse_marker(text: str) -> Marker:
-    """An environment marker (PEP 508). Raises `InvalidMarker`."""
+    """Parse an environment marker (PEP 508). Raises `InvalidMarker`."""
     return _read(Marker, text, InvalidMarker, _LONGEST_LINE)
 
 
 def holds(marker: Marker, environment: Mapping[str, str]) -> bool:
-    """Whether a marker holds. Raises `InvalidMarker` for what cannot be compared."""
+    """Return True if a marker applies. Raises `InvalidMarker` if it cannot be evaluated."""
     try:
         return marker.evaluate(dict(environment))
-    # Undefined names and invalid versions are wrong values.
+    # Undefined names and invalid versions raise subclasses of `ValueError`.
     except (ValueError, RecursionError) as error:
         raise InvalidMarker(f"it cannot be decided: {error}") from error
 
 
 def parse_wheel_name(text: str) -> tuple[NormalizedName, Version, BuildTag, frozenset[Tag]]:
-    """What the file name of a wheel says. Raises `InvalidWheelFilename`."""
+    """Parse the file name of a wheel. Raises `InvalidWheelFilename`."""
     return _read(parse_wheel_filename, text, InvalidWheelFilename, _LONGEST_NAME)
 
 
 def split_variant(filename: str) -> tuple[str, str | None]:
-    """The name of a variant wheel (PEP 825, a draft) without its label, and the label.
+    """Return the name of a variant wheel (PEP 825, a draft) without its label, and the label.
 
-    None for other wheels. A tag of a Python does not begin with a digit, and a build tag does.
+    The label of other wheels is None. A Python tag does not begin with a digit, and a build tag
+    does.
     """
     stem, _, label = filename.removesuffix(".whl").rpartition("-")
     parts = stem.count("-") + 1
@@ -107,12 +108,12 @@ def split_variant(filename: str) -> tuple[str, str | None]:
 
 
 def parse_sdist_name(text: str) -> tuple[NormalizedName, Version]:
-    """What the file name of a source distribution says. Raises `InvalidSdistFilename`."""
+    """Parse the file name of a source distribution. Raises `InvalidSdistFilename`."""
     return _read(parse_sdist_filename, text, InvalidSdistFilename, _LONGEST_NAME)
 
 
 def natural(text: str) -> list[tuple[int, int | str]]:
-    """A sort key under which 3.9 comes before 3.10; works for any text."""
+    """Return a sort key that puts 3.9 before 3.10, for any text."""
     return [
         (0, part) if not part.isdecimal() or len(part) > _LONGEST_NUMBER else (1, int(part))
         for part in re.split(r"([0-9]+)", text)
@@ -130,7 +131,7 @@ def _read(read: Callable[[str], Read], text: str, error: type[ValueError], longe
         return read(text)
     except error:
         raise
-    # Of a part, as the version in the name of a wheel.
+    # Errors of a part, such as the version in the name of a wheel.
     except (ValueError, RecursionError) as inner:
         raise error(str(inner)) from inner
 

@@ -1,4 +1,4 @@
-"""Numbers and lists as people write them."""
+"""Formatting of numbers and lists for people."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _UNITS = ("kB", "MB", "GB", "TB")
 
 
 def size(count: int) -> str:
-    """Bytes for people, in powers of 1000: `512 B`, `48.1 MB`."""
+    """Return a size in powers of 1000: `512 B`, `48.1 MB`."""
     if count < 1000:
         return f"{count} B"
     value = float(count)
@@ -20,17 +20,17 @@ def size(count: int) -> str:
 
 
 def bounded(count: int, *, at_least: bool) -> str:
-    """Bytes for a cell of a table, and whether they are a lower bound: `≥12.6 MB`."""
+    """Return a size for a table cell, marked if it is a lower bound: `≥12.6 MB`."""
     return f"{'≥' if at_least else ''}{size(count)}"
 
 
 def listing(items: Iterable[str], most: int = 4, separator: str = ", ") -> str:
-    """`a, b, c and 7 more`: each item once, in the given order."""
+    """Return `a, b, c and 7 more`: each item once, in the given order."""
     unique: Sequence[str] = list(dict.fromkeys(items))
     shown = separator.join(unique[:most])
     return shown if len(unique) <= most else f"{shown} and {len(unique) - most} more"
 
 
 def count(number: int, noun: str) -> str:
-    """`1 file`, `3 files`."""
+    """Return a number with its noun: `1 file`, `3 files`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

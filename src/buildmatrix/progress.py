@@ -1,4 +1,4 @@
-"""What the core tells while it works. The core prints nothing: it calls a `Progress`."""
+"""Progress of the core. The core prints nothing; it calls a `Progress`."""
 
 from __future__ import annotations
 
@@ -6,51 +6,51 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """Receiver of what happens to each target; methods may be called from several threads."""
+    """Receiver of each target's progress; methods may be called from several threads."""
 
     def step(self, target: str, text: str) -> None:
-        """`target` now does `text`: one line, for example `build 3/7 RUN uv pip install`.
+        """Begin a step of `target`; `text` is one line, such as `build 3/7 RUN uv pip install`.
 
         A step lasts until the next one of `target`, `end` or `done`; displays show its time.
         """
 
     def output(self, target: str, line: str) -> None:
-        """One line that a step of `target` printed."""
+        """Add one line that a step of `target` printed."""
 
     def part(self, target: str, done: int, total: int | None, unit: str) -> None:
-        """So much of what `target` does is done: `bytes`, or a plural noun such as `wheels`.
+        """Update the amount of work done; `unit` is `bytes` or a plural noun such as `wheels`.
 
-        `total` is None, or less than `done`, where nobody knows it. It may be called for each
-        chunk: a display shows as much of it as people read.
+        `total` is None, or less than `done`, if it is unknown. This may be called for each chunk; a
+        display throttles it.
         """
 
     def end(self, target: str) -> None:
-        """The step of `target` is over, and no other follows for now."""
+        """End the step of `target`; no other follows for now."""
 
     def done(self, target: str, outcome: str, ok: bool) -> None:
-        """`target` is through with what was asked for; `outcome` is one short line."""
+        """End the work for `target`; `outcome` is one short line."""
 
     def note(self, text: str) -> None:
-        """One line that belongs to no target."""
+        """Add one line that belongs to no target."""
 
 
 class Silent:
     """A `Progress` that drops everything."""
 
     def step(self, target: str, text: str) -> None:
-        """Drop it."""
+        """Do nothing."""
 
     def output(self, target: str, line: str) -> None:
-        """Drop it."""
+        """Do nothing."""
 
     def part(self, target: str, done: int, total: int | None, unit: str) -> None:
-        """Drop it."""
+        """Do nothing."""
 
     def end(self, target: str) -> None:
-        """Drop it."""
+        """Do nothing."""
 
     def done(self, target: str, outcome: str, ok: bool) -> None:
-        """Drop it."""
+        """Do nothing."""
 
     def note(self, text: str) -> None:
-        """Drop it."""
+        """Do nothing."""

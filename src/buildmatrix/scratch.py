@@ -1,8 +1,7 @@
-"""Folders for a while: readable by nobody else, and gone afterwards, also when a run was killed.
+"""Temporary folders: private, and removed afterwards, also those of killed runs.
 
-What lies in them may hold passwords: the inputs of a user, as an installer has to read them. A run
-that is killed outright cannot clean up, so each folder is locked for as long as its owner lives,
-and a later run removes those that nobody holds.
+They may hold passwords, since an installer has to read a user's inputs. A killed run cannot clean
+up; so each folder is locked while its owner lives, and a later run removes unlocked ones.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ from functools import cache
 from pathlib import Path
 
 _PREFIX = "buildmatrix."
-#: Seconds for which a folder that nobody holds may be just about to be locked by its maker.
+#: Seconds after its creation in which an unlocked folder may be about to be locked by its creator.
 _FRESH = 60
 
 
 @contextmanager
 def scratch(purpose: str, folder: Path | None = None) -> Iterator[Path]:
-    """A new folder (mode 0700), removed at the end; `purpose` is a word in its name.
+    """Create a folder (mode 0700) and remove it at the end; `purpose` is a word in its name.
 
-    It lies in `folder`, or where this machine has its temporary files. Raises OSError.
+    Its parent is `folder`, or by default the system's folder for temporary files. Raises `OSError`.
     """
     _sweep_once(tempfile.gettempdir() if folder is None else str(folder))
     with tempfile.TemporaryDirectory(
@@ -35,7 +34,7 @@ def scratch(purpose: str, folder: Path | None = None) -> Iterator[Path]:
     ) as name:
         held = os.open(name, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            # Some network file systems have no locks: what is left there stays.
+            # Some network file systems have no locks; what killed runs leave there stays.
             with suppress(OSError):
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield Path(name)
@@ -44,7 +43,7 @@ def scratch(purpose: str, folder: Path | None = None) -> Iterator[Path]:
 
 
 def sweep(folder: Path) -> None:
-    """Remove what runs of this user left in `folder` when they were killed."""
+    """Remove what this user's killed runs left in `folder`."""
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.startswith(_PREFIX):
@@ -58,15 +57,15 @@ def _sweep_once(folder: str) -> None:
 
 
 def _remove_if_left(path: str) -> None:
-    """Remove the folder `path` if it is ours, was not made just now, and nobody holds it."""
+    """Remove the folder `path` if this user owns it, it is not new, and it is unlocked."""
     held = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         status = os.fstat(held)
         is_ours = status.st_uid == os.geteuid() and not stat.S_IMODE(status.st_mode) & 0o077
         if is_ours and abs(time.time() - status.st_ctime) > _FRESH:
-            # Whoever works in it holds this; the system lets go of it when a process ends.
+            # Its user holds this lock; the system releases it when the process ends.
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # The files of an image have its rights; what is opened is listed after it.
+            # Unpacked folders have the image's permissions; `os.walk` lists a folder after this.
             for place, folders, _ in os.walk(path):
                 for name in folders:
                     inner = Path(place, name)

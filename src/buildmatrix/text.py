@@ -1,13 +1,13 @@
-"""Foreign text made fit to be shown: no escape sequences, no commands to a CI runner, no secrets.
+"""Sanitizing of untrusted text: escape sequences, commands to CI runners, secrets.
 
-Names, versions, paths and addresses come from images, wheels, indexes and pull requests that nobody
-vouches for. `printable` keeps one piece of such text on its line, `shown` takes secrets out, and
-`guarded` is for a whole output just before it is written: there no call site can forget it.
+Names, versions, paths and URLs come from images, wheels, indexes and pull requests that nobody
+vouches for. `printable` keeps one piece of such text on its line, `shown` removes secrets,
+and `guarded` is for a whole output just before it is written, where no call site can forget it.
 
-What a CI runner obeys: `::command::` where a line begins
+CI runners obey `::command::` at the beginning of a line
 (https://docs.github.com/actions/reference/workflow-commands-for-github-actions), `##[command]` and
 `##vso[command]` anywhere in one
-(https://learn.microsoft.com/azure/devops/pipelines/scripts/logging-commands), `##teamcity[` too.
+(https://learn.microsoft.com/azure/devops/pipelines/scripts/logging-commands), and `##teamcity[`.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from functools import cache
 from typing import Any, TypeVar
 
 Value = TypeVar("Value")
-#: How a format writes one character that must not stand there as it is.
+#: Returns the text of a format for one character that must not stand there as it is.
 Escape = Callable[[str], str]
 
-#: C0 without tab and newline, DEL, C1, marks and overrides of direction, what has no width, breaks
-#: of lines and paragraphs, halves of surrogate pairs, tags.
+#: C0 without tab and newline, DEL, C1, direction marks and overrides, characters without width,
+#: line and paragraph separators, surrogates, tags.
 _HIDDEN = (
     "\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
     "\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f"
@@ -35,25 +35,25 @@ _UNSAFE = rf"[{_HIDDEN}]|(?P<margin>^[^\S\n]*):(?=:)|#(?=#\w*\[)"
 _STYLE = r"\x1b\[(?:0|[12]|3[1-4])(?:;(?:[12]|3[1-4]))*m"
 _PLAIN = re.compile(_UNSAFE, re.MULTILINE)
 _STYLED = re.compile(rf"(?P<style>{_STYLE})|{_UNSAFE}", re.MULTILINE)
-#: The bytes of ASCII that are never any of these, except in such pairs.
+#: ASCII bytes that are never unsafe, except in the pairs below.
 _CLEAN = bytes([*b"\t\n", *range(0x20, 0x7F)])
 _PAIRS = ("::", "##")
 
-# An address: the lookbehind and the bounds keep the time linear in text that holds none.
+# A URL: the lookbehind and the bounds keep the time linear in text without one.
 _NAMED = r"(?<![a-z0-9+.-])[a-z][a-z0-9+.-]{0,30}:"
-#: One slash is what a path makes of two.
+#: A path normalizes two slashes to one.
 _SCHEME = rf"(?P<scheme>(?:{_NAMED})?//|{_NAMED}/)"
-#: An address ends where the next one begins, as behind that of a mirror.
+#: A URL ends where the next one begins, as after a mirror's.
 _END = rf"(?={_NAMED}//|\s|\Z)"
 _QUOTES = "\"'`<>"
-#: In a file that is stored a quote ends an address; a password that is shown may hold one.
+#: In a stored file a quote ends a URL; a displayed password may contain one.
 _STORED = re.compile(
     rf"{_SCHEME}(?P<rest>[^\s{_QUOTES}]*?)(?:{_END}|(?=[{_QUOTES}]))", re.IGNORECASE
 )
 _SHOWN = re.compile(rf"{_SCHEME}(?P<rest>\S*?){_END}", re.IGNORECASE)
 _HOST = r"(?:localhost|(?:\d{1,3}\.){3}\d{1,3}|(?:[\w-]{1,63}\.){1,8}[a-z]{2,20})(?::\d{1,5})?/"
-#: `user:password@host/`, with a slash in the password too. Any name is a host's where the text is
-#: known to be an address.
+#: `user:password@host/`, also with a slash in the password. Any name may be a host if the text is
+#: known to be a URL.
 _ANY_HOST = r"[\w.-]{1,255}(?::\d{1,5})?/"
 _LOGIN = rf"[^\s:/@{_QUOTES}]{{1,200}}:(?!//)\S{{0,1000}}@"
 _KINDS = "dir|wheel|pypi|lock|requirements|pyproject|docker|oci|tar|report"
@@ -67,7 +67,7 @@ _AFTER_PORT = re.compile(rf"^[^/@]*:\S*@(?={_HOST})", re.IGNORECASE)
 _DIGEST = re.compile(r"sha\d+:", re.IGNORECASE)
 _WORD = re.compile(rf"[^\s{_QUOTES}]+")
 _PAIR = re.compile(r"(?P<key>[?&#][^=&#]*)=(?P<value>[^&#]*)")
-#: Keys of a query or a fragment whose values say what is meant, and open nothing.
+#: Keys of a query or fragment whose values are no secrets.
 _HARMLESS = re.compile(
     r"[?&#](?:amp;)?(?:md5|sha\d+|egg|subdirectory|name|version|ref|tag|page|format|download|raw"
     r"|hl|lang|repository_url)",
@@ -80,40 +80,40 @@ _MASK = "***"
 
 
 def printable(text: str) -> str:
-    """One piece of foreign text on one line: what cannot be printed is escaped as in Python."""
+    """Return untrusted text on one line, with unprintable characters escaped as in Python."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def visible(char: str) -> str:
-    r"""An `Escape` for plain text: `\x1b`, `\u202e`."""
+    r"""Escape a character in plain text: `\x1b`, `\u202e`."""
     number = ord(char)
     return f"\\x{number:02x}" if number < 0x100 else ascii(char)[1:-1]
 
 
 def in_json(char: str) -> str:
-    """An `Escape` for JSON, where the string keeps its value."""
+    """Escape a character in JSON, where the string keeps its value."""
     return f"\\u{ord(char):04x}" if ord(char) < 0x80 else json.dumps(char)[1:-1]
 
 
 def in_markup(char: str) -> str:
-    """An `Escape` for XML, HTML and Markdown: a reference for what they show as it is."""
+    """Escape a character in XML, HTML or Markdown, by a reference if it is printable."""
     return f"&#{ord(char)};" if char in ":#" else visible(char)
 
 
 @dataclass(frozen=True, slots=True)
 class Syntax:
-    """What a whole output is written in, as far as making it safe needs to know."""
+    """Syntax of a whole output, as far as sanitizing depends on it."""
 
-    #: How it writes a character that must not stand there as it is.
+    #: Writes a character that must not stand there as it is.
     escape: Escape
-    #: Whether it may hold styles.
+    #: True if it may contain terminal styles.
     styled: bool = False
-    #: Whether the text as a whole is no place to look for addresses: a page has scripts, and a
-    #: matrix is all on one line. Secrets are taken out of what it is made from.
+    #: True if the text as a whole is not searched for URLs: a page has scripts, and a matrix is a
+    #: single line. Secrets are removed from the data instead.
     opaque: bool = False
-    #: Whether it is no text: nobody reads it but a program that knows where its texts end.
+    #: True if it is not text; only programs that know its format read it.
     binary: bool = False
 
 
@@ -124,9 +124,9 @@ BINARY = Syntax(visible, opaque=True, binary=True)
 
 
 def guarded(text: str, escape: Escape = visible, *, styled: bool = False) -> str:
-    """A whole output without anything that a terminal or a CI runner would obey.
+    """Return a whole output without anything that a terminal or a CI runner would obey.
 
-    Lines stay as they are. `styled` lets the styles of `reports.terminal` pass.
+    Lines are kept. `styled` keeps the styles of `reports.terminal`.
     """
     if _is_clean(text):
         return text
@@ -141,14 +141,14 @@ def guarded(text: str, escape: Escape = visible, *, styled: bool = False) -> str
 
 
 def _is_clean(text: str) -> bool:
-    """Whether nothing is to be escaped, where that is soon said: of most large outputs."""
+    """Return True if nothing has to be escaped; fast for most large outputs."""
     if not text.isascii() or any(pair in text for pair in _PAIRS):
         return False
     return not text.encode().translate(None, _CLEAN)
 
 
 def safe(text: str, syntax: Syntax) -> str:
-    """A whole output of this syntax: no secrets, and nothing that is obeyed where it is read."""
+    """Return a whole output of this syntax without secrets and commands."""
     return guarded(text if syntax.opaque else shown(text), syntax.escape, styled=syntax.styled)
 
 
@@ -156,18 +156,18 @@ def safe(text: str, syntax: Syntax) -> str:
 
 
 def without_login(text: str) -> str:
-    """`text` without the user names and passwords of the addresses in it: as it may be stored.
+    """Return `text` without user names and passwords in its URLs, for storing.
 
-    `ssh://git@host` keeps its `git`, which is no secret. Queries stay, since a file that is stored
-    is read from them again: use `shown` for what people see.
+    `ssh://git@host` keeps its `git`, which is no secret. Queries are kept, since stored URLs are
+    requested again; use `shown` for text that people see.
     """
     return _STORED.sub(_without_login, text) if "@" in text else text
 
 
 def shown(text: str) -> str:
-    """`text` without the secrets of the addresses in it: as people may see it.
+    """Return `text` without the secrets of its URLs, for display.
 
-    User names and passwords go, with and without a scheme, and so do the values in queries: tokens
+    Removes user names and passwords, with and without a scheme, and the values in queries: tokens
     and signatures have too many names to know them all.
     """
     if "@" in text:
@@ -187,7 +187,7 @@ def _without_login(match: re.Match[str]) -> str:
         login, _, host = authority.rpartition("@")
         behind = host + slash + path
     elif colon and slash and "@" in path and not re.fullmatch(r"\d*|\$\{\w+\}", password):
-        # No port looks so: it is the begin of a password with a raw slash in it.
+        # Not a port, but the beginning of a password that contains a slash.
         login, _, behind = rest.rpartition("@")
     else:
         return match[0]
@@ -199,12 +199,12 @@ def _without_login(match: re.Match[str]) -> str:
 
 
 def _without_late_login(match: re.Match[str]) -> str:
-    """`http://user:12/34@host/`: what looks like a port is the begin of a password."""
+    """Return a URL without a password that looks like a port: `http://user:12/34@host/`."""
     return match["scheme"] + _AFTER_PORT.sub("", match["rest"])
 
 
 def _without_values(match: re.Match[str]) -> str:
-    """One word without the values of its query and, where it is an address, of its fragment."""
+    """Return a word without the values of its query and, if it is a URL, of its fragment."""
     word = match[0]
     begin = word.find("//")
     at = re.compile(r"[?#]" if begin >= 0 else r"\?").search(word, max(begin, 0))
@@ -225,9 +225,9 @@ def _masked(pair: re.Match[str]) -> str:
 
 
 def _is_masked(value: str) -> bool:
-    r"""Whether a value was masked before, in Markdown `\*\*\*`.
+    r"""Return True if a value was masked before; in Markdown, that is `\*\*\*`.
 
-    Such a value stays as it is: behind it may stand the backslash that escapes what follows.
+    Such a value is kept: after it may follow the backslash that escapes the next character.
     """
     return value.replace("\\", "") == _MASK
 
@@ -238,12 +238,12 @@ def _is_masked(value: str) -> bool:
 def each_text(
     value: Value, change: Callable[[str], str], *, lines: Collection[str] = frozenset()
 ) -> Value:
-    """The same data with `change` made to every string in it.
+    """Return `value` with `change` applied to every string in it.
 
-    Dataclasses, mappings, tuples and lists are followed. Of the fields named `lines`, whose texts
-    have several lines, each line is changed by itself.
+    Recurses into dataclasses, mappings, tuples and lists. In fields named in `lines`, whose texts
+    have several lines, each line is changed separately.
     """
-    # A report of hundreds of targets says the same thing hundreds of times.
+    # A report of hundreds of targets repeats the same strings hundreds of times.
     answers: dict[str, str] = {}
 
     def changed_text(text: str) -> str:
@@ -289,7 +289,7 @@ def each_text(
 
 @cache
 def _kind(kind: Any) -> Any:
-    """What stands for all types that are followed in the same way; None for what holds no text."""
+    """Return the base of all types that are traversed alike; None for types without text."""
     if issubclass(kind, str):
         return str
     if issubclass(kind, tuple | list):

@@ -1,9 +1,9 @@
-"""Threads that work side by side, and that Ctrl-C ends in order.
+"""Thread pools that Ctrl-C ends in order.
 
-`KeyboardInterrupt` strikes the main thread anywhere, also while it holds a lock of a
-`concurrent.futures.Future`; the thread that then wants to deliver its answer waits for ever, and
-so does everything that waits for that thread. So while a crew works, Ctrl-C only leaves a mark in
-the queue of answers (`queue.SimpleQueue.put` is reentrant: Python documentation, "queue"), and
+`KeyboardInterrupt` can strike the main thread anywhere, also while it holds the lock of a
+`concurrent.futures.Future`; the thread that delivers the answer then waits forever, and so does
+everything that waits for that thread. Therefore, while a pool works, Ctrl-C only puts a mark in the
+queue of answers (`queue.SimpleQueue.put` is reentrant: Python documentation, "queue"), and
 `KeyboardInterrupt` is raised where that queue is read.
 """
 
@@ -43,18 +43,18 @@ def prepare_type(kind: type[Kind]) -> type[Kind]:
 def side_by_side(
     work: Callable[[Item], Answer], items: Sequence[Item], jobs: int, name: str
 ) -> tuple[Answer, ...]:
-    """`work` of each item, `jobs` at a time, in the order of the items; see `Crew`."""
+    """Return `work` of each item, in the order of the items, with `jobs` threads."""
     crew = Crew[tuple[int, Item], Answer](lambda numbered: work(numbered[1]), jobs, name)
     answers = {number: answer for (number, _), answer in crew.answers(list(enumerate(items)))}
     return tuple(answers[number] for number in range(len(items)))
 
 
 def ended_within(seconds: float, work: Callable[[], Answer], name: str) -> Future[Answer] | None:
-    """How `work` ended, in a thread of its own; None where it has not after so many seconds.
+    """Run `work` in a thread of its own; return None if it has not ended after `seconds`.
 
-    Nobody waits for that thread then, also not at the end of the process: a network file system
-    that is gone holds whoever asks it, and no signal wakes it. Raises `RuntimeError` where no
-    thread can be started.
+    Nothing waits for that thread then, not even the end of the process: a missing network file
+    system blocks every access, and no signal interrupts it. Raises `RuntimeError` if no thread can
+    be started.
     """
     future = Future[Answer]()
 
@@ -71,9 +71,9 @@ def ended_within(seconds: float, work: Callable[[], Answer], name: str) -> Futur
 
 
 class Crew(Generic[Item, Answer]):
-    """Up to `jobs` threads, called `name`, that do `work`.
+    """Up to `jobs` threads, named `name`, that do `work`.
 
-    `stop` makes work that has begun end soon; without it, a crew that is sent home waits for it.
+    `stop` makes running work end soon; without it, a cancelled pool waits for it.
     """
 
     def __init__(
@@ -90,10 +90,10 @@ class Crew(Generic[Item, Answer]):
         self._futures: dict[Future[Answer], Item] = {}
 
     def answers(self, items: Sequence[Item]) -> Iterator[tuple[Item, Answer]]:
-        """Each item with its answer, as they get done.
+        """Yield each item with its answer, in order of completion.
 
-        What `work` raises is raised here, and so is `KeyboardInterrupt`; either sends the crew
-        home, as does leaving the loop.
+        Raises what `work` raises, and `KeyboardInterrupt`; either cancels the rest, as does leaving
+        the loop.
         """
         ready: SimpleQueue[Future[Answer] | None] = SimpleQueue()
         pool = ThreadPoolExecutor(self._jobs, thread_name_prefix=self._name)
@@ -111,7 +111,7 @@ class Crew(Generic[Item, Answer]):
                 except BaseException:
                     self.send_home()
                     raise
-            # Read once Ctrl-C leaves no more marks: one after the last answer is not lost.
+            # Read once Ctrl-C leaves no more marks, so that one after the last answer is not lost.
             if not ready.empty():
                 raise KeyboardInterrupt
         finally:
@@ -119,7 +119,7 @@ class Crew(Generic[Item, Answer]):
             pool.shutdown()
 
     def send_home(self) -> None:
-        """Begin nothing more and stop what has begun; what is done meanwhile still comes."""
+        """Start nothing more and stop running work; answers that are ready are still yielded."""
         for future in self._futures:
             future.cancel()
         self._stop()
@@ -133,7 +133,7 @@ def _raised_if_none(future: Future[Answer] | None) -> Future[Answer]:
 
 @contextmanager
 def _interrupts(mark: Callable[[], None]) -> Iterator[None]:
-    """Ctrl-C calls `mark`, where it would raise `KeyboardInterrupt` in this thread."""
+    """Make Ctrl-C call `mark` instead of raising `KeyboardInterrupt` in this thread."""
     ordinary = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if not ordinary or threading.current_thread() is not threading.main_thread():
         yield

@@ -1,7 +1,7 @@
-"""TOML that a stranger wrote: parsed within bounds, with one error for all that can be wrong.
+"""Bounded parser for untrusted TOML, with one exception for everything that can be wrong.
 
-A parser keeps every beginning of a dotted key, so one line of 40 kB costs gigabytes; numbers of
-thousands of digits and deep nesting end it with errors of their own.
+A parser stores every prefix of a dotted key, so one line of 40 kB costs gigabytes; numbers of
+thousands of digits and deep nesting raise exceptions of other types.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ from typing import Any
 
 import tomli
 
-#: Parts of a dotted key. Locks have five, specifications six.
+#: Maximum of parts of a dotted key. Locks have five, specifications six.
 MOST_PARTS = 24
 
 TomlError = tomli.TOMLDecodeError
 
-# Not `*+` behind the group, which is defective before Python 3.11.5 (python/cpython#106052).
+# Not `*+` after the group, which is defective before Python 3.11.5 (python/cpython#106052).
 _STRING = re.compile(r'"(?>(?:[^"\\]++|\\.)*)"|' + r"'[^']*+'")
 _LONG_KEY = re.compile(rf"(?:[A-Za-z0-9_-]++[ \t]*+\.[ \t]*+){{{MOST_PARTS}}}[A-Za-z0-9_-]")
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
-#: What Python accepts of a number, and more than any TOML needs.
+#: Python's limit for numbers, and more than any TOML needs.
 _LONG_NUMBER = re.compile(r"[0-9A-Fa-f_]{4000}")
 _LONG_HEXADECIMAL = re.compile(r"0[xob][0-9A-Fa-f_]{1000}")
 
 
 def loads(text: str, parse_float: Callable[[str], Any] = float) -> dict[str, Any]:
-    """The document. Raises `TomlError`, with line and column, for all that can be wrong."""
+    """Parse a document. Raises `TomlError`, with line and column, for any fault."""
     if (offset := _long_key(text)) is not None:
         raise TomlError(f"A key has more than {MOST_PARTS} parts", text, offset)
     try:
         document = tomli.loads(text, parse_float=parse_float)
         if _LONG_HEXADECIMAL.search(text):
-            # It was read, but no message could tell it; in a string or a comment it is harmless.
+            # It was parsed but cannot be formatted; in a string or a comment it is harmless.
             str(document)
         return document
     except TomlError:
@@ -42,14 +42,14 @@ def loads(text: str, parse_float: Callable[[str], Any] = float) -> dict[str, Any
     except RecursionError as error:
         raise TomlError("Tables or arrays are nested too deeply", text, 0) from error
     except ValueError as error:
-        # Python refuses to read numbers of thousands of digits; the parser passes that on.
+        # Python refuses numbers of thousands of digits.
         number = _LONG_NUMBER.search(text)
         place = number.start() if number else 0
         raise TomlError("A number has too many digits", text, place) from error
 
 
 def _long_key(text: str) -> int | None:
-    """Offset of the first part of a key that is beyond `MOST_PARTS`."""
+    """Return the offset of the first part of a key beyond `MOST_PARTS`."""
     begin = 0
     for line in text.splitlines(keepends=True):
         if line.count(".") >= MOST_PARTS:
@@ -61,7 +61,7 @@ def _long_key(text: str) -> int | None:
 
 
 def written(value: object) -> str:
-    """A value on one line, as TOML: tables inline; dates and other types as their text."""
+    """Return a value as TOML on one line: tables inline; dates and other types as their text."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, dict):
@@ -71,10 +71,10 @@ def written(value: object) -> str:
         return f"[{', '.join(map(written, value))}]"
     if isinstance(value, int | float):
         return str(value)
-    # A JSON string is a TOML basic string, but for DEL and for escaped surrogates.
+    # A JSON string is a TOML basic string, except for DEL and escaped surrogates.
     return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def written_key(key: str) -> str:
-    """A key, in quotes where it needs them."""
+    """Return a key, in quotes if it needs them."""
     return key if _BARE.fullmatch(key) else written(key)

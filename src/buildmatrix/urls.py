@@ -1,7 +1,7 @@
 """User names and passwords in the URLs of inputs.
 
-They are remembered in this process, and nowhere else, so that files of the same server can be read:
-everything behind this module has URLs without them (`buildmatrix.text.without_login`).
+They are stored in this process, and nowhere else, so that files of the same server can be read; all
+other modules get URLs without them (`buildmatrix.text.without_login`).
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ _remembered: dict[str, None] = {}
 
 
 def remember(text: str) -> None:
-    """Remember the credentials of the http(s) URLs in `text`, which a user gave."""
+    """Store the credentials of the http(s) URLs in `text`, which the user provided."""
     for url in _CREDENTIALS.findall(text):
         expanded = _VARIABLE.sub(lambda match: os.environ.get(match[1], match[0]), url)
         _remembered.setdefault(expanded)
 
 
 def remembered() -> Sequence[str]:
-    """URLs of servers, with credentials, in the order in which they were given."""
+    """Return server URLs with credentials, in the order of the inputs."""
     return tuple(_remembered)
 
 
 def path_in(url: str) -> str:
-    """The path of a URL, percent-decoded; of what is not a URL, the part that looks like a path."""
+    """Return the decoded path of a URL, or the part of other text that looks like a path."""
     try:
         return unquote(urlsplit(url).path)
     except ValueError:  # `http://[`

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from buildmatrix.engines.model import BuildJob, Surroundings
-from buildmatrix.inventory.archive import scanner_archive
+from buildmatrix.inventory.archive import build_scanner_archive
 
 MIRROR = os.environ.get("BUILDMATRIX_MIRROR", "")
 NETWORK = os.environ.get("BUILDMATRIX_NETWORK", "")
@@ -39,7 +39,7 @@ class Project:
         self.targets: dict[str, object] = {}
         (folder / "scan").mkdir(parents=True)
         (folder / "scan/Dockerfile").write_text(SCANNER)
-        (folder / "scan/scan.pyz").write_bytes(scanner_archive())
+        (folder / "scan/scan.pyz").write_bytes(build_scanner_archive())
 
     def job(self, name: str, steps: str, base: str = "") -> BuildJob:
         """A target whose Dockerfile has these steps."""

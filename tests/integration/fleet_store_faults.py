@@ -117,7 +117,7 @@ def die_in_write(module: str, number: int, mark: str) -> None:
 
     @contextmanager
     def atomically(path: Path, *, is_private: bool = False) -> Iterator[Any]:
-        with writing.atomically(path, is_private=is_private) as file:
+        with writing.open_atomically(path, is_private=is_private) as file:
             yield Torn(file)
 
     importlib.import_module(module).atomically = atomically  # type: ignore[attr-defined]
@@ -128,7 +128,7 @@ def write_again() -> None:
     from buildmatrix.inventory import writing
     from buildmatrix.store import cache, shared
 
-    cache.atomically = shared.atomically = writing.atomically  # type: ignore[attr-defined]
+    cache.open_atomically = shared.open_atomically = writing.open_atomically  # type: ignore[attr-defined]
 
 
 def store_torn(bed: Bed, seed: random.Random, folder: Path) -> Ending:

@@ -22,7 +22,7 @@ from buildmatrix.binaries.model import Elf
 from buildmatrix.binaries.reader import read_elf
 from buildmatrix.device_code import fatbin
 from buildmatrix.device_code.entries import CodeEntry
-from buildmatrix.device_code.kernels import LONGEST_NAME, kernels
+from buildmatrix.device_code.kernels import LONGEST_NAME, read_kernel_names
 from buildmatrix.elf.source import BytesSource
 
 pytestmark = pytest.mark.network
@@ -116,7 +116,7 @@ def test_kernels_are_those_that_the_vendors_lister_sees(
     listed = _listed(cuobjdump, "-res-usage", str(copy)).split("Fatbin elf code:")[1:]
     theirs = [{kernel[:LONGEST_NAME] for kernel in _FUNCTION.findall(part)} for part in listed]
     source = BytesSource(data)
-    ours = [kernels(source, entry, 1 << 20) for entry in _machine_code(data)]
+    ours = [read_kernel_names(source, entry, 1 << 20) for entry in _machine_code(data)]
     assert len(ours) == len(theirs)
     whole = 0
     for (names, is_empty), kernels_of_entry in zip(ours, theirs, strict=True):

@@ -34,7 +34,7 @@ from buildmatrix.attestation.verdict import (
     JudgedFinding,
     TargetVerdict,
 )
-from buildmatrix.commands.verify.judgement import Demands
+from buildmatrix.commands.verify.judgement import AdmissionDemands
 from buildmatrix.commands.verify.run import verify
 from buildmatrix.errors import UndecidedError
 from buildmatrix.oci.documents import (
@@ -131,7 +131,7 @@ class Place:
 
     def verify(self, key: str = "ecdsa") -> Verification:
         public = read_public(self.keys / f"{key}.pub")
-        demands = Demands("rocm", (public,), date(2026, 11, 22))
+        demands = AdmissionDemands("rocm", (public,), date(2026, 11, 22))
         # A client of its own: nothing that it remembers helps.
         with Registry() as registry:
             return verify(registry, str(self.name), self.name, demands)

@@ -14,7 +14,7 @@ from fix_project import SPEC, git, package_index, session, write
 from package_index import PackageIndex
 
 from buildmatrix import cli
-from buildmatrix.commands.diff.revision import inputs_at, since
+from buildmatrix.commands.diff.revision import extract_inputs, reduce_report
 from buildmatrix.reports import json_form as as_json
 from buildmatrix.reports.run import markdown, sarif, table
 from buildmatrix.reports.run.model import Difference, Report, TargetDifference, exit_code
@@ -44,9 +44,9 @@ def commit(root: Path, **files: str) -> None:
 def diff(root: Path, *sources: str, ref: str = "HEAD", **more: Any) -> Report:
     if sources:
         more.setdefault("backends", ("cpu",))
-    with session(root, *sources, **more) as one, inputs_at(one.inputs, ref) as then:
+    with session(root, *sources, **more) as one, extract_inputs(one.inputs, ref) as then:
         found = one.resolve()
-        return since(one, found, one.report(found), ref, then)
+        return reduce_report(one, found, one.report(found), ref, then)
 
 
 def difference(report: Report) -> Difference:

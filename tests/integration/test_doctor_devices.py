@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 from buildmatrix.catalogue.load import load
-from buildmatrix.commands.doctor.examine import diagnosis, node
+from buildmatrix.commands.doctor.examine import find_node, make_diagnosis
 from buildmatrix.commands.doctor.machine import MachineFiles
 from buildmatrix.reports.doctor.model import Diagnosis
 
@@ -19,9 +19,9 @@ _ASKED = "name,driver_version,pci.bus_id,pcie.link.width.current"
 
 def examined() -> Diagnosis:
     machine = MachineFiles()
-    seen = node(machine, load())
-    checks = tuple(seen.checks((seen.sample(1.0), seen.sample(2.0))))
-    return diagnosis(machine, load(), None, (), checks=checks)
+    seen = find_node(machine, load())
+    checks = tuple(seen.run_checks((seen.take_sample(1.0), seen.take_sample(2.0))))
+    return make_diagnosis(machine, load(), None, (), checks=checks)
 
 
 def test_doctor_and_nvidia_smi_see_the_same_devices():

@@ -15,8 +15,8 @@ from conftest import Buildmatrix
 from buildmatrix.catalogue.load import load
 from buildmatrix.commands.fleet.audit_work import audit_file
 from buildmatrix.commands.fleet.model import WorkerSettings
-from buildmatrix.commands.fleet.repositories import find
-from buildmatrix.commands.fleet.repository_files import plan
+from buildmatrix.commands.fleet.repositories import find_repositories
+from buildmatrix.commands.fleet.repository_files import plan_audit
 from buildmatrix.reports.fleet.model import FleetResult
 
 pytestmark = pytest.mark.network
@@ -79,7 +79,7 @@ def test_repositories_are_judged(
         {"buildmatrix.toml": SPEC, "base.in": "iniconfig==2.0.0\n"},
     )
     settings = WorkerSettings(store="", platform="linux/amd64", today=date(2026, 1, 1))
-    held = plan(find(["clones"]).repositories, settings, load())
+    held = plan_audit(find_repositories(["clones"]).repositories, settings, load())
     assert held.missing == ()
     assert len(held.tasks) == 3
     done = [audit_file(settings, task) for task in held.tasks]

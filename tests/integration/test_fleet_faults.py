@@ -23,10 +23,10 @@ import pytest
 from fleet_steps import ENDLESS, FATAL, STEPS, events, subject
 from killable_scheduler import killable_scheduler
 
-from buildmatrix.commands.fleet.journal import Journal
+from buildmatrix.commands.fleet.journal import ResultJournal
 from buildmatrix.commands.fleet.model import ClusterOptions, WorkerSettings
 from buildmatrix.commands.fleet.run import scan
-from buildmatrix.commands.fleet.running import Outcome
+from buildmatrix.commands.fleet.running import RunOutcome
 from buildmatrix.commands.fleet.waiting import WaitingOptions
 from buildmatrix.errors import ComponentError
 from buildmatrix.progress import Silent
@@ -59,7 +59,7 @@ def run(
     scheduler: str = "",
     workers: int = 2,
     write: Callable[[FleetResult], None] = lambda _: None,
-) -> Outcome:
+) -> RunOutcome:
     folder.mkdir(exist_ok=True)
     return scan(
         [subject(name) for name in names],
@@ -186,10 +186,10 @@ def test_a_scheduler_that_is_killed_ends_the_run_and_the_next_one_goes_on(
         folder, lines = tmp_path / f"store{number}", tmp_path / f"lines{number}"
         # Answers may be here already when it dies, but never half of all.
         after = random.Random(number).randrange(1, len(FLEET) // 2)
-        with killable_scheduler() as (address, kill), Journal(lines) as journal:
+        with killable_scheduler() as (address, kill), ResultJournal(lines) as journal:
             killer = Killer({after}, kill)
 
-            def write(result: FleetResult, journal: Journal = journal, killer=killer) -> None:
+            def write(result: FleetResult, journal: ResultJournal = journal, killer=killer) -> None:
                 journal.write(result)
                 killer(result)
 

@@ -20,7 +20,7 @@ from distributed import Scheduler, Worker
 from fleet_steps import STEPS, subject
 
 import buildmatrix
-from buildmatrix.commands.fleet.cluster import connected
+from buildmatrix.commands.fleet.cluster import connect
 from buildmatrix.commands.fleet.model import ClusterOptions, WorkerSettings
 from buildmatrix.errors import ComponentError
 
@@ -79,7 +79,7 @@ async def refusal_of(folder: Path, path: Path = PACKAGE.parent, view: Sequence[s
     ):
         options = ClusterOptions(scheduler=scheduler.address)
         with pytest.raises(ComponentError) as caught:
-            async with connected(options, settings_of(store), lambda _: None):
+            async with connect(options, settings_of(store), lambda _: None):
                 pass
     return caught.value.message
 
@@ -122,12 +122,12 @@ def test_a_worker_that_joins_later(tmp_path: Path) -> None:
             Worker(scheduler.address, nthreads=1, dashboard=False) as first,
         ):
             options = ClusterOptions(scheduler=scheduler.address)
-            async with connected(options, settings_of(tmp_path), lambda _: None) as cluster:
+            async with connect(options, settings_of(tmp_path), lambda _: None) as cluster:
                 image = subject("image-1-2")
-                assert await cluster.do(STEPS.resolve, image, key="one")
+                assert await cluster.run_work(STEPS.resolve, image, key="one")
                 async with second_worker(scheduler, tmp_path, path):
                     await first.close()
                     with pytest.raises(ComponentError, match="verdicts could differ"):
-                        await cluster.do(STEPS.resolve, image, key="two")
+                        await cluster.run_work(STEPS.resolve, image, key="two")
 
     asyncio.run(run())

@@ -15,7 +15,7 @@ from conftest import stack_program
 from debian_registry import LOGIN, DebianRegistry, TokenServer, debian_registry
 
 from buildmatrix.catalogue.load import load
-from buildmatrix.commands.fleet.listing import Listing, SubjectSettings
+from buildmatrix.commands.fleet.listing import SubjectList, SubjectSettings
 from buildmatrix.commands.fleet.subjects import Lister
 from buildmatrix.oci import documents
 from buildmatrix.oci.documents import (
@@ -93,7 +93,7 @@ def push(registry: Registry, reference: Reference, created: str) -> None:
     registry.push_manifest(reference, encode(manifest), documents.MANIFEST)
 
 
-def found(source: str, **settings: object) -> Listing:
+def found(source: str, **settings: object) -> SubjectList:
     with Registry() as registry:
         return Lister(SubjectSettings(**settings), load(), lambda: registry).find([source])
 

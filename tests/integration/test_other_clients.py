@@ -31,7 +31,7 @@ from verdict_cases import GOOD
 from buildmatrix.attestation import verdict
 from buildmatrix.attestation.attach import Claim, attach
 from buildmatrix.attestation.keys import read_private, read_public
-from buildmatrix.commands.verify.judgement import Demands
+from buildmatrix.commands.verify.judgement import AdmissionDemands
 from buildmatrix.commands.verify.run import verify
 from buildmatrix.engines.docker.engine import DockerEngine
 from buildmatrix.inventory.model import Inventory
@@ -226,7 +226,7 @@ def test_oras_lists_and_copies_an_image_with_its_verdict(
     oras: Path, name: Reference, keys: Path, tmp_path: Path
 ) -> None:
     def verified(image: Reference) -> bool:
-        demands = Demands("rocm", (read_public(keys / "key.pub"),), date(2026, 11, 22))
+        demands = AdmissionDemands("rocm", (read_public(keys / "key.pub"),), date(2026, 11, 22))
         with Registry() as registry:
             return verify(registry, str(image), image, demands).verified
 

@@ -16,7 +16,11 @@ import pytest
 import yaml
 
 from buildmatrix.commands.preflight import logs
-from buildmatrix.commands.preflight.cluster import of_reference, subject_of, write
+from buildmatrix.commands.preflight.cluster import (
+    find_subject,
+    make_reference_subject,
+    write_manifests,
+)
 from buildmatrix.commands.preflight.collect import collect
 from buildmatrix.reports.preflight.model import RungOutcome
 from buildmatrix.spec.load import load_spec
@@ -50,8 +54,8 @@ def pod(tmp_path: Path) -> Iterator[list[str]]:
     (tmp_path / "buildmatrix.toml").write_text(SPEC)
     spec = load_spec(tmp_path / "buildmatrix.toml")
     (target,) = spec.targets
-    subject = of_reference(DIGESTED, "cpu", spec, cast(Any, None), target)
-    (file,) = write([subject], "device", None, 1, tmp_path / "jobs", date(2026, 11, 23))
+    subject = make_reference_subject(DIGESTED, "cpu", spec, cast(Any, None), target)
+    (file,) = write_manifests([subject], "device", None, 1, tmp_path / "jobs", date(2026, 11, 23))
     config, job = yaml.safe_load_all(file.read_text())
     folder = tmp_path / "plan"
     folder.mkdir()
@@ -74,8 +78,8 @@ def pod(tmp_path: Path) -> Iterator[list[str]]:
 def outcomes_of(log: str, folder: Path) -> dict[str, RungOutcome]:
     (folder / "log").write_text(log)
     spec = load_spec(folder / "buildmatrix.toml")
-    found = logs.read([str(folder / "log")])
-    result = collect(found, partial(subject_of, spec, cast(Any, None)), None, date(2026, 11, 23))
+    found = logs.read_logs([str(folder / "log")])
+    result = collect(found, partial(find_subject, spec, cast(Any, None)), None, date(2026, 11, 23))
     (target,) = result.targets
     return {outcome.rung: outcome for outcome in target.rungs}
 

@@ -17,7 +17,7 @@ from wheel_records import read_records, read_wheel, record
 from buildmatrix.index.client import Client
 from buildmatrix.index.remote import RemoteFile
 from buildmatrix.locks.machine_indexes import PYPI
-from buildmatrix.python_imports.statements import stated
+from buildmatrix.python_imports.statements import read_literals
 
 pytestmark = pytest.mark.network
 
@@ -100,6 +100,6 @@ def test_a_large_wheel_still_says_what_it_was_built_for(name: str, client: Clien
         if path not in archive.namelist():
             assert path not in written["statements"]
             return
-        said = stated(archive.read(path))
+        said = read_literals(archive.read(path))
     assert {key: list(texts) for key, texts in said.items()} == written["statements"][path]
     assert client.bytes_read - before < 8 << 20

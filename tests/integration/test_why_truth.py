@@ -15,7 +15,7 @@ import pytest
 from conftest import Buildmatrix
 from loader_roots import PROGRAM, Object, Root, Toolchain
 
-from buildmatrix.commands.why.join import join
+from buildmatrix.commands.why.join import join_graph
 from buildmatrix.inventory.collect import collect
 from buildmatrix.loader.resolver import resolve
 from buildmatrix.locks.uv import find_uv
@@ -81,7 +81,7 @@ def searches(root: Root, library_path: str = "") -> dict[str, Search]:
 def edges_of(path: Path, environment: dict[str, str] | None = None) -> list[Edge]:
     with DirectoryTree(path) as tree:
         inventory = collect(tree, environment or {})
-    return [one for one in join(inventory, resolve(inventory)).edges if one.kind == "needs"]
+    return [one for one in join_graph(inventory, resolve(inventory)).edges if one.kind == "needs"]
 
 
 def test_the_search_rule_and_whose_it_is_are_those_that_ld_so_tells(root: Root) -> None:
@@ -150,7 +150,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def graph(environment: Path) -> Graph:
     with DirectoryTree(environment) as tree:
         inventory = collect(tree)
-    return join(inventory, resolve(inventory))
+    return join_graph(inventory, resolve(inventory))
 
 
 @pytest.mark.network

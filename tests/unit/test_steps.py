@@ -9,7 +9,7 @@ from fake_uv import FakeUv
 from lock_cases import spec_of, target
 from memory_registry import MemoryRegistry
 
-from buildmatrix.commands.promote.tags import TagMove, move
+from buildmatrix.commands.promote.tags import TagMove, move_tags
 from buildmatrix.errors import BuildmatrixError, UndecidedError
 from buildmatrix.index.reading import Readings, WheelRequest
 from buildmatrix.locks import resolve
@@ -99,6 +99,6 @@ def test_images_are_looked_for_one_after_the_other() -> None:
         name = Reference.parse(f"registry.example.com/demo:{id}")
         image = registry.image(name, salt=id)
         moves.append(TagMove(f"registry.example.com/demo:latest-{id}", id, image.digest))
-    assert move(registry, moves, steps).code == 0
+    assert move_tags(registry, moves, steps).code == 0
     assert len(steps.begun) == 2
     assert steps.open == {} and steps.most == 1

@@ -22,10 +22,10 @@ def policy_of(text: str | None, workspace: Workspace) -> Spec | None:
         return None
     if Path(text).is_file():
         return workspace.load(Path(text))
-    from buildmatrix.commands.diff.git_revision import at_revision
+    from buildmatrix.commands.diff.git_revision import extract_revision
 
     own = workspace.specification
-    with at_revision(own.absolute().parent, text, (own.name,)) as revision:
+    with extract_revision(own.absolute().parent, text, (own.name,)) as revision:
         path = revision.folder / own.name
         if not path.is_file():
             raise UsageError(f"--policy {text}: {own.name} does not exist at that revision")

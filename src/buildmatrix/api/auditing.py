@@ -131,7 +131,7 @@ def audit(
 
             outcomes, report = fixed(session, outcomes, report, dry_run=dry_run)
         if since is not None and then is not None:
-            from buildmatrix.commands.diff.revision import since as new_since
+            from buildmatrix.commands.diff.revision import reduce_report as new_since
 
             report = new_since(session, outcomes, report, since, then)
     codes = [error.exit_code for error in outcomes if isinstance(error, BuildmatrixError)]
@@ -141,6 +141,6 @@ def audit(
 
 
 def _inputs_at(session: AuditSession, ref: str) -> AbstractContextManager[Revision]:
-    from buildmatrix.commands.diff.revision import inputs_at
+    from buildmatrix.commands.diff.revision import extract_inputs
 
-    return inputs_at(session.inputs, ref)
+    return extract_inputs(session.inputs, ref)

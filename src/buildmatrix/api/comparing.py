@@ -57,7 +57,7 @@ def diff(
     """
     from buildmatrix.commands.diff import run as command
     from buildmatrix.commands.diff.settings import DiffSettings
-    from buildmatrix.commands.diff.source_side import sides_of
+    from buildmatrix.commands.diff.source_side import read_sides
 
     workspace = workspace or Workspace()
     spec = workspace.declared()
@@ -75,8 +75,8 @@ def diff(
             data_files=workspace.data_files(),
             today=date.today(),
         )
-        sides = sides_of(first, second, settings)
-    comparison = command.compared(*sides)
+        sides = read_sides(first, second, settings)
+    comparison = command.compare_sides(*sides)
     if comparison.findings is None and fail_on not in (None, "never"):
         # The gate that was asked for cannot hold: that is no success.
         raise UsageError(f"--fail-on {fail_on}: {comparison.notes[0]}")
@@ -107,7 +107,7 @@ def drift(
 
     Raises a `BuildmatrixError` where there is no answer at all; its `exit_code` says of which kind.
     """
-    from buildmatrix.commands.diff.targets import drift as compared
+    from buildmatrix.commands.diff.targets import compare_targets as compared
     from buildmatrix.commands.diff.targets import exit_code
     from buildmatrix.sources.resolution.resolved import resolve_sources
 

@@ -57,7 +57,7 @@ def why(
 
     Raises a `BuildmatrixError` where there is no answer at all; its `exit_code` says of which kind.
     """
-    from buildmatrix.commands.why.joined import joined, why
+    from buildmatrix.commands.why.joined import answer_question, load_graph
 
     if not library.strip():
         raise UsageError("LIBRARY is empty; name a library, a distribution, a path or a backend")
@@ -74,9 +74,9 @@ def why(
             select=select,
             backend=backend,
         )
-        graph = joined(parsed, options)
+        graph = load_graph(parsed, options)
     subjects = ALL_SUBJECTS if every else SUBJECTS
-    answer = why(graph, library, every=every, subjects=subjects, most=CHAINS)
+    answer = answer_question(graph, library, every=every, subjects=subjects, most=CHAINS)
     if any(edge.kind == "needs" for subject in answer.subjects for edge in subject.links):
         tree, is_near = parsed.open(options), parsed.is_near
         answer = _with_symbols(answer, tree, is_near if symbols is None else symbols, every)
@@ -94,6 +94,6 @@ def _with_symbols(answer: Answer, tree: OpenTree | None, wanted: bool, every: bo
             "--symbols reads whole files, and of this SOURCE only their facts are known; name an "
             "image, a folder, a wheel or a target"
         )
-    from buildmatrix.commands.why.uses import with_symbols
+    from buildmatrix.commands.why.uses import add_symbols
 
-    return with_symbols(answer, tree, every=every)
+    return add_symbols(answer, tree, every=every)

@@ -63,19 +63,19 @@ def fleet_audit(
     from buildmatrix.catalogue.load import load as load_catalogue
     from buildmatrix.commands.fleet.audit_run import audit
     from buildmatrix.commands.fleet.audit_work import audit_file
-    from buildmatrix.commands.fleet.expectation import pattern_of
-    from buildmatrix.commands.fleet.journal import Journal
-    from buildmatrix.commands.fleet.listing import Listing
+    from buildmatrix.commands.fleet.expectation import parse_pattern
+    from buildmatrix.commands.fleet.journal import ResultJournal
+    from buildmatrix.commands.fleet.listing import SubjectList
     from buildmatrix.commands.fleet.model import ClusterOptions, WorkerSettings
-    from buildmatrix.commands.fleet.repositories import find
-    from buildmatrix.commands.fleet.repository_files import plan
+    from buildmatrix.commands.fleet.repositories import find_repositories
+    from buildmatrix.commands.fleet.repository_files import plan_audit
     from buildmatrix.sources.resolution.points import check_platform
     from buildmatrix.spec.bare import PLATFORM
 
     workspace = workspace or Workspace()
     data_files = workspace.data_files()
     catalogue = load_catalogue(data_files)
-    patterns = tuple(map(pattern_of, backend_of))
+    patterns = tuple(map(parse_pattern, backend_of))
     check_platform(platform)
     earlier = earlier_report(since) if since is not None else None
     check_backends(backend, patterns, catalogue.backends)
@@ -89,9 +89,9 @@ def fleet_audit(
     )
     with ExitStack() as stack:
         progress = stack.enter_context(workspace.progress())
-        named = find([os.fspath(source) for source in sources])
-        planned = plan(named.repositories, settings, catalogue, progress)
-        journal = stack.enter_context(Journal(lines)) if lines is not None else None
+        named = find_repositories([os.fspath(source) for source in sources])
+        planned = plan_audit(named.repositories, settings, catalogue, progress)
+        journal = stack.enter_context(ResultJournal(lines)) if lines is not None else None
         outcome = audit(
             planned.tasks,
             settings,
@@ -100,7 +100,7 @@ def fleet_audit(
             progress=progress,
             write=journal.write if journal is not None else lambda _: None,
         )
-    listing = Listing(
+    listing = SubjectList(
         missing=(*named.missing, *planned.missing), notes=(*named.notes, *planned.notes)
     )
     return answered(

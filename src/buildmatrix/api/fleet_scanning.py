@@ -75,10 +75,10 @@ def fleet_scan(
     need_dask()
     from buildmatrix.catalogue.load import load as load_catalogue
     from buildmatrix.commands.fleet import work
-    from buildmatrix.commands.fleet.expectation import pattern_of
-    from buildmatrix.commands.fleet.journal import Journal
+    from buildmatrix.commands.fleet.expectation import parse_pattern
+    from buildmatrix.commands.fleet.journal import ResultJournal
     from buildmatrix.commands.fleet.listing import SubjectSettings
-    from buildmatrix.commands.fleet.lookup import Lookup
+    from buildmatrix.commands.fleet.lookup import AnswerLookup
     from buildmatrix.commands.fleet.model import TIME_LIMIT, ClusterOptions, WorkerSettings
     from buildmatrix.commands.fleet.run import Steps, scan
     from buildmatrix.commands.fleet.subjects import Lister
@@ -89,7 +89,7 @@ def fleet_scan(
     data_files = workspace.data_files()
     catalogue = load_catalogue(data_files)
     platform = platform or this_platform()
-    patterns = tuple(map(pattern_of, backend_of))
+    patterns = tuple(map(parse_pattern, backend_of))
     earlier = earlier_report(since) if since is not None else None
     store = checked_store(store)
     check_backends(backend, patterns, catalogue.backends)
@@ -112,7 +112,7 @@ def fleet_scan(
         classes = [item.name for item in listing.node_classes]
         for name in would_run_on:
             check_name(name, classes, "node class", "node classes")
-        journal = stack.enter_context(Journal(lines)) if lines is not None else None
+        journal = stack.enter_context(ResultJournal(lines)) if lines is not None else None
         outcome = scan(
             listing.subjects,
             WorkerSettings(
@@ -128,7 +128,7 @@ def fleet_scan(
                 time_limit=time_limit or TIME_LIMIT,
             ),
             Steps(
-                look_up=Lookup,
+                look_up=AnswerLookup,
                 resolve=work.resolve,
                 resolve_and_judge=work.resolve_and_judge,
                 read=work.read_layer,

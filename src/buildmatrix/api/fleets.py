@@ -14,19 +14,19 @@ from buildmatrix.errors import ComponentError, UsageError, most_severe
 from buildmatrix.reports.formats import FLEET
 
 if TYPE_CHECKING:
-    from buildmatrix.commands.fleet.journal import Journal
-    from buildmatrix.commands.fleet.listing import Listing
+    from buildmatrix.commands.fleet.journal import ResultJournal
+    from buildmatrix.commands.fleet.listing import SubjectList
     from buildmatrix.commands.fleet.model import BackendPattern
-    from buildmatrix.commands.fleet.running import Outcome
+    from buildmatrix.commands.fleet.running import RunOutcome
     from buildmatrix.reports.fleet.model import FleetReport
     from buildmatrix.reports.run.model import FailOn
 
 
 def answered(
     sources: Sequence[str | os.PathLike[str]],
-    listing: Listing,
-    outcome: Outcome,
-    journal: Journal | None,
+    listing: SubjectList,
+    outcome: RunOutcome,
+    journal: ResultJournal | None,
     catalogue: str,
     earlier: FleetReport | None,
     workspace: Workspace,

@@ -1,1 +1,1 @@
-"""One binary, read whole or as it passes by: the facts of `elf` and of `device_code`, joined."""
+"""Facts of one binary, from `elf` and `device_code`, read whole or as a stream."""

@@ -1,7 +1,7 @@
-"""Files that are no ELF of the host and matter to an accelerator.
+"""Accelerator files other than host ELF files.
 
-Cubins and code objects, fat binaries, PTX, bitcode, SPIR-V, packed kernels, compiled networks, the
-caches of Triton, and static archives, whose members may hold any of it.
+Cubins and code objects, fat binaries, PTX, bitcode, SPIR-V, packed kernels, compiled networks,
+Triton caches, and static archives, whose members may hold any of these.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from buildmatrix.device_code import (
     spirv,
 )
 from buildmatrix.device_code.entries import CodeEntry
-from buildmatrix.device_code.finder import DeviceCodeFinder, Spent, read_containers
+from buildmatrix.device_code.finder import DeviceCodeFinder, SearchCost, read_containers
 from buildmatrix.device_code.model import DeviceCode
 from buildmatrix.device_code.suffixes import SUFFIXES
 from buildmatrix.device_code.sums import Sums
@@ -34,10 +34,10 @@ from buildmatrix.elf.model import Mark
 from buildmatrix.elf.regions import Region
 from buildmatrix.elf.source import ByteSource
 
-#: Bytes of the head that `kind_of` wants to see.
+#: Bytes of the head that `detect_kind` needs.
 HEAD = 64
 
-#: The kind of a file by its first bytes.
+#: File kinds by their first bytes.
 _MAGIC = (
     (bitcode.MAGIC, "bc"),
     (bitcode.WRAPPER_MAGIC, "bc"),
@@ -51,7 +51,7 @@ _MAGIC = (
     (archive.MAGIC, "a"),
     (archive.THIN_MAGIC, "a"),
 )
-#: ELF files by their machine.
+#: Kinds of ELF files by machine.
 _OBJECTS = {
     abi.EM_CUDA: "cubin",
     abi.EM_AMDGPU: "hsaco",
@@ -59,7 +59,7 @@ _OBJECTS = {
     abi.EM_ASCEND: "aicore",
 }
 
-#: Format and kind of a piece of code where the file holds just one.
+#: Format and kind of the code in files that hold a single piece.
 _MEANINGS = {
     "cubin": ("elf", "sass"),
     "hsaco": ("elf", "amdgcn"),
@@ -85,7 +85,7 @@ _MEANINGS = {
     "vkcache": ("vulkan-cache", "unknown"),
 }
 
-#: Text in which a target is looked for.
+#: Bytes of text that are searched for a target.
 _TEXT_HEAD = 16 << 10
 _TARGETS = {
     # `.target sm_90a, texmode_independent`, PTX ISA; still to be compiled for a machine.
@@ -98,17 +98,17 @@ _TARGETS = {
     "llir": re.compile(rb"^target triple = \"(?P<arch>[a-z0-9_.]{1,40})-", re.MULTILINE),
 }
 
-#: Machines of bitcode that is for an accelerator; the rest is code of the host.
+#: Machines of bitcode for accelerators; other bitcode is host code.
 _DEVICE_TRIPLES = re.compile(r"(nvptx|amdgcn|amdgpu|r600|spir|spirv|amdil|hsail)")
 
-#: Members whose troubles are reported.
+#: Members whose problems are reported.
 _MOST_UNREAD = 16
 
 
-def kind_of(name: str, head: bytes) -> str | None:
-    """The kind of a file from its name and its first `HEAD` bytes; None for any other file.
+def detect_kind(name: str, head: bytes) -> str | None:
+    """Return a file's kind from its name and its first `HEAD` bytes; None for other files.
 
-    Objects for the host are none.
+    Host objects count as other files.
     """
     if head.startswith(abi.MAGIC):
         if len(head) < 20 or head[5] not in (1, 2):
@@ -117,7 +117,7 @@ def kind_of(name: str, head: bytes) -> str | None:
     for magic, kind in _MAGIC:
         if head.startswith(magic):
             return kind
-    network = compiled.kind_of(name, head)
+    network = compiled.detect_kind(name, head)
     if network is not None:
         return network
     suffix = name.rpartition(".")[2].lower()
@@ -125,18 +125,18 @@ def kind_of(name: str, head: bytes) -> str | None:
 
 
 def read_device_file(
-    source: ByteSource, size: int, name: str, spent: Spent | None = None
+    source: ByteSource, size: int, name: str, spent: SearchCost | None = None
 ) -> DeviceFile | None:
-    """What the file `name` says; None when it is none that matters (see `kind_of`).
+    """Read the facts of the file `name`; None if it is not relevant (see `detect_kind`).
 
-    Code whose architecture the bytes do not show has a note with the reason; trouble is in
-    `DeviceFile.unread`. Time and memory are bounded; for a part of a file, `spent` is what the
-    other parts cost.
+    Code whose architecture the bytes do not show has a note with the reason; problems are in
+    `DeviceFile.unread`. Time and memory are bounded. For a part of a file, `spent` is the cost of
+    the other parts.
 
     Raises:
         OSError: the source could not be read.
     """
-    kind = kind_of(name, source.read(0, HEAD))
+    kind = detect_kind(name, source.read(0, HEAD))
     if kind is None:
         return None
     if kind == "a":
@@ -146,7 +146,9 @@ def read_device_file(
         device_codes = read_containers(source, size, unread, spent)
         if device_codes is not None:
             return DeviceFile(kind, device_codes, unread=tuple(unread))
-        entries: Iterable[CodeEntry] = (_unknown(kind, size, "there is no container in the file"),)
+        entries: Iterable[CodeEntry] = (
+            _make_unknown_entry(kind, size, "there is no container in the file"),
+        )
     elif kind in _OBJECTS.values():
         return _read_object(source, size, kind)
     elif kind in compiled.KINDS:
@@ -155,17 +157,17 @@ def read_device_file(
         entries = kpack.read(source, size)
     else:
         entries = _read_program(source, size, kind)
-    return DeviceFile(kind, _summed(entries))
+    return DeviceFile(kind, _sum_entries(entries))
 
 
-def _summed(entries: Iterable[CodeEntry]) -> tuple[DeviceCode, ...]:
+def _sum_entries(entries: Iterable[CodeEntry]) -> tuple[DeviceCode, ...]:
     sums = Sums([])
     for entry in entries:
         sums.add(entry)
     return sums.device_code()
 
 
-def _unknown(kind: str, size: int, why: str) -> CodeEntry:
+def _make_unknown_entry(kind: str, size: int, why: str) -> CodeEntry:
     container, meaning = _MEANINGS[kind]
     return CodeEntry(container, meaning, None, 0, size, note=why)
 
@@ -174,16 +176,18 @@ def _read_object(source: ByteSource, size: int, kind: str) -> DeviceFile:
     try:
         elf = read_elf(source, size)
     except Malformed as problem:
-        return DeviceFile(kind, _summed([_unknown(kind, size, problem.reason)]))
+        return DeviceFile(kind, _sum_entries([_make_unknown_entry(kind, size, problem.reason)]))
     if elf is None:
-        return DeviceFile(kind, _summed([_unknown(kind, size, "the file is no ELF object")]))
+        return DeviceFile(
+            kind, _sum_entries([_make_unknown_entry(kind, size, "the file is no ELF object")])
+        )
     return DeviceFile(kind, elf.device_code, unread=elf.unread)
 
 
-#: Networks with device objects in them as they are.
+#: Networks that contain plain device objects.
 _WITH_OBJECTS = frozenset({"engine", "mxr"})
-#: Why an architecture is not known.
-_UNNAMED = {
+#: Reasons why an architecture is unknown.
+_UNKNOWN_ARCH_REASONS = {
     "engine": "the header of an engine does not say for which GPU it is",
     "timing": "a timing cache does not say for which GPU it is",
     "mxr": "the format does not say, and no code object lies bare in the file",
@@ -191,9 +195,9 @@ _UNNAMED = {
 
 
 def _read_compiled(
-    source: ByteSource, size: int, kind: str, spent: Spent | None
+    source: ByteSource, size: int, kind: str, spent: SearchCost | None
 ) -> DeviceFile | None:
-    """A compiled network: what its header says, and the device objects that lie bare in it."""
+    """Read the header of a compiled network and the plain device objects in it."""
     header = compiled.read(source, size, kind)
     if header is None:
         return None
@@ -201,7 +205,7 @@ def _read_compiled(
     container, meaning = _MEANINGS[kind]
     objects: tuple[DeviceCode, ...] = ()
     if kind in _WITH_OBJECTS:
-        spent = spent or Spent()
+        spent = spent or SearchCost()
         finder = DeviceCodeFinder(source, unread, spent)
         region = Region(0, spent.search(size, unread), None, executable=False)
         HostData(source, finder).search([region])
@@ -216,36 +220,36 @@ def _read_compiled(
         # Weights and plans are useless without the code.
         named[0] = replace(named[0], size=named[0].size + rest)
     else:
-        why = header.note or _UNNAMED.get(kind, "the header does not name the device")
+        why = header.note or _UNKNOWN_ARCH_REASONS.get(kind, "the header does not name the device")
         note = None if header.arch else why
         meaning = header.vendor or meaning
         named.append(CodeEntry(container, meaning, header.arch, 0, size, note=note))
-    return DeviceFile(kind, _summed(named), version=header.version, unread=tuple(unread))
+    return DeviceFile(kind, _sum_entries(named), version=header.version, unread=tuple(unread))
 
 
 def _read_program(source: ByteSource, size: int, kind: str) -> list[CodeEntry]:
-    """The one program that is the whole file; nothing for bitcode of the host."""
+    """Return the single program that is the whole file; nothing for host bitcode."""
     container, meaning = _MEANINGS[kind]
     arch: str | None = None
     if kind == "spv":
-        arch = spirv.model(source, 0, size)
+        arch = spirv.read_addressing_model(source, 0, size)
         why = "the file is no SPIR-V module of a known byte order and version"
     elif kind == "bc":
-        triple = bitcode.triple(source, 0, size)
+        triple = bitcode.read_triple(source, 0, size)
         why = "the module names no target triple"
         if triple is not None:
             arch = triple.partition("-")[0]
             if not _DEVICE_TRIPLES.match(arch):
                 return []
     elif kind in _TARGETS:
-        arch = _target(kind, source.read(0, min(size, _TEXT_HEAD)))
+        arch = _find_target(kind, source.read(0, min(size, _TEXT_HEAD)))
         why = "the text names no target"
     else:
         why = f"the format of .{kind} files does not say"
     return [CodeEntry(container, meaning, arch, 0, size, note=None if arch else why)]
 
 
-def _target(kind: str, head: bytes) -> str | None:
+def _find_target(kind: str, head: bytes) -> str | None:
     match = _TARGETS[kind].search(head)
     if match is None:
         return None
@@ -256,25 +260,25 @@ def _target(kind: str, head: bytes) -> str | None:
 
 
 def _read_archive(source: ByteSource, size: int) -> DeviceFile:
-    """Device code and marks of all members, with their places in the archive."""
+    """Read device code and marks of all members, with their offsets in the archive."""
     troubles: list[str] = []
     sums = Sums(troubles)
     marks: dict[str, Mark] = {}
     unread: dict[str, None] = {}
-    spent = Spent()
+    spent = SearchCost()
     count = 0
     for member in archive.members(source, size, troubles):
         count += 1
         try:
             inner = archive.MemberSource(source, member)
-            # What an object of an archive loads shows in the library that it is linked into.
+            # Names that an object loads show in the library that it is linked into.
             elf = read_elf(inner, member.size, names=False, spent=spent)
         except Malformed as problem:
             if len(unread) < _MOST_UNREAD:
                 unread.setdefault(f"a member: {problem.reason}")
             continue
-        # A member may be bitcode or a fat binary by itself; archives in archives link nothing.
-        plain = elf is None and kind_of("", inner.read(0, HEAD)) != "a"
+        # A member may itself be bitcode or a fat binary; nested archives link nothing.
+        plain = elf is None and detect_kind("", inner.read(0, HEAD)) != "a"
         facts = read_device_file(inner, member.size, "", spent) if plain else elf
         if facts is None:
             continue

@@ -1,18 +1,18 @@
-"""What the end of an ELF file adds to its beginning: the table of sections.
+"""Section table at the end of an ELF file, read from a stream that misses the middle.
 
-For files that are read from their start on and not to their end, where the end could be had without
-what lies between. Segments, which stand in the first page, say what is loaded; sections say what it
-is: device code has some of its own, and there is none in tables for unwinding and linking.
+For files read from their start but not to their end, where the end can be fetched without the
+middle. Segments, in the first page, show what is loaded; sections show its purpose: device code has
+sections of its own, and tables for unwinding and linking contain none.
 
-Single bytes of the end may be unknown. Of those it is known which are copies of the same one. Some
-can only be zero, numbers that would point behind the file otherwise; and most names of sections are
+Single bytes of the end may be unknown, but copies of the same unknown byte are recognized. Some can
+only be zero, since the number would point behind the file otherwise, and most section names are
 those that every linker writes.
 
-Nothing proves that the bytes of the end are the right ones: they were read from the middle of a
-deflated stream. So a table counts only where it agrees with the program headers, which are sure: on
-where the dynamic section lies, the header of unwinding, and everything that is loaded, with no two
-sections in one place. Then it may take away from the data that those declare, never add to it; and
-what no section claims, or one whose name is unknown, stays data.
+Nothing proves that the bytes of the end are right: they come from the middle of a deflate stream.
+So a table counts only if it agrees with the program headers, which are certain, on the location of
+the dynamic section, of the unwind header and of everything loaded, with no two sections in one
+place. It may then reduce the data that the headers declare, never add to it. Bytes of no section,
+or of one with an unknown name, stay data.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Protocol
 
-from buildmatrix.binaries.head_facts import ReadingPlan, plan_of
+from buildmatrix.binaries.head_facts import ReadingPlan, plan_reading
 from buildmatrix.binaries.model import Elf
-from buildmatrix.binaries.passing import PassingSearch
+from buildmatrix.binaries.passing import StreamSearch
 from buildmatrix.binaries.reader import named_sections
 from buildmatrix.elf import layout as abi
 from buildmatrix.elf.dynamic import Dynamic
@@ -42,19 +42,19 @@ from buildmatrix.elf.model import Section
 from buildmatrix.elf.regions import Region, device_regions, host_regions
 from buildmatrix.elf.source import BytesSource, CachedSource
 
-#: A code from here on is no byte, but one that is not known: the same code is the same byte.
+#: Codes from here on are unknown bytes: equal codes are equal bytes.
 UNKNOWN = 256
-#: Lowest byte of the types of sections that GNU's tools have (0x6ffffff5 and more).
+#: Lowest byte of the section types of the GNU tools (0x6ffffff5 and above).
 _GNU_TYPES = 0xF0
-#: Sections of a file whose end was pieced together; real libraries have up to a hundred.
+#: Sections of a file whose end was reconstructed; real libraries have up to a hundred.
 MOST_SECTIONS = 1 << 10
-#: Letters of a name that have to be known before the others are filled in.
+#: Letters of a name that must be known before the others are filled in.
 LETTERS = 3
-#: Segments that are one section each: the dynamic section, and the header of unwinding.
+#: Segments that are one section each: the dynamic section and the unwind header.
 _ANCHORS = (abi.PT_DYNAMIC, 0x6474_E550)
 
-#: All that hold device code are among them: what could be one of those counts as nothing else.
-_USUAL = """
+#: Includes all names for device code, so that a name that could be one of them matches no other.
+_USUAL_NAMES = """
     .symtab .strtab .shstrtab .note.gnu.build-id .note.gnu.property .note.ABI-tag .note.stapsdt
     .gnu.hash .hash .dynsym .dynstr .gnu.version .gnu.version_r .gnu.version_d .rela.dyn .rela.plt
     .relr.dyn .init .plt .plt.got .plt.sec .text .fini .rodata .eh_frame_hdr .eh_frame
@@ -66,12 +66,12 @@ _USUAL = """
     malloc_hook protodesc_cold .nv_fatbin .nvFatBinSegment __nv_relfatbin .hip_fatbin
     .hipFatBinSegment .llvm.offloading
 """
-_NAMES = tuple(f"{name}\0".encode() for name in _USUAL.split())
-#: Sections for device code that no other usual section is like, in the length of its name and in
-#: its flags, and the kinds of code in them.
-_LONE = {".nv_fatbin": ("sass", "ptx", "lto-ir"), ".hip_fatbin": ("amdgcn",)}
-_LONE_BY_LENGTH = {len(name): name for name in _LONE}
-#: Bytes of a segment that are all known, or passed over.
+_NAMES = tuple(f"{name}\0".encode() for name in _USUAL_NAMES.split())
+#: Device-code sections unlike any other usual section in the length of the name and the flags, with
+#: the kinds of code in them.
+_DISTINCT_SECTIONS = {".nv_fatbin": ("sass", "ptx", "lto-ir"), ".hip_fatbin": ("amdgcn",)}
+_DISTINCT_BY_LENGTH = {len(name): name for name in _DISTINCT_SECTIONS}
+#: Size of a run in a segment that is used or skipped as a whole.
 _RUN = 1 << 10
 
 
@@ -79,45 +79,46 @@ class BinaryEnd(Protocol):
     """The last bytes of a file, some of them unknown."""
 
     def __len__(self) -> int:
-        """How many."""
+        """Return the number of bytes."""
 
     def codes(self, start: int, stop: int) -> list[int]:
-        """The bytes between two of them: values below `UNKNOWN`, or what stands in for one."""
+        """Return the bytes from `start` to `stop`: values below `UNKNOWN`, or codes of unknowns."""
 
     def known_bytes(self, start: int, stop: int) -> bytes | None:
-        """The bytes between two of them; None where one is unknown."""
+        """Return the bytes from `start` to `stop`; None if one is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sections:
-    """What the end of a file shows."""
+class EndSections:
+    """Facts from the end of a file."""
 
-    #: Those with a name; none where some linker put the names before large tables.
+    #: Sections with names; empty if the linker put the names before large tables.
     named: tuple[Section, ...]
-    #: Where data of the host and device code begin and end, in file order.
+    #: Ranges of host data and device code, in file order.
     data: tuple[tuple[int, int], ...]
-    #: Where names are out of reach: sections that can be for device code by the lengths of their
-    #: names, their types and flags. That proves nothing by itself.
+    #: If the names are out of reach: sections that may be for device code by the lengths of their
+    #: names, their types and flags. This alone proves nothing.
     likely: tuple[Section, ...] = ()
-    #: Offset and bytes of what the loader links by: the dynamic section, and what patchelf moved.
+    #: Offset and bytes of the loader's tables: the dynamic section, and segments that patchelf
+    #: moved.
     linking: tuple[tuple[int, bytes], ...] = ()
-    #: Byte up to which the file has to be read for its dynamic section.
+    #: Byte up to which the file must be read for its dynamic section.
     dynamic_end: int = 0
-    #: Whether some of what the loader links by lies at the end, and not all of it is known.
+    #: True if a part of the loader's tables is at the end and not fully known.
     is_cut: bool = False
 
 
-def with_sections(elf: Elf, sections: Sections) -> Elf:
-    """`elf`, which was read in part, with what the end of its file shows."""
+def add_end_sections(elf: Elf, sections: EndSections) -> Elf:
+    """Return the partly read `elf` with the facts from the end of its file."""
     behind = sum(max(0, end - max(start, elf.read or 0)) for start, end in sections.data)
     unread_data = min(behind, elf.unread_data)
     return replace(elf, sections=sections.named or elf.sections, unread_data=unread_data)
 
 
-def read_end(page: bytes, end: BinaryEnd, size: int) -> Sections | None:
-    """What the `end` of a file of `size` bytes shows, whose beginning is `page`.
+def read_end(page: bytes, end: BinaryEnd, size: int) -> EndSections | None:
+    """Read the `end` of a file of `size` bytes that begins with `page`.
 
-    None where it does not show where all sections are, or shows what cannot be.
+    Returns None if the end does not locate all sections, or contradicts itself.
     """
     try:
         headers = read_headers(CachedSource(BytesSource(page), len(page)))
@@ -134,42 +135,42 @@ def read_end(page: bytes, end: BinaryEnd, size: int) -> Sections | None:
     if len(codes) < count * row:
         return None
     byte_values = _ByteValues()
-    fields = [_fields(codes[at : at + row], headers.layout) for at in range(0, len(codes), row)]
-    rows = _rows(fields, byte_values)
-    if rows is None or not _agrees(rows, names_index, headers, size):
+    fields = [_split_row(codes[at : at + row], headers.layout) for at in range(0, len(codes), row)]
+    rows = _parse_rows(fields, byte_values)
+    if rows is None or not _is_consistent(rows, names_index, headers, size):
         return None
     names_at, names_size = rows[names_index].offset, rows[names_index].size
     at = names_at - (size - len(end))
     names = end.codes(at, at + min(names_size, MOST_NAME_BYTES)) if at >= 0 else []
-    sections = _named(rows, names, byte_values)
+    sections = _name_sections(rows, names, byte_values)
     headers = replace(headers, sections=sections)
-    plan = plan_of(headers, size)
-    linking = tuple(_linking(plan, end, size))
+    plan = plan_reading(headers, size)
+    linking = tuple(_read_linking_runs(plan, end, size))
     dynamic = [segment for segment in headers.segments if segment.type == abi.PT_DYNAMIC]
     moved = plan.moved or dynamic
-    return Sections(
+    return EndSections(
         named_sections(headers),
-        tuple(_data(headers, size)),
-        () if names else tuple(_likely(rows)),
+        tuple(_find_data(headers, size)),
+        () if names else tuple(_find_likely_sections(rows)),
         linking,
         max((segment.offset + segment.size for segment in dynamic), default=0),
         is_cut=sum(len(data) for _, data in linking) < sum(segment.size for segment in moved),
     )
 
 
-def _likely(rows: Sequence[_SectionRow]) -> Iterator[Section]:
-    """Sections that may be those of `_LONE`, judged by everything but their names."""
+def _find_likely_sections(rows: Sequence[_SectionRow]) -> Iterator[Section]:
+    """Yield sections that may be those of `_DISTINCT_SECTIONS`, by everything but their names."""
     starts = sorted({row.name_at for row in rows})
     lengths = {start: stop - start - 1 for start, stop in pairwise(starts)}
     for row in rows:
         if (row.type, row.flags) == (abi.SHT_PROGBITS, abi.SHF_ALLOC):
-            name = _LONE_BY_LENGTH.get(lengths.get(row.name_at, 0))
+            name = _DISTINCT_BY_LENGTH.get(lengths.get(row.name_at, 0))
             if name is not None:
                 yield Section(name, row.offset, row.size)
 
 
-def _linking(plan: ReadingPlan, end: BinaryEnd, size: int) -> Iterator[tuple[int, bytes]]:
-    """Runs of known bytes of the segments that the loader links by."""
+def _read_linking_runs(plan: ReadingPlan, end: BinaryEnd, size: int) -> Iterator[tuple[int, bytes]]:
+    """Yield runs of known bytes from the segments that the loader links by."""
     first = size - len(end)
     dynamic = [item for item in plan.headers.segments if item.type == abi.PT_DYNAMIC]
     for segment in (*dynamic, *plan.moved):
@@ -191,15 +192,16 @@ def _linking(plan: ReadingPlan, end: BinaryEnd, size: int) -> Iterator[tuple[int
             yield begin, bytes(run)
 
 
-def shows(copies: Sequence[bytes], section: str) -> bool:
-    """Whether device code of the kind that `section` is made for begins in a part of a file.
+def begins_device_code(copies: Sequence[bytes], section: str) -> bool:
+    """True if a part of a file begins device code of the kind that `section` is made for.
 
-    `copies` are the bytes of the part, different where they are unknown: what counts is in all.
+    `copies` are the bytes of the part with different fillings for unknown bytes. Only findings in
+    all of them count.
     """
-    kinds = _LONE[section]
+    kinds = _DISTINCT_SECTIONS[section]
     places: list[set[tuple[int, str | None]]] = []
     for copy in copies:
-        search = PassingSearch([Region(0, len(copy), None, executable=False)])
+        search = StreamSearch([Region(0, len(copy), None, executable=False)])
         search.feed(copy)
         search.finish()
         device_codes = search.results.device_code
@@ -213,23 +215,23 @@ _Field = Sequence[int]
 
 
 class _ByteValues:
-    """What unknown bytes turned out to be."""
+    """Values found for unknown bytes."""
 
     def __init__(self) -> None:
         self._bytes: dict[int, int] = {}
 
-    def of(self, code: int) -> int:
-        """The byte; the code itself where that is not known."""
+    def get(self, code: int) -> int:
+        """Return the byte; the code itself if unknown."""
         return self._bytes.get(code, code)
 
     def learn(self, code: int, byte: int) -> None:
-        """A code stands for this byte, unless it is known."""
+        """Record the byte for a code, unless it is known."""
         if code >= UNKNOWN:
             self._bytes.setdefault(code, byte)
 
     def number(self, field: _Field) -> int | None:
-        """The number in a field, its lowest byte first; None where it is not known."""
-        codes = [self.of(code) for code in field]
+        """Return the number in a field, lowest byte first; None if unknown."""
+        codes = [self.get(code) for code in field]
         if any(code >= UNKNOWN for code in codes):
             return None
         return int.from_bytes(bytes(codes), "little")
@@ -242,19 +244,19 @@ class _SectionRow:
     name_at: int
     type: int
     flags: int
-    #: None where it is not known.
+    #: None if unknown.
     address: int | None
     offset: int
     size: int
 
     @property
     def end(self) -> int:
-        """Offset behind its last byte in the file."""
+        """File offset behind its last byte."""
         return self.offset + (0 if self.type == abi.SHT_NOBITS else self.size)
 
 
-def _fields(row: _Field, layout: Layout) -> tuple[_Field, ...]:
-    """Codes of name, type, flags, address, offset and size of a section, the lowest byte first."""
+def _split_row(row: _Field, layout: Layout) -> tuple[_Field, ...]:
+    """Split a section into name, type, flags, address, offset and size, lowest byte first."""
     ends = ((0, 4), (4, 8), (8, 16), (16, 24), (24, 32), (32, 40))
     if layout.bits == 32:
         ends = ((0, 4), (4, 8), (8, 12), (12, 16), (16, 20), (20, 24))
@@ -262,11 +264,13 @@ def _fields(row: _Field, layout: Layout) -> tuple[_Field, ...]:
     return tuple(row[start:stop][::step] for start, stop in ends)
 
 
-def _rows(fields: Sequence[Sequence[_Field]], byte_values: _ByteValues) -> list[_SectionRow] | None:
-    """All sections; None where one of them may be anywhere."""
+def _parse_rows(
+    fields: Sequence[Sequence[_Field]], byte_values: _ByteValues
+) -> list[_SectionRow] | None:
+    """Return all sections; None if the location of one is unknown."""
     for name, kind, flags, _, offset, size in fields:
-        # No name is 64 KiB away, and no section a terabyte. Types with a low number are small, or
-        # those of one machine, which only differ in the last byte.
+        # No name is 64 KiB away, and no section has a terabyte. Types with a low number are small,
+        # or specific to a machine and different only in the last byte.
         widths = ((name, 2), (kind, 1 if kind[0] < _GNU_TYPES else 4), (flags, 4))
         for field, width in (*widths, (offset, 5), (size, 5)):
             for code in field[width:]:
@@ -287,8 +291,10 @@ def _rows(fields: Sequence[Sequence[_Field]], byte_values: _ByteValues) -> list[
     return rows
 
 
-def _agrees(rows: Sequence[_SectionRow], names_index: int, headers: Headers, size: int) -> bool:
-    """Whether this can be the table of the file whose header and segments those are."""
+def _is_consistent(
+    rows: Sequence[_SectionRow], names_index: int, headers: Headers, size: int
+) -> bool:
+    """True if this can be the section table of the file with these headers."""
     first, names = rows[0], rows[names_index]
     if any((first.name_at, first.type, first.flags, first.offset, first.size)):
         return False
@@ -309,7 +315,7 @@ def _agrees(rows: Sequence[_SectionRow], names_index: int, headers: Headers, siz
 
 
 def _is_loaded(row: _SectionRow, headers: Headers) -> bool:
-    """Whether a segment brings the section to its address."""
+    """True if a segment loads the section at its address."""
     return any(
         segment.type == abi.PT_LOAD
         and segment.offset <= row.offset
@@ -319,9 +325,9 @@ def _is_loaded(row: _SectionRow, headers: Headers) -> bool:
     )
 
 
-def _data(headers: Headers, size: int) -> Iterator[tuple[int, int]]:
-    """What is loaded and may be data: all but sections that are code or tables."""
-    plan = plan_of(replace(headers, sections=()), size)
+def _find_data(headers: Headers, size: int) -> Iterator[tuple[int, int]]:
+    """Yield the loaded ranges that may be data: all but sections of code or tables."""
+    plan = plan_reading(replace(headers, sections=()), size)
     counted = {
         item.offset
         for item in (
@@ -336,11 +342,11 @@ def _data(headers: Headers, size: int) -> Iterator[tuple[int, int]]:
     ]
     for region in plan.regions:
         if not (region.executable and plan.separate):
-            yield from _without(region.offset, region.end, passed_over)
+            yield from _subtract(region.offset, region.end, passed_over)
 
 
-def _without(start: int, stop: int, parts: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """From `start` to `stop`, less the parts, which come in order."""
+def _subtract(start: int, stop: int, parts: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield `start` to `stop` without `parts`, which are sorted."""
     for low, high in parts:
         if start < high and low < stop:
             if start < low:
@@ -350,16 +356,17 @@ def _without(start: int, stop: int, parts: Iterable[tuple[int, int]]) -> Iterato
         yield start, stop
 
 
-def _named(
+def _name_sections(
     rows: Sequence[_SectionRow], names: Sequence[int], byte_values: _ByteValues
 ) -> tuple[SectionHeader, ...]:
-    """The sections with their names, as far as those are known."""
+    """Return the sections with their names, as far as known."""
     named = [""] * len(rows)
     if names:
         byte_values.learn(names[0], 0)
-    for _ in range(2 if names else 0):  # letters of one name are those of others
+    for _ in range(2 if names else 0):  # names share letters: a second pass uses those of the first
         named = [
-            _name(names[row.name_at : row.name_at + LONGEST_NAME], byte_values) for row in rows
+            _decode_name(names[row.name_at : row.name_at + LONGEST_NAME], byte_values)
+            for row in rows
         ]
     return tuple(
         SectionHeader(name, row.type, row.flags, row.offset, row.size, 0)
@@ -367,9 +374,9 @@ def _named(
     )
 
 
-def _name(codes: _Field, byte_values: _ByteValues) -> str:
-    """The name that begins here, with a question mark for each letter that is not known."""
-    letters = [byte_values.of(code) for code in codes]
+def _decode_name(codes: _Field, byte_values: _ByteValues) -> str:
+    """Return the name that begins here, with a question mark for each unknown letter."""
+    letters = [byte_values.get(code) for code in codes]
     fitting = [name for name in _NAMES if _fits(name, letters)]
     if len(fitting) == 1:
         for code, letter in zip(codes, fitting[0], strict=False):
@@ -380,7 +387,7 @@ def _name(codes: _Field, byte_values: _ByteValues) -> str:
 
 
 def _fits(name: bytes, letters: _Field) -> bool:
-    """Whether the letters can be that name, and enough of them are known to decide."""
+    """True if the letters can be that name, and enough of them are known to decide."""
     if len(name) > len(letters):
         return False
     pairs = list(zip(name, letters, strict=False))

@@ -1,23 +1,23 @@
-"""What the first bytes of an ELF file say, however many there are.
+"""Facts from the first bytes of an ELF file, however many there are.
 
-For files that are read from their start on and not to their end: members of a wheel on an index,
-which deflate does not let a reader enter in the middle. Linkers put the string table of the dynamic
-section first and the section itself near the end, patchelf moves the table behind everything; the
-program headers, in the first page, say where both are.
+For files read from their start and not to their end: wheel members on an index, as deflate has no
+entry points in the middle. Linkers put the string table of the dynamic section first and the
+section itself near the end; patchelf moves the table behind everything. The program headers, in the
+first page, locate both.
 
-Nothing is reported that the full reader (`binaries.reader`) would not report, and no list counts as
-complete that may not be: `Elf.read` says up to where the file was read. With all bytes, use the
-full reader.
+All facts here are facts that the full reader (`binaries.reader`) would report too, and no possibly
+incomplete list counts as complete: `Elf.read` records how far the file was read. With all bytes,
+use the full reader.
 
-Where there are no section headers yet, device code is found by its magic numbers in what is loaded,
-and a name counts as a literal unless it stands in the string table of the dynamic section, which
-the names of the C runtime in it identify.
+Without section headers, device code is found by magic numbers in loaded segments, and a name counts
+as a literal unless it is in the string table of the dynamic section, which the names of the C
+runtime identify.
 """
 
 from __future__ import annotations
 
-from buildmatrix.binaries.head_facts import Head, Prefix, ReadingPlan, head_of, plan_of
-from buildmatrix.binaries.passing import PassingSearch
+from buildmatrix.binaries.head_facts import Head, Prefix, ReadingPlan, collect_head, plan_reading
+from buildmatrix.binaries.passing import StreamSearch
 from buildmatrix.device_code import codeobject
 from buildmatrix.elf.headers import Malformed, read_headers
 from buildmatrix.elf.regions import CHUNK
@@ -30,28 +30,27 @@ FIRST_PAGES = 64 << 10
 
 
 class HeadReader:
-    """Reads a file of `size` bytes from its start on; `head` returns its facts, and ends it.
+    """Reads a file of `size` bytes from its start; `head` ends the reading and returns the facts.
 
-    `source` has to give again what it gave before. Time and memory are bounded whatever the bytes
-    say.
+    `source` must return the same bytes when asked again. Time and memory are bounded for any input.
     """
 
     def __init__(self, source: ByteSource, size: int) -> None:
         self._size = size
         self._prefix = Prefix(source)
         self._plan: ReadingPlan | None = None
-        self._search: PassingSearch | None = None
-        #: Up to where it was searched.
+        self._search: StreamSearch | None = None
+        #: Offset up to which the bytes were searched.
         self._searched = 0
 
     @property
     def offset(self) -> int:
-        """Bytes that were read."""
+        """Number of bytes read."""
         return self._prefix.end
 
     @property
     def device_code_seen(self) -> int | None:
-        """Bytes of device code that were read; None until a container was read to its end."""
+        """Bytes of device code read; None until a container was read to its end."""
         if self._search is None or not self._search.complete:
             return None
         return self._search.device_code
@@ -63,26 +62,26 @@ class HeadReader:
             self._advance()
 
     def lend(self, start: int, data: bytes) -> None:
-        """Bytes from `start` on that tables may lie in, and that are not read."""
+        """Provide bytes from `start` on that may hold tables, without reading up to them."""
         self._prefix.lent.append((start, data))
 
     def head(self) -> Head | None:
-        """What all bytes said; None when they are no ELF file. Raises Malformed."""
+        """Return the facts from all bytes read; None if not an ELF file. Raises Malformed."""
         self._advance()
         if self._plan is None or self._search is None:
             return None
         self._search.finish()
-        return head_of(self._size, self._prefix, self._plan, self._search.results)
+        return collect_head(self._size, self._prefix, self._plan, self._search.results)
 
     def _advance(self) -> None:
         if self._search is None:
             headers = read_headers(CachedSource(self._prefix, self._size))
             if headers is None:
                 return
-            self._plan = plan_of(headers, self._size)
+            self._plan = plan_reading(headers, self._size)
             # Nothing in device code is for the host's loader.
             regions = () if headers.machine in codeobject.KINDS else self._plan.regions
-            self._search = PassingSearch(regions, code_only=self._plan.separate)
+            self._search = StreamSearch(regions, code_only=self._plan.separate)
         while data := self._prefix.read(
             self._searched, min(CHUNK, self._prefix.end - self._searched)
         ):

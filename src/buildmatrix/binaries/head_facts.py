@@ -1,4 +1,4 @@
-"""From what passed by of an ELF file to its facts (see `binaries.head`)."""
+"""Facts of an ELF file from its stream (see `binaries.head`)."""
 
 from __future__ import annotations
 
@@ -29,60 +29,60 @@ from buildmatrix.elf.source import ByteSource, CachedSource, PlainSource
 from buildmatrix.elf.symbols import read_binding
 from buildmatrix.elf.versions import Versions, read_versions
 
-#: How far the string table of the dynamic section is looked for. That of libtensorflow_cc.so,
-#: with half a million symbols, begins after 20 MB.
+#: Limit of the search for the string table of the dynamic section. In libtensorflow_cc.so, with
+#: half a million symbols, it begins after 20 MB.
 LATEST_TABLE = 48 << 20
 
 INCOMPLETE = "the file was read up to byte {}: the list may be incomplete"
 
 #: Names that the C runtime's start files put into every such table, and versions of glibc, which
-#: stand in data as well, for dlvsym(3).
+#: are in data as well, for dlvsym(3).
 _TABLE_NAME = re.compile(rb"\0(?:__gmon_start__|_ITM_deregisterTMCloneTable|__cxa_finalize)\0")
 _TABLE_NAME_OR_VERSION = re.compile(rb"(?:%b)|\0GLIBC_2\.[0-9.]{1,8}\0" % _TABLE_NAME.pattern)
-#: One of these is in whatever matches one of those, and is found many times faster.
+#: Every match contains one of these words, which are found many times faster.
 _TABLE_WORDS = (b"__gmon_start__", b"_ITM_deregisterTMCloneTable", b"__cxa_finalize", b"GLIBC_2.")
 _LONGEST_TABLE_NAME = 32
-#: A section that is one image, whose target stands in its name.
+#: A section that is one image, with the target in its name.
 _IMAGE_SECTION = bundles.MAGIC.decode()
-#: What ends a table of strings. Runs of NUL do not: tools overwrite search paths with them.
+#: End of a string table. A run of NULs does not end it: tools overwrite search paths with them.
 _TABLE_END = re.compile(rb"[\x01-\x1f\x7f]")
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What the bytes that were read say, and what more of them would bring."""
+    """Facts from the bytes read, and the offsets where more facts may be."""
 
     elf: Elf
-    #: Byte up to which the file has to be read for a complete list of the libraries that it links;
-    #: None when it is complete.
+    #: Byte up to which the file must be read for a complete list of linked libraries; None if
+    #: complete.
     linking_end: int | None
-    #: Byte up to which host data and code, and with them device code and literals, may lie.
+    #: Byte up to which host data and code, and so device code and literals, may lie.
     loaded_end: int
 
 
 @dataclass(frozen=True, slots=True)
 class ReadingPlan:
-    """What the headers at the start of a file say about where the rest is."""
+    """Location of the parts of a file, from the headers at its start."""
 
     headers: Headers
-    #: What is loaded, in file order; the whole file where nothing is.
+    #: Loaded regions, in file order; the whole file if none is loaded.
     regions: tuple[Region, ...]
-    #: Whether the executable ones hold nothing but code.
+    #: True if the executable regions contain only code.
     separate: bool
-    #: Segments that may hold nothing but tables that patchelf put there.
+    #: Segments that may contain only tables moved there by patchelf.
     moved: tuple[Segment, ...]
-    #: Where the dynamic section, and what was moved, ends; None when there is none.
+    #: End of the dynamic section and of moved tables; None if there is no dynamic section.
     linking_end: int | None
     loaded_end: int
-    #: Where the first segment ends: the loader's tables lie in it, or patchelf has moved them.
+    #: End of the first segment. It holds the loader's tables, unless patchelf moved them.
     first_end: int
 
 
-def plan_of(headers: Headers, size: int) -> ReadingPlan:
-    """The plan for a file of `size` bytes whose first page was read."""
+def plan_reading(headers: Headers, size: int) -> ReadingPlan:
+    """Plan the reading of a file of `size` bytes from its first page."""
     loads = [segment for segment in headers.segments if segment.type == abi.PT_LOAD]
     with_bss = [segment.address for segment in loads if segment.memory > segment.size]
-    # Linkers put what has no bytes in the file last; patchelf puts its segments behind that.
+    # Linkers put sections without bytes in the file last; patchelf puts its segments behind them.
     moved = tuple(segment for segment in loads if with_bss and segment.address > max(with_bss))
     dynamic = [segment for segment in headers.segments if segment.type == abi.PT_DYNAMIC]
     regions = [
@@ -103,7 +103,7 @@ def plan_of(headers: Headers, size: int) -> ReadingPlan:
 
 
 class Prefix:
-    """The first bytes of a file, up to `end`, and parts of the rest that were lent."""
+    """The first bytes of a file, up to `end`, and further parts provided by `lend`."""
 
     def __init__(self, source: ByteSource) -> None:
         self._source = source
@@ -111,13 +111,13 @@ class Prefix:
         self.lent: list[tuple[int, bytes]] = []
 
     def has(self, start: int, end: int) -> bool:
-        """Whether all bytes between `start` and `end` are there."""
+        """True if all bytes from `start` to `end` are available."""
         return end <= self.end or any(
             at <= start and end <= at + len(data) for at, data in self.lent
         )
 
     def read(self, offset: int, length: int) -> bytes:
-        """See `ByteSource.read`; ends before the first byte that is not there."""
+        """See `ByteSource.read`; stops before the first missing byte."""
         end = offset + length
         data = b""
         if offset < self.end:
@@ -132,19 +132,19 @@ class Prefix:
 
 @dataclass(frozen=True, slots=True)
 class _StringTable:
-    """The string table of the dynamic section, as far as it can be told apart from others."""
+    """String table of the dynamic section, as far as it can be told from others."""
 
     is_found: bool = False
-    #: Where it ends, as far as it was read; 0 where it was not found.
+    #: End of the table, as far as it was read; 0 if it was not found.
     end: int = 0
-    #: Whether it goes on behind what was read.
+    #: True if it continues behind the bytes read.
     open: bool = False
 
 
-def _string_table(prefix: Prefix, plan: ReadingPlan) -> _StringTable:
-    """Finds the table among what the first segment holds, where it was not moved away."""
+def _find_string_table(prefix: Prefix, plan: ReadingPlan) -> _StringTable:
+    """Find the table in the first segment, if it was not moved away."""
     limit = plan.first_end if plan.linking_end else 0
-    # Where it may lie elsewhere, data may come first.
+    # If the table may be elsewhere, data may come first.
     pattern = _TABLE_NAME if plan.moved else _TABLE_NAME_OR_VERSION
     start = None
     at = 0
@@ -167,15 +167,15 @@ def _string_table(prefix: Prefix, plan: ReadingPlan) -> _StringTable:
     return _StringTable(True, at, open=at < limit)
 
 
-def head_of(size: int, prefix: Prefix, plan: ReadingPlan, results: SearchResults) -> Head:
-    """What is known of a file of `size` bytes."""
+def collect_head(size: int, prefix: Prefix, plan: ReadingPlan, results: SearchResults) -> Head:
+    """Collect the facts known about a file of `size` bytes."""
     source = CachedSource(prefix, size)
     headers = read_headers(source)
     assert headers is not None  # it was read from the same bytes before
     if headers.unread:
         headers = replace(headers, sections=())
-    dynamic, is_complete = _dynamic(PlainSource(prefix, size), headers, prefix)
-    versions = _versions(source, headers, dynamic)
+    dynamic, is_complete = _read_dynamic(PlainSource(prefix, size), headers, prefix)
+    versions = _read_versions(source, headers, dynamic)
     with_notes = replace(
         headers,
         segments=tuple(
@@ -193,8 +193,8 @@ def head_of(size: int, prefix: Prefix, plan: ReadingPlan, results: SearchResults
     )
     notes = read_notes(source, with_notes)
     host = host_regions(headers, dynamic, size) if headers.sections else None
-    table = _string_table(prefix, plan)
-    telling = _CountedFacts(size, prefix, plan, headers, dynamic, host, results, table)
+    table = _find_string_table(prefix, plan)
+    telling = _HeadFacts(size, prefix, plan, headers, dynamic, host, results, table)
     elf = replace(
         table_facts(
             headers,
@@ -202,7 +202,9 @@ def head_of(size: int, prefix: Prefix, plan: ReadingPlan, results: SearchResults
             versions,
             notes,
             read_interpreter(source, with_notes),
-            _binding(PlainSource(prefix, size), headers, dynamic, versions, is_complete),
+            _read_complete_binding(
+                PlainSource(prefix, size), headers, dynamic, versions, is_complete
+            ),
         ),
         device_code=telling.device_code(),
         literals=telling.literals(),
@@ -210,13 +212,13 @@ def head_of(size: int, prefix: Prefix, plan: ReadingPlan, results: SearchResults
         dynamic_read=is_complete,
         linked_names=() if is_complete else telling.linked_names(),
         read=prefix.end,
-        unread_data=_data_behind(prefix.end, plan),
+        unread_data=_count_unread_data(prefix.end, plan),
     )
     return Head(elf, None if is_complete else plan.linking_end, plan.loaded_end)
 
 
-def _data_behind(read: int, plan: ReadingPlan) -> int:
-    """Bytes of data from `read` on."""
+def _count_unread_data(read: int, plan: ReadingPlan) -> int:
+    """Return the number of data bytes from `read` on."""
     return sum(
         max(0, region.end - max(region.offset, read))
         for region in plan.regions
@@ -224,8 +226,8 @@ def _data_behind(read: int, plan: ReadingPlan) -> int:
     )
 
 
-def _dynamic(source: CachedSource, headers: Headers, prefix: Prefix) -> tuple[Dynamic, bool]:
-    """The dynamic section as far as it was read, and whether that is all of it."""
+def _read_dynamic(source: CachedSource, headers: Headers, prefix: Prefix) -> tuple[Dynamic, bool]:
+    """Read the dynamic section as far as possible; True if that is all of it."""
     place = next((segment for segment in headers.segments if segment.type == abi.PT_DYNAMIC), None)
     if place is not None and not prefix.has(place.offset, place.offset + place.size):
         return Dynamic(), False
@@ -234,20 +236,20 @@ def _dynamic(source: CachedSource, headers: Headers, prefix: Prefix) -> tuple[Dy
     return dynamic, len(headers.unread) == before
 
 
-def _versions(source: CachedSource, headers: Headers, dynamic: Dynamic) -> Versions:
+def _read_versions(source: CachedSource, headers: Headers, dynamic: Dynamic) -> Versions:
     before = len(headers.unread)
     versions = read_versions(source, headers, dynamic)
     return Versions() if len(headers.unread) > before else versions
 
 
-def _binding(
+def _read_complete_binding(
     source: CachedSource,
     headers: Headers,
     dynamic: Dynamic,
     versions: Versions,
     is_complete: bool,
 ) -> Binding | None:
-    """The symbols, where the dynamic section and all of their tables were read."""
+    """Read the symbols if the dynamic section and all tables of symbols were read."""
     if not is_complete or headers.machine in codeobject.KINDS:
         return None
     if abi.DT_VERNEED in dynamic.tags and not versions.needs:
@@ -256,21 +258,21 @@ def _binding(
 
 
 @dataclass(frozen=True, slots=True)
-class _CountedFacts:
-    """Which of the search results count."""
+class _HeadFacts:
+    """Filter that selects the search results that count."""
 
     size: int
     prefix: Prefix
     plan: ReadingPlan
     headers: Headers
     dynamic: Dynamic
-    #: Data and code of the host, where that is known.
+    #: Host data and code, where known.
     host: tuple[Region, ...] | None
     results: SearchResults
     table: _StringTable
 
     def device_code(self) -> tuple[DeviceCode, ...]:
-        """Device code, with a note where the list may be incomplete."""
+        """Return the device code, with a note if the list may be incomplete."""
         headers = self.headers
         entry = codeobject.entry_of_file(
             headers.machine, headers.flags, headers.abi_version, self.size
@@ -285,11 +287,11 @@ class _CountedFacts:
             return ()
         sums = Sums(headers.unread)
         for code in self.results.device_code:
-            region = _region_of(places, code.offset)
+            region = _find_region(places, code.offset)
             if region is not None and not _is_image(region):
                 sums.merge(replace(code, section=region.section))
         for module in self.results.modules:
-            region = _region_of(places, module.offset)
+            region = _find_region(places, module.offset)
             if region is not None and not _is_image(region):
                 sums.add(module, region.section)
         note = INCOMPLETE.format(self.prefix.end)
@@ -299,7 +301,7 @@ class _CountedFacts:
         )
 
     def literals(self) -> tuple[Literal, ...]:
-        """Names in data and code, each once; an exact one stands for the others."""
+        """Return the names in data and code, each once; an exact one wins over others."""
         names: dict[str, Literal] = {}
         for literal in self.results.literals:
             region = self._region(literal.offset)
@@ -311,7 +313,7 @@ class _CountedFacts:
         return tuple(sorted(names.values(), key=lambda name: name.offset))
 
     def marks(self) -> tuple[Mark, ...]:
-        """Marks in data."""
+        """Return the marks in data."""
         return tuple(
             mark
             for mark in self.results.marks
@@ -321,10 +323,10 @@ class _CountedFacts:
         )
 
     def linked_names(self) -> tuple[str, ...]:
-        """Names in the string table, where it is the one that the loader reads.
+        """Return the names in the string table, if it is the one that the loader reads.
 
-        A version that the file defines may have the name of a library with more behind it
-        (`libsndfile.so.1.0` of `libsndfile.so.1`): nothing is linked by both.
+        A version that the file defines may extend the name of a library (`libsndfile.so.1.0` of
+        `libsndfile.so.1`): no file links by both.
         """
         if self.plan.moved or not self.table.is_found:
             return ()
@@ -347,7 +349,7 @@ class _CountedFacts:
         return any(segment.type == abi.PT_LOAD for segment in self.headers.segments)
 
     def _is_read_elsewhere(self, offset: int) -> bool:
-        """Whether a byte is of the interpreter's name or a note, which are read by themselves."""
+        """True if a byte belongs to the interpreter name or a note, which are read separately."""
         return any(
             0 <= offset - segment.offset < segment.size
             for segment in self.headers.segments
@@ -355,19 +357,19 @@ class _CountedFacts:
         )
 
     def _region(self, offset: int) -> Region | None:
-        """The region of host data or code that holds a byte; None for tables and dead bytes."""
+        """Return the region of host data or code with a byte; None for tables and dead bytes."""
         if self.host is not None:
-            return _region_of(self.host, offset)
+            return _find_region(self.host, offset)
         if not self._is_loaded() or self._is_read_elsewhere(offset) or offset < self._tables_end():
             return None
         if 0 <= offset - self.dynamic.strings_at < self.dynamic.strings_size:
             return None
         if any(0 <= offset - segment.offset < segment.size for segment in self.plan.moved):
             return None
-        return _region_of(self.plan.regions, offset)
+        return _find_region(self.plan.regions, offset)
 
     def _tables_end(self) -> int:
-        """Up to where the first segment holds the tables of linking, as far as that is known."""
+        """Return where the loader's tables in the first segment end, as far as known."""
         if self.table.is_found:
             return self.size if self.table.open else self.table.end
         if self.plan.moved or self.plan.linking_end is None or self.dynamic.strings_size:
@@ -379,5 +381,5 @@ def _is_image(region: Region) -> bool:
     return (region.section or "").startswith(_IMAGE_SECTION)
 
 
-def _region_of(regions: Iterable[Region], offset: int) -> Region | None:
+def _find_region(regions: Iterable[Region], offset: int) -> Region | None:
     return next((region for region in regions if region.offset <= offset < region.end), None)

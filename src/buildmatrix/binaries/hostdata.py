@@ -1,7 +1,7 @@
-"""The search through data and code of the host: names of libraries, marks, bare device code.
+"""Search of host data and code for library names, marks and device code.
 
-Each byte is read once and looked at in a few passes. Device code that lies in data is recognized by
-its headers and leapt over: most of a library of kernels is never read.
+Each byte is read once and scanned in a few passes. Device code in data is recognized by its headers
+and skipped, so most of a kernel library is never read.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from functools import cache
 
-from buildmatrix.device_code.finder import NEEDLES, DeviceCodeFinder, place_of
+from buildmatrix.device_code.finder import NEEDLES, DeviceCodeFinder, locate_container
 from buildmatrix.elf.literals import SO, LiteralFinder
 from buildmatrix.elf.marks import MARKS, MarkFinder
 from buildmatrix.elf.regions import AFTER, BEFORE, CHUNK, Region, Window
@@ -18,36 +18,36 @@ from buildmatrix.elf.sieve import Sieve
 from buildmatrix.elf.source import ByteSource
 
 _NAMES = {needle: name for name, needle in MARKS.items()}
-#: The bytes that most needles have and most data has rarely.
+#: Bytes that most needles contain and that are rare in data.
 _ANCHORS = b".CL"
-#: How far into a container its needle may begin.
+#: Largest distance of a needle from the start of its container.
 _FARTHEST = max(NEEDLES.values())
-#: Hits of needles that are not needed any more after which they are not searched for.
+#: Hits of finished needles after which these are no longer searched for.
 _MOST_IDLE = 1 << 16
-#: Bytes from the first to the last of several regions that are searched at once.
+#: Longest span of several regions that are searched at once.
 _LONGEST_RUN = 64 << 10
 
 
 @cache
-def _sieve(without: frozenset[bytes]) -> Sieve:
+def _build_sieve(without: frozenset[bytes]) -> Sieve:
     return Sieve([needle for needle in (SO, *NEEDLES, *_NAMES) if needle not in without], _ANCHORS)
 
 
 class HostData:
-    """Searches the regions of one file, which come in file order."""
+    """Searches the regions of one file, in file order."""
 
     def __init__(self, source: ByteSource, device: DeviceCodeFinder) -> None:
         self._source = source
         self._device = device
         self.literals = LiteralFinder()
         self.marks = MarkFinder()
-        #: Offset of the first byte behind the last container that was found.
+        #: Offset behind the last container found.
         self._covered = 0
-        self._sieve = _sieve(frozenset())
+        self._sieve = _build_sieve(frozenset())
         self._idle = 0
 
     def search(self, regions: Iterable[Region]) -> None:
-        """Adds what is in the regions. Raises OSError."""
+        """Add the contents of the regions. Raises OSError."""
         run: list[Region] = []
         for region in regions:
             if run and region.end - run[0].offset > _LONGEST_RUN:
@@ -58,7 +58,7 @@ class HostData:
             self._search_run(run)
 
     def _search_run(self, run: Sequence[Region]) -> None:
-        """Objects with a section for each function have thousands of a few bytes."""
+        """Search many small regions at once: objects with a section per function have thousands."""
         if len(run) == 1:
             self._search_region(run[0])
             return
@@ -71,8 +71,8 @@ class HostData:
             if at + len(needle) <= region.end and (needle == SO or not region.executable):
                 region_data = data[region.offset - low : region.end - low]
                 window = Window(region.offset, region_data, 0, len(region_data))
-                self._take(window, region, at - region.offset, needle)
-        self._review()
+                self._record_hit(window, region, at - region.offset, needle)
+        self._drop_finished()
 
     def _search_region(self, region: Region) -> None:
         at = region.offset
@@ -81,7 +81,7 @@ class HostData:
             limit = min(at + CHUNK + AFTER, region.end)
             data = self._source.read(low, limit - low)
             end = low + len(data)
-            # The last bytes are left to the next window, which sees what follows them.
+            # The last bytes belong to the next window, which sees their successors.
             stop = end if end == region.end or end < limit else end - AFTER
             if stop <= at:
                 return
@@ -91,19 +91,19 @@ class HostData:
             else:
                 last = window.stop + _FARTHEST
                 for begin, needle in self._sieve.hits(data, window.start, last):
-                    self._take(window, region, begin, needle)
-                self._review()
+                    self._record_hit(window, region, begin, needle)
+                self._drop_finished()
             at = max(stop, self._covered)
 
-    def _take(self, window: Window, region: Region, begin: int, needle: bytes) -> None:
-        """Adds what a needle at `begin` of a window stands for."""
+    def _record_hit(self, window: Window, region: Region, begin: int, needle: bytes) -> None:
+        """Record the hit of a needle at `begin` of a window."""
         at = window.offset + begin
         if self._is_done(needle):
             self._idle += 1
         elif needle in NEEDLES:
-            place = place_of(needle, begin, window)
+            place = locate_container(needle, begin, window)
             if place is not None and window.offset + place >= self._covered:
-                end = self._device.take(window.offset + place, region)
+                end = self._device.add_containers(window.offset + place, region)
                 self._covered = max(self._covered, end)
         elif begin >= window.stop or at < self._covered:
             return
@@ -112,15 +112,15 @@ class HostData:
         else:
             self.marks.add(_NAMES[needle], at)
 
-    def _review(self) -> None:
-        """Goes on without the needles that are not needed any more, where they are many."""
+    def _drop_finished(self) -> None:
+        """Drop finished needles once they have many hits."""
         if self._idle > _MOST_IDLE:
             self._idle = 0
             idle = (needle for needle in (SO, *NEEDLES, *_NAMES) if self._is_done(needle))
-            self._sieve = _sieve(frozenset(idle))
+            self._sieve = _build_sieve(frozenset(idle))
 
     def _is_done(self, needle: bytes) -> bool:
-        """Whether what a needle stands for is not taken any more."""
+        """True if hits of this needle are no longer recorded."""
         if needle == SO:
             return self.literals.incomplete
         return self._device.ended if needle in NEEDLES else _NAMES[needle] in self.marks

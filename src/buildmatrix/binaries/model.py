@@ -1,4 +1,4 @@
-"""The facts of one binary: an ELF file, or another file that holds device code."""
+"""Facts of one binary: an ELF file, or another file with device code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from buildmatrix.elf.model import Binding, DlopenNote, Literal, Mark, Section, V
 
 @dataclass(frozen=True, slots=True)
 class Elf:
-    """What the headers, the dynamic section and the sections of one ELF object say."""
+    """Facts from the headers, the dynamic section and the sections of one ELF object."""
 
     bits: int
     little_endian: bool
@@ -26,56 +26,55 @@ class Elf:
     #: DT_FLAGS_1 (LSB 5.0); DF_1_NODEFLIB is 0x800.
     flags_1: int = 0
     build_id: str | None = None
-    #: EI_OSABI in words (`sysv`, `gnu`, ...), or its number.
+    #: EI_OSABI by name (`sysv`, `gnu`, ...), or its number.
     os_abi: str = "sysv"
     #: System and oldest kernel, from the ABI note of the GNU tools: `linux 3.2.0`.
     abi_tag: str | None = None
-    #: Instruction level of x86-64 without which ld.so refuses the file (`x86-64-v3`), and the one
-    #: that some of its code uses, behind a test of its own; None where the file does not say.
+    #: x86-64 level without which ld.so refuses the file (`x86-64-v3`), and the level that some of
+    #: its code uses after a check of its own; None if the file has no such note.
     isa_needed: str | None = None
     isa_used: str | None = None
-    #: In the order of the file (DT_VERNEED).
+    #: In file order (DT_VERNEED).
     version_needs: tuple[VersionNeed, ...] = ()
-    #: Versions that the object's own symbols have (DT_VERDEF), the soname first.
+    #: Versions of the object's own symbols (DT_VERDEF), the soname first.
     version_definitions: tuple[str, ...] = ()
-    #: None where the tables of symbols were not read, or not all of them. No document has it.
+    #: None if not all tables of symbols were read. Not part of any document.
     binding: Binding | None = field(default=None, metadata={"json": "never"})
     dlopen_notes: tuple[DlopenNote, ...] = ()
     sections: tuple[Section, ...] = ()
     device_code: tuple[DeviceCode, ...] = ()
-    #: What the objects of a file that was read whole were compiled for, where that differs.
+    #: Groups of objects with different target architectures; only for files read whole.
     code_groups: tuple[CodeGroup, ...] = ()
     literals: tuple[Literal, ...] = ()
     marks: tuple[Mark, ...] = ()
-    #: Whether the dynamic section was read; where not, `needed`, `soname` and the search paths are
+    #: True if the dynamic section was read. If not, `needed`, `soname` and the search paths are
     #: unknown, not empty.
     dynamic_read: bool = True
-    #: Library names in the string table of the dynamic section, where `.dynamic` itself was not
-    #: read: NEEDED entries among them, and perhaps the file's own name, version needs, or names
-    #: that a tool took out of the section but not out of the table.
+    #: Library names in the string table of the dynamic section, if `.dynamic` itself was not read.
+    #: They include the NEEDED entries, and perhaps the file's own name, version needs, or names
+    #: that a tool removed from the section but not from the table.
     linked_names: tuple[str, ...] = ()
-    #: Bytes from the start that were read; None for the whole file: what lies behind is unknown,
-    #: and lists may be incomplete.
+    #: Bytes read from the start; None for the whole file. Lists may be incomplete for the rest.
     read: int | None = None
-    #: Bytes of loaded data behind `read`. There is at most this much device code that was not seen:
-    #: it is data, and the program headers say how much of that there is.
+    #: Bytes of loaded data behind `read`: an upper bound of the device code not seen, since device
+    #: code is data, and the program headers have the size of that.
     unread_data: int = 0
-    #: What could not be read, one sentence each; empty when everything was.
+    #: Unreadable parts, one sentence each; empty if everything was read.
     unread: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceFile:
-    """A file that is no ELF of the host and holds device code, or may hold it."""
+    """A file other than a host ELF file that holds, or may hold, device code."""
 
-    #: The suffix that such a file usually has: `cubin`, `fatbin`, `ptx`, `bc`, `spv`, `kpack`, `a`.
+    #: Usual suffix of such files: `cubin`, `fatbin`, `ptx`, `bc`, `spv`, `kpack`, `a`.
     kind: str
     device_code: tuple[DeviceCode, ...] = ()
-    #: Of the members of a static archive.
+    #: Marks in the members of a static archive.
     marks: tuple[Mark, ...] = ()
-    #: Objects in a static archive.
+    #: Number of objects in a static archive.
     members: int = 0
-    #: Of the library that compiled a network, as its header says: `10.3.0.26`.
+    #: Version of the library that compiled a network, from its header: `10.3.0.26`.
     version: str | None = None
-    #: What could not be read, one sentence each.
+    #: Unreadable parts, one sentence each.
     unread: tuple[str, ...] = ()

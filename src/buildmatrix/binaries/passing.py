@@ -1,7 +1,7 @@
-"""The search through a file that passes by once: names of libraries, marks, device code.
+"""Search of a file in a single pass for library names, marks and device code.
 
-The same finders as in `binaries.reader`, which can go back and forth. Here the bytes come in order
-and are dropped when they were searched; only a window of them is held.
+Uses the finders of `binaries.reader`, which can seek. Here bytes arrive in order and are dropped
+once searched; only a window is held in memory.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from buildmatrix.elf.marks import MarkFinder
 from buildmatrix.elf.model import Literal, Mark
 from buildmatrix.elf.regions import AFTER, BEFORE, CHUNK, Region, Window
 
-#: Bytes behind a magic number that are there before a container is read: its tables, and the first
-#: block of a compressed one.
+#: Bytes behind a magic number that must be available before a container is read: its tables, and
+#: the first block of a compressed one.
 _ENOUGH = 256 << 10
-#: The most that is held for a container whose reader needs more than has come.
+#: Most bytes held for a container whose reader needs more.
 _MOST_HELD = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class SearchResults:
-    """What a search found so far; of a name every place, in any part of the file."""
+    """Results of a search so far; names have all their places, in any part of the file."""
 
     device_code: tuple[DeviceCode, ...]
-    #: SPIR-V modules one by one: some sections are counted whole.
+    #: SPIR-V modules one by one, since some sections are counted whole.
     modules: tuple[CodeEntry, ...]
     literals: tuple[Literal, ...]
     marks: tuple[Mark, ...]
 
 
-class PassingSearch:
-    """Searches `regions`, in file order, of a file that `feed` gives from its first byte on.
+class StreamSearch:
+    """Searches `regions`, in file order, of a file passed to `feed` from its first byte on.
 
-    In executable ones only names are looked for where they hold `code_only`.
+    With `code_only`, executable regions are searched only for names.
     """
 
     def __init__(self, regions: Sequence[Region], *, code_only: bool = False) -> None:
@@ -47,9 +47,9 @@ class PassingSearch:
         self._code_only = code_only
         self._source = _WindowSource()
         self._position = 0
-        #: Where the last container ends.
+        #: End of the last container.
         self._covered = 0
-        #: Up to where magic numbers were looked for, and those found that were not looked at.
+        #: Offset up to which magic numbers were searched, and the ones found but not examined.
         self._looked = 0
         self._places: list[int] = []
         self._tried = 0
@@ -59,17 +59,17 @@ class PassingSearch:
         self._literals = LiteralFinder(everywhere=True)
         self._marks = MarkFinder()
         self._modules: list[CodeEntry] = []
-        #: Containers of device code whose entries were all read.
+        #: Device-code containers whose entries were all read.
         self.complete = 0
 
     @property
     def device_code(self) -> int:
-        """Bytes of the device code that was found so far."""
+        """Bytes of device code found so far."""
         return sum(code.size for code in self._device.device_code())
 
     @property
     def results(self) -> SearchResults:
-        """What was found so far."""
+        """Results so far."""
         return SearchResults(
             self._device.device_code(),
             tuple(self._modules),
@@ -78,22 +78,22 @@ class PassingSearch:
         )
 
     def feed(self, data: bytes) -> None:
-        """The bytes that follow those before."""
+        """Search the next bytes of the file."""
         self._source.add(data)
         self._advance(final=False)
 
     def finish(self) -> None:
-        """No more bytes come: search what waited for them."""
+        """Search the bytes held back; no more bytes will follow."""
         self._advance(final=True)
 
     def _advance(self, *, final: bool) -> None:
         while self._step(final=final):
             self._source.drop(self._position - BEFORE)
-        # Behind what is loaded, and between its parts, nothing is searched.
+        # Bytes between and behind loaded segments are not searched.
         self._source.drop(self._position - BEFORE)
 
     def _step(self, *, final: bool) -> bool:
-        """Does the next piece of work; False when it needs more bytes or there is none."""
+        """Do the next piece of work; return False if there is none, or if it needs more bytes."""
         if self._fatbin is not None:
             return self._follow(self._fatbin, final=final)
         while self._regions and self._regions[0].end <= self._position:
@@ -107,7 +107,7 @@ class PassingSearch:
             return False
         while self._places:
             place = self._places[-1]
-            # The text of a program may begin before what was looked at.
+            # PTX text may begin before the part that was searched.
             if place >= self._covered and not self._try(place, region, final=final):
                 return False
             if self._fatbin is not None:
@@ -117,7 +117,7 @@ class PassingSearch:
         return True
 
     def _look(self, region: Region, *, final: bool) -> bool:
-        """Looks for magic numbers in the next piece of the region; False when it is too short."""
+        """Search the next piece of the region for magic numbers; return False if too short."""
         end = min(self._source.end, region.end)
         last = final or end == region.end
         stop = end if last else end - AFTER
@@ -137,7 +137,7 @@ class PassingSearch:
         return True
 
     def _try(self, place: int, region: Region, *, final: bool) -> bool:
-        """Reads the container that may begin at `place`; False when more bytes must come."""
+        """Read the container that may begin at `place`; return False if more bytes are needed."""
         available = self._source.end - place
         final = final or self._source.end >= region.end
         if not final and available < _ENOUGH:
@@ -159,7 +159,7 @@ class PassingSearch:
         return True
 
     def _follow(self, fat_binary: _OpenFatbin, *, final: bool) -> bool:
-        """Reads the next entry of a fat binary; False when more bytes must come."""
+        """Read the next entry of a fat binary; return False if more bytes are needed."""
         opened, region = fat_binary.opened, fat_binary.region
         complete = fat_binary.at + fatbin.HEADER > opened.end
         if not complete and not final and fat_binary.at + fatbin.HEADER > self._source.end:
@@ -179,7 +179,7 @@ class PassingSearch:
             self._position = self._covered = opened.end
             self._places = [place for place in self._places if place >= self._position]
             return True
-        self._device.count(CodeContainer((entry,), entry.offset + entry.size), region)
+        self._device.add(CodeContainer((entry,), entry.offset + entry.size), region)
         fat_binary.at = entry.offset + entry.size
         self._position = fat_binary.at
         return True
@@ -189,13 +189,13 @@ class PassingSearch:
         if container.entries and container.entries[0].format == "spirv":
             self._modules.extend(container.entries)
         elif not self._device.is_full():
-            self._device.count(container, region)
+            self._device.add(container, region)
         self.complete += container.end <= self._source.end
         self._covered = container.end
         self._position = max(self._position, container.end)
 
     def _search(self, stop: int, region: Region) -> None:
-        """Searches what was not searched before `stop`."""
+        """Search the bytes before `stop` that were not searched yet."""
         if stop > self._position:
             window = self._window(stop, region)
             is_code = self._is_code(region)
@@ -215,36 +215,36 @@ class PassingSearch:
 
 @dataclass(slots=True)
 class _OpenFatbin:
-    """A fat binary whose entries are read while they pass by."""
+    """A fat binary whose entries are read as they arrive."""
 
     opened: fatbin.OpenedFatbin
     region: Region
-    #: Where it begins, and where its next entry does.
+    #: Offset of its start, and of its next entry.
     place: int
     at: int
 
 
 @dataclass(slots=True)
 class _WindowSource:
-    """A `ByteSource` of the bytes that passed by last."""
+    """A `ByteSource` of the most recent bytes."""
 
-    #: File offset of the first byte that is held.
+    #: File offset of the first byte held.
     start: int = 0
-    #: Whether a read asked for bytes that are dropped, or still to come.
+    #: True if a read asked for bytes that were dropped or are still to come.
     crossed: bool = False
     _data: bytearray = field(default_factory=bytearray)
 
     @property
     def end(self) -> int:
-        """File offset behind the last byte that has come."""
+        """File offset behind the last byte received."""
         return self.start + len(self._data)
 
     def add(self, data: bytes) -> None:
-        """The bytes that follow."""
+        """Append the next bytes."""
         self._data += data
 
     def drop(self, before: int) -> None:
-        """Let go of the bytes before the file offset `before`."""
+        """Release the bytes before the file offset `before`."""
         count = min(before - self.start, len(self._data))
         if count > 0:
             del self._data[:count]

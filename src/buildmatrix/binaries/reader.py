@@ -1,8 +1,7 @@
-"""Reads one ELF file: `read_elf` is what the rest of buildmatrix calls.
+"""Reader for ELF files; `read_elf` is its entry point.
 
-Only the parts that answer a question are read, a few kilobytes for the headers of a library of any
-size. The deep part adds one pass over the data and code of the host; device code is never read,
-only the headers of its containers are.
+It reads only the parts that it needs: a few kilobytes for the headers of a library of any size. A
+deep read adds one pass over host data and code; of device code, only container headers are read.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from dataclasses import dataclass, replace
 from buildmatrix.binaries.hostdata import HostData
 from buildmatrix.binaries.model import Elf
 from buildmatrix.device_code import codeobject
-from buildmatrix.device_code.finder import DeviceCodeFinder, Spent
+from buildmatrix.device_code.finder import DeviceCodeFinder, SearchCost
 from buildmatrix.device_code.model import CodeGroup, DeviceCode
 from buildmatrix.elf import layout as abi
 from buildmatrix.elf.dynamic import Dynamic, read_dynamic
@@ -28,9 +27,9 @@ from buildmatrix.elf.versions import Versions, read_versions
 
 __all__ = ["Malformed", "read_elf"]
 
-#: A path of the file system.
+#: Longest path of a file system.
 _LONGEST_INTERPRETER = 4096
-#: Types of what the host's loader loads: ET_EXEC and ET_DYN.
+#: Types of files for the host's loader: ET_EXEC and ET_DYN.
 _LOADED = (2, 3)
 
 
@@ -40,13 +39,13 @@ def read_elf(
     *,
     deep: bool = True,
     names: bool = True,
-    spent: Spent | None = None,
+    spent: SearchCost | None = None,
 ) -> Elf | None:
-    """What the ELF file in `source`, `size` bytes long, says; None when it is no ELF.
+    """Read the ELF file of `size` bytes in `source`; None if it is not an ELF file.
 
-    Without `deep`, headers only: no device code, no literals, no marks; without `names`, no
-    literals. What could not be read is in `Elf.unread`; time and memory are bounded whatever
-    the bytes say. `spent` is what other parts of the same file cost.
+    Without `deep`, reads headers only: no device code, literals or marks. Without `names`, no
+    literals. Unreadable parts are listed in `Elf.unread`; time and memory are bounded for any
+    input. `spent` is the cost of other parts of the same file.
 
     Raises:
         Malformed: the header itself cannot be used.
@@ -59,11 +58,11 @@ def read_elf(
     dynamic = read_dynamic(cached, headers)
     versions = read_versions(cached, headers, dynamic)
     notes = read_notes(cached, headers)
-    if cut := _cut_short(headers, size):
+    if cut := _describe_truncation(headers, size):
         headers.unread.append(cut)
-    searched = _Searched()
+    searched = _SearchResults()
     if deep:
-        spent = spent or Spent()
+        spent = spent or SearchCost()
         searched = _search(source, size, headers, dynamic, spent, names=names)
     is_loaded = headers.machine not in codeobject.KINDS and headers.type in _LOADED
     binding = read_binding(cached, headers, dynamic, versions) if is_loaded else None
@@ -87,7 +86,7 @@ def table_facts(
     interpreter: str | None,
     binding: Binding | None,
 ) -> Elf:
-    """What the tables of a file say, without what a search of its bytes finds."""
+    """Return the facts from the tables of a file, without those from a search of its bytes."""
     return Elf(
         bits=headers.layout.bits,
         little_endian=headers.layout.little_endian,
@@ -113,7 +112,7 @@ def table_facts(
 
 
 def named_sections(headers: Headers) -> tuple[Section, ...]:
-    """The sections that have a name, in the order of their table."""
+    """Return the sections with a name, in table order."""
     return tuple(
         Section(s.name, s.offset, s.size, nobits=s.type == abi.SHT_NOBITS)
         for s in headers.sections
@@ -122,7 +121,7 @@ def named_sections(headers: Headers) -> tuple[Section, ...]:
 
 
 def read_interpreter(source: CachedSource, headers: Headers) -> str | None:
-    """The program that loads the file (PT_INTERP)."""
+    """Return the program that loads the file (PT_INTERP)."""
     for segment in headers.segments:
         if segment.type == abi.PT_INTERP:
             raw = source.read(segment.offset, min(segment.size, _LONGEST_INTERPRETER))
@@ -130,11 +129,11 @@ def read_interpreter(source: CachedSource, headers: Headers) -> str | None:
     return None
 
 
-def _cut_short(headers: Headers, size: int) -> str | None:
-    """Why the file cannot be all that its tables promise, if so.
+def _describe_truncation(headers: Headers, size: int) -> str | None:
+    """Return why the file must be truncated, by its tables; None if it may be whole.
 
-    Files of split debug information keep the program headers of their object, and sections without
-    bytes, so segments count only where there are no sections.
+    Files with split debug information keep the program headers of their object, and sections
+    without bytes, so segments count only if there are no sections.
     """
     promised = [s.offset + s.size for s in headers.sections if s.type == abi.SHT_PROGBITS]
     if not headers.sections:
@@ -144,8 +143,8 @@ def _cut_short(headers: Headers, size: int) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Searched:
-    """What the search of a file's bytes searched."""
+class _SearchResults:
+    """Results of a search of a file's bytes."""
 
     device_code: tuple[DeviceCode, ...] = ()
     code_groups: tuple[CodeGroup, ...] = ()
@@ -158,35 +157,39 @@ def _search(
     size: int,
     headers: Headers,
     dynamic: Dynamic,
-    spent: Spent,
+    spent: SearchCost,
     *,
     names: bool,
-) -> _Searched:
-    """One pass over the host's data and code, and a walk over the containers of device code."""
+) -> _SearchResults:
+    """Search host data and code in one pass, and walk the containers of device code."""
     device = DeviceCodeFinder(AheadSource(source), headers.unread, spent)
     device.read_sections(headers, size)
     if headers.machine in codeobject.KINDS:
         # Nothing in there is for the host's loader.
-        return _Searched(device.device_code())
+        return _SearchResults(device.device_code())
     host = HostData(source, device)
-    # In code there is nothing to be found but names.
+    # Code contains nothing to find but names.
     regions = (
         region for region in host_regions(headers, dynamic, size) if names or not region.executable
     )
-    host.search(_granted(regions, spent, headers.unread))
+    host.search(_limit_regions(regions, spent, headers.unread))
     if names and host.literals.incomplete:
         headers.unread.append(f"more than {MOST_NAMES} names of libraries: only the first are kept")
-    return _Searched(
+    return _SearchResults(
         device.device_code(),
-        # What only a linker takes is judged where it was linked.
+        # Code that only a linker uses is judged in the file that it was linked into.
         device.code_groups() if names else (),
-        tuple(name for name in host.literals.literals() if names and not device.holds(name.offset)),
+        tuple(
+            name for name in host.literals.literals() if names and not device.covers(name.offset)
+        ),
         host.marks.marks(),
     )
 
 
-def _granted(regions: Iterable[Region], spent: Spent, unread: list[str]) -> Iterator[Region]:
-    """As many of the regions as may be searched."""
+def _limit_regions(
+    regions: Iterable[Region], spent: SearchCost, unread: list[str]
+) -> Iterator[Region]:
+    """Yield the regions, up to the search limit."""
     for region in regions:
         size = spent.search(region.size, unread)
         if size < region.size:

@@ -28,11 +28,11 @@ def command(settings: CommandSettings, name: str, globs: tuple[str, ...], style:
     It has what they depend on: device architectures, driver, runtime and frameworks, and is fit for
     a path and for a label of Kubernetes. What the file does not say is an error.
     """
-    from buildmatrix.commands.cache_key.run import document, keys_of, single
+    from buildmatrix.commands.cache_key.run import make_document, make_keys, require_single_key
 
     spec, targets = load_targets(settings, globs, None)
-    keys = keys_of(spec, targets, name)
+    keys = make_keys(spec, targets, name)
     if style == "json":
-        say(json.dumps(document(name, keys), indent=2), JSON)
+        say(json.dumps(make_document(name, keys), indent=2), JSON)
     else:
-        say(single(name, keys), STYLED)
+        say(require_single_key(name, keys), STYLED)

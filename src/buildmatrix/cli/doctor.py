@@ -51,27 +51,27 @@ def _lines(
     """Each thing that is checked, as soon as it is known; then what makes a document of them."""
     from buildmatrix.commands.doctor import examine
     from buildmatrix.commands.doctor.machine import MachineFiles
-    from buildmatrix.commands.doctor.node import lines as node_lines
+    from buildmatrix.commands.doctor.node import format_checks as node_lines
     from buildmatrix.locks.machine_indexes import default_indexes
     from buildmatrix.reports.doctor.model import DoctorLine
     from buildmatrix.spec.paths import read_data_files
 
     here = workspace(settings)
-    lines, facilities = examine.engine_lines(here.builder(DOCKER), here.builder(OCI), builder)
+    lines, facilities = examine.check_engines(here.builder(DOCKER), here.builder(OCI), builder)
     yield from lines
-    yield examine.resolver_line()
+    yield examine.check_resolver()
 
-    line, catalogue = examine.catalogue_line(lambda: read_data_files(settings.file))
+    line, catalogue = examine.check_catalogue(lambda: read_data_files(settings.file))
     yield line
 
     machine = MachineFiles()
-    node = examine.node(machine, catalogue)
-    before = node.sample(time.monotonic()) if interval else None
+    node = examine.find_node(machine, catalogue)
+    before = node.take_sample(time.monotonic()) if interval else None
 
     def specification() -> Spec | None:
         return load(settings) if settings.file.exists() else None
 
-    line, spec = examine.specification_line(specification)
+    line, spec = examine.check_specification(specification)
     yield line
 
     places = {"locks, generated files, state": settings.file.absolute().parent}
@@ -79,7 +79,7 @@ def _lines(
         places["cache"] = folder
     if facilities is not None and facilities.folder is not None:
         places["images"] = facilities.folder
-    yield from examine.disk_lines(places)
+    yield from examine.check_disks(places)
 
     urls = dict.fromkeys(default_indexes())
     urls |= dict.fromkeys(
@@ -88,13 +88,13 @@ def _lines(
     if offline:
         yield DoctorLine("none", "index", f"{len(urls)} not asked, as --offline was given")
     else:
-        yield from examine.index_lines(urls)
+        yield from examine.check_indexes(urls)
 
     wanted = {target.backend for target in spec.targets} if spec else set()
-    yield from examine.device_lines(machine, catalogue, wanted, facilities)
-    checks = tuple(node.checks(_second(node, before, interval)))
+    yield from examine.check_devices(machine, catalogue, wanted, facilities)
+    checks = tuple(node.run_checks(_second(node, before, interval)))
     yield from node_lines(checks)
-    return partial(examine.diagnosis, machine, catalogue, facilities, checks=checks)
+    return partial(examine.make_diagnosis, machine, catalogue, facilities, checks=checks)
 
 
 def _second(node: Node, before: Sample | None, interval: float) -> tuple[Sample, Sample] | None:
@@ -102,7 +102,7 @@ def _second(node: Node, before: Sample | None, interval: float) -> tuple[Sample,
     if before is None:
         return None
     time.sleep(max(0.0, before.moment + interval - time.monotonic()))
-    return before, node.sample(time.monotonic())
+    return before, node.take_sample(time.monotonic())
 
 
 def _process(
@@ -113,13 +113,13 @@ def _process(
     from buildmatrix.commands.doctor.machine import MachineFiles
     from buildmatrix.spec.paths import read_data_files
 
-    line, catalogue = examine.catalogue_line(lambda: read_data_files(settings.file))
+    line, catalogue = examine.check_catalogue(lambda: read_data_files(settings.file))
     if line.state != "ok":
         yield line
     machine = MachineFiles()
     seen = process.examine(pid, catalogue, machine)
-    yield from process.lines(seen)
-    return partial(examine.diagnosis, machine, catalogue, None, process=seen)
+    yield from process.format_process(seen)
+    return partial(examine.make_diagnosis, machine, catalogue, None, process=seen)
 
 
 @click.command("doctor", short_help="Show what this machine can do.")

@@ -54,7 +54,7 @@ def command(
     first; nothing of it is executed. `?` shows the keys.
     """
     _check_terminal()
-    from buildmatrix.commands.explore.reading import explored
+    from buildmatrix.commands.explore.reading import make_exploration
     from buildmatrix.sources.model import Declared
 
     declared = None
@@ -75,7 +75,7 @@ def command(
         if libraries >= _MANY:
             display = stack.enter_context(here.progress())
             display.step(facts.label, f"judging {libraries} libraries")
-        exploration = explored(
+        exploration = make_exploration(
             facts,
             backend=backend,
             runtime=runtime,

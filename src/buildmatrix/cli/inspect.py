@@ -78,7 +78,7 @@ def command(
     vendor, distribution, layer and architecture. Of NAME-VERSION-variants.json of an index: which
     wheel variant the --select target takes. Nothing of it is executed.
     """
-    from buildmatrix.commands.inspect.machines import machines_of
+    from buildmatrix.commands.inspect.machines import find_machines
     from buildmatrix.reports.inspect.model import Inspections
 
     machines = target = None
@@ -89,7 +89,7 @@ def command(
             raise UsageError("--graph draws: give --format json, dot or mermaid with it")
     elif select is not None:
         selected = load_targets(settings, (select,), None)
-        machines, target = machines_of(*selected, select), selected[1][0]
+        machines, target = find_machines(*selected, select), selected[1][0]
     here = workspace(settings, engine=engine, no_cache=no_cache, offline=offline)
     spec = here.declared()
     parsed = [here.parse(source, "inspect", spec) for source in sources]
@@ -119,17 +119,17 @@ def _inspection(
     if source.single_file is not None:
         catalogue = load(options.data_files())
         return inspect(source.single_file, catalogue, options.cache(), machines, target)
-    from buildmatrix.commands.inspect.machines import machines_of_target
+    from buildmatrix.commands.inspect.machines import find_target_machines
 
     facts = source.facts(options)
     if machines is None and facts.target is not None:
-        machines, target = machines_of_target(*facts.target), facts.target[0]
+        machines, target = find_target_machines(*facts.target), facts.target[0]
     return inspect_tree(facts.label, facts.inventory, load(facts.catalogue), machines, target)
 
 
 def _drawn(source: Source, options: ReadingOptions) -> Drawing:
-    from buildmatrix.commands.inspect.library_graph import of_libraries
-    from buildmatrix.commands.why.joined import joined
+    from buildmatrix.commands.inspect.library_graph import draw_libraries
+    from buildmatrix.commands.why.joined import load_graph
 
-    graph = joined(source, options)
-    return of_libraries(graph.source, graph.graph, graph.evidence)
+    graph = load_graph(source, options)
+    return draw_libraries(graph.source, graph.graph, graph.evidence)

@@ -46,12 +46,12 @@ def import_(settings: CommandSettings, /, files: tuple[str, ...], output: Path |
     not know is named on standard error, and nothing is guessed from it.
     """
     from buildmatrix.catalogue.load import load as load_catalogue
-    from buildmatrix.commands.node_classes.read import read
-    from buildmatrix.commands.node_classes.writing import tables
+    from buildmatrix.commands.node_classes.read import read_nodes
+    from buildmatrix.commands.node_classes.writing import write_tables
     from buildmatrix.spec.paths import read_data_files
 
     catalogue = load_catalogue(read_data_files(settings.file) if settings.file.is_file() else ())
-    text, notes = tables(read(files, catalogue), catalogue)
+    text, notes = write_tables(read_nodes(files, catalogue), catalogue)
     # Escapes of JSON are those of TOML.
     write(text, output, JSON)
     for note in notes:
@@ -77,9 +77,9 @@ def check(
     devices are of no class. 3: a machine does not say what its class says of it.
     """
     from buildmatrix.catalogue.load import load as load_catalogue
-    from buildmatrix.commands.node_classes.comparing import check as compare
+    from buildmatrix.commands.node_classes.comparing import check_node_classes as compare
     from buildmatrix.commands.node_classes.comparing import exit_code
-    from buildmatrix.commands.node_classes.read import read
+    from buildmatrix.commands.node_classes.read import read_nodes
 
     pairs = check_formats(formats, output, FORMATS)
     spec = load(settings)
@@ -88,7 +88,7 @@ def check(
             f"{spec.path} has no [node-class.NAME]; `buildmatrix node-classes import` writes some"
         )
     catalogue = load_catalogue(spec.catalogue_files)
-    held = compare(spec, files, read(files, catalogue), catalogue)
+    held = compare(spec, files, read_nodes(files, catalogue), catalogue)
     write_document(NODE_CLASSES, held, pairs, output)
     return exit_code(held)
 

@@ -148,9 +148,13 @@ def command(
     from datetime import date
 
     from buildmatrix.commands.preflight import baseline as baselines
-    from buildmatrix.commands.preflight.cluster import subjects_of, write
+    from buildmatrix.commands.preflight.cluster import select_subjects, write_manifests
     from buildmatrix.commands.preflight.run import exit_code, preflight
-    from buildmatrix.commands.preflight.subject import of_image, of_reference, of_targets
+    from buildmatrix.commands.preflight.subject import (
+        find_image,
+        make_reference_subject,
+        select_targets,
+    )
     from buildmatrix.errors import EXIT_OK, UsageError
 
     pairs = check_formats(formats, None if kubernetes else output, FORMATS)
@@ -164,20 +168,20 @@ def command(
         if baseline or accept or reference:
             raise UsageError("--kubernetes measures nothing: no --baseline, --accept, --reference")
         if spec is not None and is_target:
-            images = subjects_of(name, spec, engines(OCI), image, report)
+            images = select_subjects(name, spec, engines(OCI), image, report)
         elif backend is None or image or report:
             raise UsageError("an image that is no target needs --backend, and is named once")
         else:
-            images = (of_reference(name, backend, spec, engines(OCI)),)
-        for path in write(images, level, node_class, nodes, output, date.today(), repeat):
+            images = (make_reference_subject(name, backend, spec, engines(OCI)),)
+        for path in write_manifests(images, level, node_class, nodes, output, date.today(), repeat):
             say(f"kubectl create -f {path}")
         return EXIT_OK
     if image or report or nodes > 1:
         raise UsageError("--image, --report and --nodes are for --kubernetes")
     if spec is not None and is_target:
-        subjects = of_targets(name, spec, engines, engine)
+        subjects = select_targets(name, spec, engines, engine)
     else:
-        subjects = (of_image(name, backend, spec, engines(engine)),)
+        subjects = (find_image(name, backend, spec, engines(engine)),)
     names = {node.name for subject in subjects for node in subject.node_classes}
     if node_class is not None and node_class not in names:
         listed = ", ".join(sorted(names)) or "none"
@@ -235,9 +239,9 @@ def collect(
     from datetime import date
 
     from buildmatrix.commands.preflight import baseline as baselines
-    from buildmatrix.commands.preflight.cluster import subject_of
+    from buildmatrix.commands.preflight.cluster import find_subject
     from buildmatrix.commands.preflight.collect import collect as joined
-    from buildmatrix.commands.preflight.logs import read
+    from buildmatrix.commands.preflight.logs import read_logs
     from buildmatrix.commands.preflight.run import exit_code
     from buildmatrix.registry.reference import Reference
 
@@ -245,10 +249,10 @@ def collect(
     here = workspace(settings)
     spec = here.declared()()
     digest = Reference.parse(image).digest if image else None
-    logs = read(files or ("-",))
+    logs = read_logs(files or ("-",))
     result = joined(
         logs,
-        partial(subject_of, spec, here.keeper(OCI)),
+        partial(find_subject, spec, here.keeper(OCI)),
         digest,
         date.today(),
         baseline=baseline,

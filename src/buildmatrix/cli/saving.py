@@ -33,7 +33,7 @@ def check_save(file: str, targets: Sequence[Target]) -> None:
 def save_images(file: str, result: Result, engine: Engine, settings: CommandSettings) -> None:
     """Write the archives of the targets that are green. Raises `BuildError` when a disk is full."""
     from buildmatrix.engines.disk import writing
-    from buildmatrix.inventory.writing import atomically
+    from buildmatrix.inventory.writing import open_atomically
 
     for target in result.report.targets:
         if target.error or any(state in ("failed", "undecided") for state in target.gates.values()):
@@ -43,7 +43,7 @@ def save_images(file: str, result: Result, engine: Engine, settings: CommandSett
         assert target.image is not None
         with (
             writing(path.parent),
-            atomically(path) as archive,
+            open_atomically(path) as archive,
             engine.export(target.image) as chunks,
         ):
             for chunk in chunks:

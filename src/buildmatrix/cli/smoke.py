@@ -34,7 +34,7 @@ def command(settings: CommandSettings, pattern: str, engine: str) -> int:
     """
     from buildmatrix.catalogue.load import load as load_catalogue
     from buildmatrix.commands.build.smoke import not_run_here, run
-    from buildmatrix.commands.preflight.subject import last_image
+    from buildmatrix.commands.preflight.subject import find_last_image
     from buildmatrix.state.folder import State
 
     spec, targets = load_targets(settings, (pattern,), None)
@@ -44,7 +44,7 @@ def command(settings: CommandSettings, pattern: str, engine: str) -> int:
     state = State.beside(spec.root)
     for target in targets:
         try:
-            builder, reference, facts = last_image(
+            builder, reference, facts = find_last_image(
                 target, state.target_files(target.id), engines, engine
             )
         except UndecidedError as error:

@@ -99,7 +99,7 @@ def command(
     cannot be asked, so nobody knows.
     """
     from buildmatrix.attestation.keys import read_public
-    from buildmatrix.commands.verify.judgement import Demands
+    from buildmatrix.commands.verify.judgement import AdmissionDemands
     from buildmatrix.commands.verify.run import exit_code, verify
     from buildmatrix.oci.documents import Platform
     from buildmatrix.registry.client import Registry
@@ -116,7 +116,7 @@ def command(
     except UndecidedError as error:
         raise UsageError(f"--platform: {error.message}") from None
     certificates = _certificates(subjects, issuer, trust_root)
-    demands = Demands(
+    demands = AdmissionDemands(
         backend,
         tuple(read_public(path) for path in keys),
         # Of the same moment on all machines, as `judged` is.

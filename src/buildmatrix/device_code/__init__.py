@@ -1,1 +1,1 @@
-"""What accelerators run: the formats of device code, and the search for it in one file."""
+"""Formats of device code, and the search for device code in a file."""

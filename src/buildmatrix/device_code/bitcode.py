@@ -1,7 +1,7 @@
-"""For which machine LLVM bitcode is: the target triple of the module.
+"""Target triple of LLVM bitcode.
 
-Source: LLVM's docs/BitCodeFormat.rst. A stream of bits, lowest first, in blocks; the triple is a
-record of the module's block that LLVM writes without an abbreviation.
+Source: LLVM's docs/BitCodeFormat.rst. Bitcode is a stream of bits, lowest first, in blocks. The
+triple is a record of the module block that LLVM writes without an abbreviation.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from buildmatrix.elf.source import ByteSource
 MAGIC = b"BC\xc0\xde"
 WRAPPER_MAGIC = b"\xde\xc0\x17\x0b"
 
-#: Bytes that are searched. Blocks of attributes and types come first: some ten kilobytes.
+#: Bytes searched. Blocks of attributes and types come first and take some ten kilobytes.
 _SEARCHED = 1 << 20
 _MOST_ITEMS = 4096
 _LONGEST_TRIPLE = 256
@@ -21,8 +21,8 @@ _MODULE_BLOCK = 8
 _TRIPLE = 2
 
 
-def triple(source: ByteSource, offset: int, limit: int) -> str | None:
-    """`nvptx64-nvidia-cuda`, `amdgcn-amd-amdhsa`, `x86_64-...`; None when it cannot be read."""
+def read_triple(source: ByteSource, offset: int, limit: int) -> str | None:
+    """Return `nvptx64-nvidia-cuda`, `amdgcn-amd-amdhsa`, `x86_64-...`; None if unreadable."""
     data = source.read(offset, min(_SEARCHED, limit - offset))
     if data.startswith(WRAPPER_MAGIC):
         # magic, version, offset, size, CPU type
@@ -31,24 +31,24 @@ def triple(source: ByteSource, offset: int, limit: int) -> str | None:
     if not data.startswith(MAGIC):
         return None
     try:
-        return _module_triple(_Bits(data))
+        return _read_module_triple(_Bits(data))
     except _BrokenBitcode:
         return None
 
 
 class _BrokenBitcode(Exception):
-    """The stream ends, or says something that is not read here."""
+    """The stream is truncated or uses a feature that this reader does not support."""
 
 
 class _Bits:
-    """Reads bits, the lowest of each byte first."""
+    """Bit reader, lowest bit of each byte first."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self.at = 8 * len(MAGIC)
 
     def fixed(self, width: int) -> int:
-        """A number of `width` bits."""
+        """Read a number of `width` bits."""
         first, last = self.at // 8, (self.at + width + 7) // 8
         if last > len(self._data):
             raise _BrokenBitcode
@@ -57,7 +57,7 @@ class _Bits:
         return word & (1 << width) - 1
 
     def variable(self, width: int) -> int:
-        """A number in groups of `width` bits; the highest bit of each says that one follows."""
+        """Read a number in groups of `width` bits; the highest bit says if another follows."""
         more = 1 << width - 1
         value = shift = 0
         while shift < 64:
@@ -69,11 +69,11 @@ class _Bits:
         raise _BrokenBitcode
 
     def align(self) -> None:
-        """Goes on at the next multiple of 32 bits."""
+        """Continue at the next multiple of 32 bits."""
         self.at += -self.at % 32
 
 
-def _module_triple(bits: _Bits) -> str | None:
+def _read_module_triple(bits: _Bits) -> str | None:
     width, inside = 2, False
     for _ in range(_MOST_ITEMS):
         code = bits.fixed(width)
@@ -97,7 +97,7 @@ def _module_triple(bits: _Bits) -> str | None:
             for _ in range(count):
                 bits.variable(6)
         else:
-            # The end of the module, or a record with an abbreviation: the triple comes before.
+            # The end of the module, or an abbreviated record: the triple would have come before.
             return None
     return None
 

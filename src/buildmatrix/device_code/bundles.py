@@ -1,6 +1,6 @@
-"""Clang offload bundles, plain and compressed: how HIP, SYCL and OpenMP code travels.
+"""Clang offload bundles, plain and compressed, which carry HIP, SYCL and OpenMP code.
 
-Source: clang/docs/ClangOffloadBundler.rst; for version 3 of the compressed header LLVM's pull
+Source: clang/docs/ClangOffloadBundler.rst; for version 3 of the compressed header, LLVM's pull
 request 130284. Little-endian.
 """
 
@@ -23,18 +23,17 @@ COMPRESSED_MAGIC = b"CCOB"
 
 #: Offset, size, length of the identifier.
 _ROW = Struct("<QQQ")
-#: Version to: bytes of the header, and the layout behind magic and version.
-#: method, [size of the file,] size when decompressed; a hash of 8 bytes follows.
+#: Header size and layout behind magic and version, by version: method, [size of the file,]
+#: decompressed size. A hash of 8 bytes follows.
 _COMPRESSED = {1: (20, Struct("<HI")), 2: (24, Struct("<HII")), 3: (32, Struct("<HQQ"))}
 _METHODS = {0: "zlib", 1: "zstd"}
 
-#: Bytes that are looked at for the table of entries: with 50 architectures it takes 4 KiB. The
-#: second size is for the table that does not fit.
+#: Bytes read for the table of entries: 50 architectures take 4 KiB. The second size is for tables
+#: that do not fit.
 _TABLES = (4 << 10, 16 << 10)
-#: Compressed bytes that are read to get at the table. The first block of a zstd frame has at most
-#: 128 KiB.
+#: Compressed bytes read to reach the table. The first block of a zstd frame has at most 128 KiB.
 _HEAD = 160 << 10
-#: Bytes of an image that show what it is.
+#: Bytes of an image that identify its format.
 _IMAGE_HEAD = 512
 _MOST_ENTRIES = 512
 _LONGEST_ID = 512
@@ -55,8 +54,8 @@ class _BundleEntry:
     target: str
 
 
-def target(identifier: str) -> tuple[str, str, str | None] | None:
-    """Format, kind and architecture of what an identifier stands for; None for host code.
+def parse_target(identifier: str) -> tuple[str, str, str | None] | None:
+    """Parse a bundle identifier into format, kind and architecture; None for host code.
 
     `hipv4-amdgcn-amd-amdhsa--gfx942:xnack-`, `sycl-spir64_gen-unknown-unknown`, `openmp-spir64`.
     """
@@ -72,9 +71,9 @@ def target(identifier: str) -> tuple[str, str, str | None] | None:
 
 
 def read(source: ByteSource, offset: int, limit: int) -> CodeContainer | None:
-    """The plain bundle at `offset`; `limit` is the end of the section or region that holds it."""
+    """Read the plain bundle at `offset`; `limit` is the end of the section or region holding it."""
     try:
-        rows = _rows(lambda size: source.read(offset, min(size, limit - offset)))
+        rows = _parse_rows(lambda size: source.read(offset, min(size, limit - offset)))
     except ValueError:
         return None
     if any(row.offset + row.size > limit - offset for row in rows):
@@ -87,7 +86,7 @@ def read(source: ByteSource, offset: int, limit: int) -> CodeContainer | None:
 def read_compressed(
     source: ByteSource, offset: int, limit: int, *, opened: bool = True
 ) -> CodeContainer | None:
-    """The compressed bundle at `offset`. The bytes on disk are shared out among its targets.
+    """Read the compressed bundle at `offset`; targets share its bytes on disk in proportion.
 
     A bundle that is not to be opened is one entry without an architecture.
     """
@@ -101,7 +100,7 @@ def read_compressed(
     method, *sizes = fields.unpack_from(head, 6)
     if method not in _METHODS or sizes[-1] == 0:
         return None
-    # Version 1 does not say where it ends: a single bundle fills the section.
+    # Version 1 has no total size: a single bundle fills the section.
     size = sizes[0] if version > 1 else limit - offset
     if not header_size < size <= limit - offset:
         return None
@@ -113,20 +112,20 @@ def read_compressed(
     packed = source.read(offset + header_size, min(_HEAD, size - header_size))
     unpack = zstd.head if name == "zstd" else _inflate
     try:
-        rows = _rows(lambda most: unpack(packed, most))
+        rows = _parse_rows(lambda most: unpack(packed, most))
     except (ValueError, zlib.error) as problem:
         note = f"compressed with {name}, and not readable: {problem}"
         return CodeContainer((replace(bundle, note=note),), offset + size)
     return CodeContainer(tuple(_shares(rows, bundle)), offset + size)
 
 
-def first_image(source: ByteSource, entry: CodeEntry, most: int, limit: int) -> bytes:
-    """The first bytes of the first image for a device in the compressed bundle of an entry.
+def read_first_image(source: ByteSource, entry: CodeEntry, most: int, limit: int) -> bytes:
+    """Return the first bytes of the first device image in an entry's compressed bundle.
 
-    At most `most` bytes are read, and `limit` of the image are looked at.
+    Reads at most `most` bytes, and examines `limit` of the image.
 
     Raises:
-        ValueError, zlib.error: they cannot be decompressed.
+        ValueError, zlib.error: the bytes cannot be decompressed.
     """
     head = source.read(entry.offset, 32 + most)
     version = int.from_bytes(head[4:6], "little")
@@ -139,8 +138,8 @@ def first_image(source: ByteSource, entry: CodeEntry, most: int, limit: int) -> 
 
 
 def read_section(source: ByteSource, offset: int, size: int, name: str) -> CodeEntry | None:
-    """The image that fills a section `__CLANG_OFFLOAD_BUNDLE__<target>`; None for host code."""
-    meaning = target(name.removeprefix(MAGIC.decode()))
+    """Read the image in a section `__CLANG_OFFLOAD_BUNDLE__<target>`; None for host code."""
+    meaning = parse_target(name.removeprefix(MAGIC.decode()))
     if meaning is None:
         return None
     container, kind, arch = meaning
@@ -153,14 +152,14 @@ def read_section(source: ByteSource, offset: int, size: int, name: str) -> CodeE
             note = f"compressed with zstd, and not readable: {problem}"
             return CodeEntry(container, kind, arch, offset, size, compressed=True, note=note)
     return CodeEntry(
-        container, _image_kind(start) or kind, arch, offset, size, compressed=compressed
+        container, _detect_image_kind(start) or kind, arch, offset, size, compressed=compressed
     )
 
 
-def _image_kind(start: bytes) -> str | None:
-    """What an image is by its first bytes; None where they do not show it.
+def _detect_image_kind(start: bytes) -> str | None:
+    """Return the kind of an image by its first bytes; None if they do not show it.
 
-    Code for several GPUs of Intel is an ar(5) archive of objects, behind a member that pads.
+    Code for several Intel GPUs is an ar(5) archive of objects behind a padding member.
     """
     if start.startswith(b"!<arch>\n"):
         start = start[max(0, start.find(abi.MAGIC)) :]
@@ -173,8 +172,8 @@ def _inflate(packed: bytes, most: int) -> bytes:
     return zlib.decompressobj().decompress(packed, most)
 
 
-def _rows(head: Callable[[int], bytes]) -> list[_BundleEntry]:
-    """The table of entries of a bundle whose first bytes `head` gives.
+def _parse_rows(head: Callable[[int], bytes]) -> list[_BundleEntry]:
+    """Parse the table of entries of a bundle; `head` returns its first bytes.
 
     Raises:
         ValueError: there is no bundle, or its table is damaged.
@@ -201,14 +200,14 @@ def _rows(head: Callable[[int], bytes]) -> list[_BundleEntry]:
 
 def _entries(rows: list[_BundleEntry], base: int) -> Iterator[CodeEntry]:
     for row in rows:
-        meaning = target(row.target)
+        meaning = parse_target(row.target)
         if meaning is not None and row.size:
             container, kind, arch = meaning
             yield CodeEntry(container, kind, arch, base + row.offset, row.size)
 
 
 def _shares(rows: list[_BundleEntry], bundle: CodeEntry) -> Iterator[CodeEntry]:
-    """One entry per target, with its share of the compressed bytes by size when decompressed."""
+    """Yield one entry per target, with its share of the compressed bytes by decompressed size."""
     entries = list(_entries(rows, 0))
     total = sum(entry.size for entry in entries)
     passed = 0

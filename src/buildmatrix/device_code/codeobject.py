@@ -1,6 +1,6 @@
-"""ELF objects whose machine is an accelerator: cubins, code objects of AMD, Intel and Ascend.
+"""ELF objects for accelerators: cubins, and code objects of AMD, Intel and Ascend.
 
-Sources: LLVM's llvm/BinaryFormat/ELF.h and AMDGPUUsage.rst; the numbers of EM_CUDA and EM_ASCEND
+Sources: LLVM's llvm/BinaryFormat/ELF.h and AMDGPUUsage.rst; the values of EM_CUDA and EM_ASCEND
 were checked against objects in real wheels.
 """
 
@@ -18,9 +18,9 @@ KINDS = {
     abi.EM_ASCEND: "aicore",
 }
 
-#: From this EI_ABIVERSION on (CUDA 13) the SM number stands in bits 8 to 15 of e_flags.
+#: From this EI_ABIVERSION on (CUDA 13), bits 8 to 15 of e_flags hold the SM number.
 _CUDA_ABI_2 = 8
-#: From this EI_ABIVERSION on (code object version 4) e_flags hold the features in two bits each.
+#: From this EI_ABIVERSION on (code object version 4), e_flags hold each feature in two bits.
 _AMDGPU_ABI_V4 = 2
 _XNACK = {0x200: ":xnack-", 0x300: ":xnack+"}
 _SRAMECC = {0x800: ":sramecc-", 0xC00: ":sramecc+"}
@@ -87,8 +87,8 @@ _GFX = {
 _UNKNOWN = "the header does not name an architecture that is known"
 
 
-def arch(machine: int, flags: int, abi_version: int) -> str | None:
-    """`sm_90` or `gfx90a:sramecc+:xnack-` from e_machine, e_flags and EI_ABIVERSION."""
+def decode_architecture(machine: int, flags: int, abi_version: int) -> str | None:
+    """Return `sm_90` or `gfx90a:sramecc+:xnack-` from e_machine, e_flags and EI_ABIVERSION."""
     if machine == abi.EM_CUDA:
         number = (flags >> 8 if abi_version >= _CUDA_ABI_2 else flags) & 0xFF
         return f"sm_{number}" if number else None
@@ -101,17 +101,17 @@ def arch(machine: int, flags: int, abi_version: int) -> str | None:
 
 
 def entry_of_file(machine: int, flags: int, abi_version: int, size: int) -> CodeEntry | None:
-    """The entry for a file that is device code itself; None when it is for a host."""
+    """Return the entry of a file that is itself device code; None for host code."""
     if machine not in KINDS:
         return None
-    architecture = arch(machine, flags, abi_version)
+    architecture = decode_architecture(machine, flags, abi_version)
     return CodeEntry(
         "elf", KINDS[machine], architecture, 0, size, note=None if architecture else _UNKNOWN
     )
 
 
 def read(source: ByteSource, offset: int, limit: int) -> CodeContainer | None:
-    """The device object that lies bare at `offset` in data of the host (libcupti has some)."""
+    """Read the device object at `offset` in host data (libcupti has some)."""
     head = source.read(offset, min(64, limit - offset))
     if len(head) < 64 or not head.startswith(abi.MAGIC) or head[4] not in (1, 2) or head[5] != 1:
         return None
@@ -122,14 +122,14 @@ def read(source: ByteSource, offset: int, limit: int) -> CodeContainer | None:
     ) = fields.header.unpack_from(head, 16)  # fmt: skip
     if machine not in KINDS:
         return None
-    # The tables stand behind the contents, so the last one ends the object.
+    # The tables come after the contents, so the last table ends the object.
     end = max(
         fields.header.size + 16,
         segments_at + segment_size * segment_count,
         sections_at + section_size * section_count,
     )
     size = min(offset + end, limit) - offset
-    architecture = arch(machine, flags, head[8])
+    architecture = decode_architecture(machine, flags, head[8])
     note = None if architecture else _UNKNOWN
     if offset + end > limit:
         note = note or "the device object goes on behind the end of what holds it"

@@ -1,4 +1,4 @@
-"""What the readers of the device-code formats have in common."""
+"""Entries and containers that all readers of device code return."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class CodeEntry:
-    """One piece of device code in a file; the fields mean what they mean in `DeviceCode`."""
+    """One piece of device code in a file; the fields are those of `DeviceCode`."""
 
     format: str
     kind: str
@@ -19,15 +19,15 @@ class CodeEntry:
     language: str | None = None
 
 
-def newer(first: str | None, second: str | None) -> str | None:
-    """The newer of two versions such as `8.7`; None where neither is known."""
+def newer_version(first: str | None, second: str | None) -> str | None:
+    """Return the newer of two versions such as `8.7`; None if neither is known."""
     present = [version for version in (first, second) if version is not None]
     return max(present, key=lambda version: [int(n) for n in version.split(".")], default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class CodeContainer:
-    """A run of entries, and the file offset behind it, which lies behind its start."""
+    """A run of entries, and the file offset behind it, which is always past its start."""
 
     entries: tuple[CodeEntry, ...]
     end: int

@@ -1,9 +1,10 @@
 """CUDA fat binaries, as nvcc and clang put them into `.nv_fatbin` and `__nv_relfatbin`.
 
-NVIDIA documents no format. The layout was read off real wheels and agrees with three independent
-readers: n-eiling/cuda-fatbin-decompression, jiegec/fatbinary and VivekPanyam/cudaparsers. A
-container is a header of 16 bytes and entries back to back, each with a header of 64 bytes or more
-that names kind and architecture, so that nothing has to be decompressed. Little-endian.
+NVIDIA does not document the format. The layout was read off real wheels and agrees with three
+independent readers: n-eiling/cuda-fatbin-decompression, jiegec/fatbinary and
+VivekPanyam/cudaparsers. A container is a header of 16 bytes and entries back to back. Each entry
+has a header of 64 bytes or more with kind and architecture, so nothing has to be decompressed.
+Little-endian.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _CONTAINER = Struct("<4sHHQ")
 #: architecture, name offset, name length, flags.
 _ENTRY = Struct("<HHIQIIHHIIIQ")
 
-#: Bytes of an entry's header that are read.
+#: Bytes read of an entry's header.
 HEADER = _ENTRY.size
 
 _KINDS = {1: "ptx", 2: "sass", 8: "lto-ir"}
@@ -35,20 +36,20 @@ _COMPRESSED = _LZ4 | _ZSTD
 _ARCH_SPECIFIC = 0x100000
 _FAMILY = 0x200000
 
-#: With the name and the options of ptxas; 128 is the largest seen.
+#: Includes the name and the options of ptxas; 128 is the largest seen.
 _LONGEST_HEADER = 1 << 16
 _LARGEST_ARCH = 9999
-#: Entries of one container; real ones have one per architecture, and one per module.
+#: Entries of one container; real ones have one per architecture and module.
 _MOST_ENTRIES = 1 << 14
 
 
 def read(source: ByteSource, offset: int, limit: int) -> CodeContainer | None:
-    """The container at `offset`; `limit` is the end of the section or region that holds it."""
+    """Read the container at `offset`; `limit` is the end of the section or region holding it."""
     opened = open_fatbin(source, offset, limit)
     if opened is None:
         return None
     entries, end = tuple(opened.entries), opened.end
-    # nvcc writes an empty container before those of PTX alone.
+    # nvcc writes an empty container before those that hold only PTX.
     is_empty = not entries and end == opened.start
     # The magic number alone proves nothing: constants of a parser look like it.
     if not is_empty and all(entry.kind == "unknown" for entry in entries):
@@ -58,16 +59,16 @@ def read(source: ByteSource, offset: int, limit: int) -> CodeContainer | None:
 
 @dataclass(frozen=True, slots=True)
 class OpenedFatbin:
-    """A container whose entries are still to be read."""
+    """A container whose entries are not read yet."""
 
-    #: Each is read on demand: `HEADER` bytes from where the one before it ends.
+    #: Read on demand: `HEADER` bytes where the previous entry ends.
     entries: Iterator[CodeEntry]
     start: int
     end: int
 
 
 def open_fatbin(source: ByteSource, offset: int, limit: int) -> OpenedFatbin | None:
-    """The container at `offset`, of which only the header was read."""
+    """Read only the header of the container at `offset`."""
     head = source.read(offset, min(_CONTAINER.size, limit - offset))
     if len(head) < _CONTAINER.size:
         return None
@@ -100,12 +101,12 @@ def _entries(source: ByteSource, at: int, end: int, *, cut: bool) -> Iterator[Co
         yield CodeEntry(
             format="nv-fatbin",
             kind=name,
-            arch=_arch(name, arch, flags),
+            arch=_decode_architecture(name, arch, flags),
             offset=at,
             size=header_size + size,
             compressed=bool(flags & _COMPRESSED),
             note=_note(kind, name, arch),
-            # Of machine code the two numbers are the version of its own format.
+            # For machine code, the two numbers are the version of its own format.
             language=f"{major}.{minor}" if name == "ptx" and major else None,
         )
         at += header_size + size
@@ -113,10 +114,10 @@ def _entries(source: ByteSource, at: int, end: int, *, cut: bool) -> Iterator[Co
         yield _unreadable(at, end, "the fat binary goes on behind the end of its section")
 
 
-def payload(source: ByteSource, entry: CodeEntry, most: int, limit: int) -> tuple[bytes, bool]:
-    """The first `limit` bytes of an entry, decompressed, and whether there are no more.
+def read_payload(source: ByteSource, entry: CodeEntry, most: int, limit: int) -> tuple[bytes, bool]:
+    """Return the first `limit` bytes of an entry, decompressed, and True if that is all.
 
-    At most `most` bytes are read. Raises ValueError where they cannot be decompressed.
+    Reads at most `most` bytes. Raises ValueError if they cannot be decompressed.
     """
     raw = source.read(entry.offset, min(entry.size, _ENTRY.size + most))
     if len(raw) < _ENTRY.size:
@@ -125,7 +126,7 @@ def payload(source: ByteSource, entry: CodeEntry, most: int, limit: int) -> tupl
     is_read = len(raw) == entry.size
     data = raw[header_size:]
     if flags & _COMPRESSED:
-        # Behind the compressed bytes there is padding.
+        # Padding follows the compressed bytes.
         data = data[:packed_size] if packed_size else data
         data = (lz4 if flags & _LZ4 else zstd).head(data, limit + 1)
     return data[:limit], is_read and len(data) <= limit
@@ -141,8 +142,8 @@ def _note(kind: int, name: str, arch: int) -> str | None:
     return None if 0 < arch <= _LARGEST_ARCH else "an entry names no architecture"
 
 
-def _arch(kind: str, number: int, flags: int) -> str | None:
-    """`sm_90a` for machine code, `compute_90a` for what is still to be compiled."""
+def _decode_architecture(kind: str, number: int, flags: int) -> str | None:
+    """Return `sm_90a` for machine code, `compute_90a` for code still to be compiled."""
     if not 0 < number <= _LARGEST_ARCH:
         return None
     suffix = "a" if flags & _ARCH_SPECIFIC else "f" if flags & _FAMILY else ""

@@ -1,9 +1,9 @@
 """All device code of one file, summed up per format, kind and architecture.
 
-Sections that are made for device code are walked from container to container; only headers are
-read. The rest of the file is searched for containers that lie bare in data of the host, since names
-of sections do not show everything: libcufft 12 has 23,984 of them in other sections, and libcupti
-holds cubins without a section for them.
+Sections made for device code are walked from container to container, reading headers only. The rest
+of the file is searched for containers in host data, since section names do not show everything:
+libcufft 12 has 23,984 of them in other sections, and libcupti holds cubins without a section for
+them.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _READERS: dict[bytes, _Read] = {
 }
 _LONGEST_MAGIC = max(map(len, _READERS))
 _MAGICS = re.compile(b"|".join(map(re.escape, _READERS)))
-#: What is searched for in host data, and how far behind the start of its container it lies. Of
-#: SPIR-V it is the second half of the number with the start of the version; the text of PTX begins
-#: somewhere before (`place_of`). OffloadBinary always has its section.
+#: Byte sequences searched for in host data, with the distance from the start of the container. For
+#: SPIR-V it is the second half of the magic number and the start of the version. PTX text begins
+#: somewhere before (`locate_container`). OffloadBinary always has its section.
 NEEDLES: Mapping[bytes, int] = MappingProxyType(
     {
         fatbin.MAGIC: 0,
@@ -51,24 +51,24 @@ NEEDLES: Mapping[bytes, int] = MappingProxyType(
     }
 )
 _SIEVE = Sieve(NEEDLES, anchors=b".CL")
-#: Between two containers that follow each other; padding is of zeros.
+#: Bytes between two containers in a row; the padding is zeros.
 _LONGEST_GAP = 64
 
 #: Entries and containers counted in one file; libcufft has fifty thousand.
 MOST_ENTRIES = 1 << 20
-#: Magic numbers in host data that are looked at.
+#: Magic numbers in host data that are examined.
 MOST_CANDIDATES = 1 << 18
-#: Magic numbers in sections of device code without a container behind them; real files have none.
+#: Magic numbers without a container in device-code sections; real files have none.
 MOST_FAILURES = 1 << 13
-#: Compressed bundles that are opened: at 1 ms each in real files, at 12 ms in hostile ones.
+#: Compressed bundles opened: each takes 1 ms in real files, 12 ms in hostile ones.
 MOST_OPENED = 1 << 11
-#: Bytes that are searched for anything; a file with holes may claim to be of any size.
+#: Bytes searched in total; a sparse file may claim any size.
 MOST_SEARCHED = 4 << 30
-#: Bytes read in the search for the next container: first, and at most.
+#: Bytes read per step in the search for the next container: first, and at most.
 _FIRST_STEP = 4 << 10
 _LARGEST_STEP = 1 << 20
 
-#: What the format would be, had a section by that name anything readable in it.
+#: Format assumed for an unreadable section, by its name.
 _FORMATS = {
     ".nv_fatbin": "nv-fatbin",
     "__nv_relfatbin": "nv-fatbin",
@@ -82,16 +82,16 @@ _MOST_WRAPPERS = 64
 
 
 @dataclass(slots=True)
-class Spent:
-    """What reading cost so far; the members of one archive share it."""
+class SearchCost:
+    """Reading costs so far, shared by the members of an archive."""
 
-    #: Compressed bundles that were opened.
+    #: Compressed bundles opened.
     opened: int = 0
-    #: Bytes that were searched.
+    #: Bytes searched.
     searched: int = 0
 
     def search(self, count: int, unread: list[str]) -> int:
-        """How many of `count` more bytes may be searched; that it is not all goes to `unread`."""
+        """Return how many of `count` more bytes may be searched; a shortfall goes to `unread`."""
         granted = min(count, MOST_SEARCHED - self.searched)
         self.searched += granted
         if granted < count:
@@ -99,10 +99,10 @@ class Spent:
         return granted
 
 
-def place_of(needle: bytes, begin: int, window: Window) -> int | None:
-    """Where the container of a needle at `begin` of a window begins in it; None for no start.
+def locate_container(needle: bytes, begin: int, window: Window) -> int | None:
+    """Return where in the window the container of a needle at `begin` starts; None if nowhere.
 
-    A container is found in the window in which it begins; a program in PTX may have begun before.
+    A container is found in the window in which it begins; PTX may have begun before.
     """
     if needle == ptx.SEARCHED:
         if begin >= window.stop:
@@ -118,14 +118,14 @@ class CandidateFinder:
 
     def __init__(self) -> None:
         self.places: list[tuple[int, Region]] = []
-        #: True when there are more than are looked at.
+        #: True if there are more places than are examined.
         self.incomplete = False
 
     def search(self, window: Window, region: Region) -> None:
-        """Adds the places in this window."""
+        """Add the places in this window."""
         stop = window.stop + max(NEEDLES.values())
         hits = _SIEVE.hits(window.data, window.start, stop)
-        places = (place_of(needle, begin, window) for begin, needle in hits)
+        places = (locate_container(needle, begin, window) for begin, needle in hits)
         candidates = sorted(place for place in places if place is not None)
         room = MOST_CANDIDATES - len(self.places)
         self.incomplete |= len(candidates) > room
@@ -134,20 +134,20 @@ class CandidateFinder:
 
 @dataclass(slots=True)
 class DeviceCodeFinder:
-    """Sums up the entries of one file, and remembers which bytes they take up."""
+    """Sums up the entries of one file and records the bytes that they take up."""
 
     source: ByteSource
     unread: list[str]
-    spent: Spent = field(default_factory=Spent)
+    spent: SearchCost = field(default_factory=SearchCost)
     _sums: Sums = field(init=False)
     _groups: Groups = field(init=False)
     _starts: list[int] = field(default_factory=list)
     _ends: list[int] = field(default_factory=list)
     _entries: int = 0
     _failures: int = 0
-    #: Whether no more places in host data are looked at.
+    #: True once no more places in host data are examined.
     ended: bool = False
-    #: Those that were.
+    #: Places examined.
     _tried: int = 0
 
     def __post_init__(self) -> None:
@@ -155,7 +155,7 @@ class DeviceCodeFinder:
         self._groups = Groups(self.source)
 
     def read_sections(self, headers: Headers, size: int) -> None:
-        """Adds what the file itself and its sections for device code hold."""
+        """Add device code of the file itself and of its device-code sections."""
         entry = codeobject.entry_of_file(headers.machine, headers.flags, headers.abi_version, size)
         if entry is not None:
             self._sums.add(entry, None)
@@ -174,10 +174,10 @@ class DeviceCodeFinder:
                     name,
                 )
 
-    def take(self, offset: int, region: Region) -> int:
-        """Adds the container that may begin at `offset`, and those directly behind it.
+    def add_containers(self, offset: int, region: Region) -> int:
+        """Add the container that may begin at `offset`, and those directly behind it.
 
-        Returns the offset behind the last one, or `offset`. They come in file order.
+        Returns the offset behind the last one, or `offset`. Calls come in file order.
         """
         end = offset
         place: int | None = offset
@@ -185,7 +185,7 @@ class DeviceCodeFinder:
             container = self.read_at(place, region.end)
             if container is None:
                 break
-            self.count(container, region)
+            self.add(container, region)
             self._starts.append(place)
             self._ends.append(container.end)
             end = container.end
@@ -195,7 +195,7 @@ class DeviceCodeFinder:
         return end
 
     def _may_try(self) -> bool:
-        """Whether one more place is looked at; that no more are is reported once."""
+        """True if one more place may be examined; reaching the limit is reported once."""
         if self.ended:
             return False
         self._tried += 1
@@ -206,21 +206,21 @@ class DeviceCodeFinder:
             self.ended = True
         return not self.ended
 
-    def holds(self, offset: int) -> bool:
-        """Whether a container that was found in host data covers the byte at `offset`."""
+    def covers(self, offset: int) -> bool:
+        """True if a container found in host data covers the byte at `offset`."""
         index = bisect_right(self._starts, offset) - 1
         return index >= 0 and offset < self._ends[index]
 
     def device_code(self) -> tuple[DeviceCode, ...]:
-        """The sums, in an order that depends on the bytes only."""
+        """Return the sums, in an order that depends only on the bytes."""
         return self._sums.device_code()
 
     def code_groups(self) -> tuple[CodeGroup, ...]:
-        """What its objects were compiled for, where that differs; reads the names of kernels."""
+        """Return the groups of objects with different targets; reads kernel names."""
         return self._groups.groups()
 
     def read_region(self, region: Region) -> bool:
-        """Adds all containers of a region that is made of them; False when there is none."""
+        """Add all containers of a region that consists of them; return False if there are none."""
         any_found = False
         before = self._failures
         at = region.offset
@@ -236,7 +236,7 @@ class DeviceCodeFinder:
                     return any_found
                 continue
             any_found = True
-            self.count(container, region)
+            self.add(container, region)
             at = container.end
             if self.is_full():
                 break
@@ -248,7 +248,7 @@ class DeviceCodeFinder:
         return any_found
 
     def _next_magic(self, at: int, end: int) -> int | None:
-        """Where the next magic number begins; containers follow each other, so mostly at once."""
+        """Return the offset of the next magic number; containers are adjacent, so usually `at`."""
         step = _FIRST_STEP
         while at < end:
             data = self.source.read(at, min(step, end - at))
@@ -265,7 +265,7 @@ class DeviceCodeFinder:
         return None
 
     def read_at(self, offset: int, limit: int) -> CodeContainer | None:
-        """The container at `offset`, not counted yet; `limit` is the end of what may hold it."""
+        """Read the container at `offset` without counting it; `limit` ends its possible holder."""
         head = self.source.read(offset, min(_LONGEST_MAGIC, limit - offset))
         match = _MAGICS.match(head)
         if match is None:
@@ -277,21 +277,21 @@ class DeviceCodeFinder:
         return _READERS[match.group()](self.source, offset, limit)
 
     def is_full(self) -> bool:
-        """Whether no more are counted; that is then reported."""
+        """True if the entry limit is reached, which is then reported."""
         if self._entries < MOST_ENTRIES:
             return False
         self.unread.append(f"only the first {MOST_ENTRIES} pieces of device code were read")
         return True
 
-    def count(self, container: CodeContainer, region: Region) -> None:
-        """Adds the entries of a container."""
+    def add(self, container: CodeContainer, region: Region) -> None:
+        """Add the entries of a container."""
         self._entries += 1 + len(container.entries)
         self._groups.add(container, region.section)
         for entry in container.entries:
             self._sums.add(entry, region.section)
 
     def _read_kpack(self, headers: Headers, size: int) -> bool:
-        """Adds code that was moved to a `.kpack` file; `.hip_fatbin` is then full of zeros."""
+        """Add code moved to a `.kpack` file, which leaves `.hip_fatbin` full of zeros."""
         for section in headers.sections:
             moved = section.name == _KPACK_SECTION
             if section.name == ".hipFatBinSegment":
@@ -307,12 +307,12 @@ class DeviceCodeFinder:
 
 
 def read_containers(
-    source: ByteSource, size: int, unread: list[str], spent: Spent | None = None
+    source: ByteSource, size: int, unread: list[str], spent: SearchCost | None = None
 ) -> tuple[DeviceCode, ...] | None:
-    """All containers of a file that consists of them; None when it holds not one.
+    """Read all containers of a file that consists of them; None if it has none.
 
-    Containers may be there and hold nothing but code of the host. Trouble goes to `unread`.
+    Containers may hold only host code. Problems go to `unread`.
     """
-    device = DeviceCodeFinder(source, unread, spent or Spent())
+    device = DeviceCodeFinder(source, unread, spent or SearchCost())
     is_made_of_them = device.read_region(Region(0, size, None, executable=False))
     return device.device_code() if is_made_of_them else None

@@ -1,8 +1,8 @@
-"""Sorts the objects of one file by what they were compiled for.
+"""Groups the objects of one file by their target architectures.
 
-A compiler makes one container of each translation unit, with code for all architectures that it was
-asked for. Where one was asked for fewer than the others, the file as a whole has an architecture,
-and some of its kernels do not.
+A compiler makes one container per translation unit, with code for all requested architectures. If
+one unit was compiled for fewer than the others, the file as a whole supports an architecture that
+some of its kernels do not.
 """
 
 from __future__ import annotations
@@ -12,27 +12,26 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from buildmatrix.device_code.entries import CodeContainer, CodeEntry
-from buildmatrix.device_code.kernels import kernels
+from buildmatrix.device_code.kernels import read_kernel_names
 from buildmatrix.device_code.model import CodeGroup
 from buildmatrix.elf.regions import DEVICE_SECTIONS
 from buildmatrix.elf.source import ByteSource
 
-#: Containers that have code for several architectures; others are for one each.
+#: Containers that can hold code for several architectures; others hold one each.
 _JOINING = frozenset({"nv-fatbin", "hip-bundle", "hip-ccob", "offload-bundle"})
-#: What `nvcc -rdc` leaves of the objects that were linked into another container.
+#: Section in which `nvcc -rdc` leaves the objects linked into another container.
 _RELOCATABLE = "__nv_relfatbin"
 
-#: Different sets of architectures in one file; the most in real files is seven.
+#: Different sets of architectures in one file; real files have at most seven.
 MOST_GROUPS = 64
-#: Objects of a group whose kernels are named, and names of each.
-_NAMED = 4
+#: Objects per group whose kernels are listed, and names per object.
+_PIECES_OF_GROUP = 4
 _NAMES_OF_OBJECT = 2
-#: Names that are read of each: templates bring the same kernels into many objects.
+#: Names read per object: templates put the same kernels into many objects.
 _READ_OF_OBJECT = 32
-#: Files without a kernel, and steps of linking, give containers too; a piece of one has 300 bytes
-#: to 2 KiB.
+#: Files without kernels and link steps give containers too; a piece of one has 300 bytes to 2 KiB.
 _SMALL = 4 << 10
-#: Pieces of small containers that are looked into; in hostile files at 0.5 ms each.
+#: Pieces of small containers that are examined, at 0.5 ms each in hostile files.
 MOST_SMALL = 1 << 12
 
 _Key = tuple[str, tuple[str, ...], bool]
@@ -40,7 +39,7 @@ _Key = tuple[str, tuple[str, ...], bool]
 
 @dataclass(slots=True)
 class _Group:
-    """What was counted."""
+    """Counts of one group."""
 
     offset: int
     count: int = 0
@@ -50,7 +49,7 @@ class _Group:
 
 
 class Groups:
-    """The groups of one file."""
+    """Groups of the objects of one file."""
 
     def __init__(self, source: ByteSource) -> None:
         self._source = source
@@ -59,15 +58,15 @@ class Groups:
         self._pieces = 0
 
     def add(self, container: CodeContainer, section: str | None) -> None:
-        """Counts one object, unless some of its code names no architecture.
+        """Count one object, unless some of its code has no architecture.
 
-        What lies in other data is loaded by the program itself, which can choose among objects that
-        are for one architecture each.
+        A program loads code in other data itself, and can choose among objects for one architecture
+        each.
         """
         entries = container.entries
         if not entries or entries[0].format not in _JOINING:
             return
-        # What a program links itself runs nowhere as it is.
+        # Code that a program links itself does not run as it is.
         loaded = (entry for entry in entries if entry.kind != "lto-ir")
         archs = {entry.arch for entry in loaded if entry.arch is not None}
         if not archs:
@@ -81,7 +80,7 @@ class Groups:
             key = (entries[0].format, (), False)
         group = self._groups.setdefault(key, _Group(entries[0].offset))
         self._count(group, entries, 1)
-        if len(group.pieces) < _NAMED:
+        if len(group.pieces) < _PIECES_OF_GROUP:
             group.pieces.append(min(entries, key=lambda entry: (entry.kind == "ptx", entry.size)))
         if self._pieces + len(entries) <= MOST_SMALL and all(
             entry.size <= _SMALL for entry in entries
@@ -90,18 +89,18 @@ class Groups:
             self._pieces += len(entries)
 
     def groups(self) -> tuple[CodeGroup, ...]:
-        """The groups, the first in the file first; none where all objects are alike."""
+        """Return the groups in file order; none if all objects are alike."""
         if len(self._groups) < 2:
             return ()
         for key, entries in self._small:
-            if all(kernels(self._source, entry, 1)[1] for entry in entries):
+            if all(read_kernel_names(self._source, entry, 1)[1] for entry in entries):
                 self._count(self._groups[key], entries, -1)
         left = [(key, group) for key, group in self._groups.items() if group.count > 0]
         if len(left) < 2:
             return ()
         left.sort(key=lambda pair: (pair[1].offset, pair[0]))
         names = [
-            [kernels(self._source, piece, _READ_OF_OBJECT)[0] for piece in group.pieces]
+            [read_kernel_names(self._source, piece, _READ_OF_OBJECT)[0] for piece in group.pieces]
             for _, group in left
         ]
         common = Counter(name for objects in names for of_object in objects for name in of_object)
@@ -112,7 +111,7 @@ class Groups:
                 count=group.count,
                 size=group.size,
                 offset=group.offset,
-                kernels=_telling(objects, common),
+                kernels=_choose_distinctive_names(objects, common),
                 is_relocatable=is_relocatable,
             )
             for ((container, archs, is_relocatable), group), objects in zip(
@@ -126,8 +125,10 @@ class Groups:
         group.size += number * sum(entry.size for entry in entries)
 
 
-def _telling(objects: Iterable[tuple[str, ...]], common: Counter[str]) -> tuple[str, ...]:
-    """Of each object the names that the fewest others have."""
+def _choose_distinctive_names(
+    objects: Iterable[tuple[str, ...]], common: Counter[str]
+) -> tuple[str, ...]:
+    """Return the names of each object that the fewest other objects have."""
     names = (
         name
         for kernels_of_object in objects

@@ -1,9 +1,8 @@
-"""Names of kernels, from the first bytes of a piece of device code.
+"""Kernel names from the first bytes of a piece of device code.
 
 No tables are followed: compilers put the names of sections and symbols first, so the beginning has
-them whether or not the piece is compressed. In a cubin each kernel has a section for its constants,
-and each function one for its code; AMD's code objects have a symbol `NAME.kd` per kernel; PTX
-declares them.
+them, compressed or not. In a cubin each kernel has a section for its constants, and each function
+one for its code; AMD code objects have a symbol `NAME.kd` per kernel; PTX declares kernels.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ from buildmatrix.device_code import bundles, fatbin
 from buildmatrix.device_code.entries import CodeEntry
 from buildmatrix.elf.source import ByteSource
 
-#: Decompressed bytes of a piece that are looked at.
+#: Decompressed bytes of a piece that are examined.
 HEAD = 32 << 10
-#: Bytes of it on disk that they are read from.
+#: Bytes on disk read for them.
 _PACKED = 128 << 10
-#: Characters of a name that are kept; those of CUTLASS go on to four thousand.
+#: Longest name, in characters; names in CUTLASS reach four thousand.
 LONGEST_NAME = 512
 _NAME = rb"(?P<name>[A-Za-z_$.][\w$.]{0,%d})" % (LONGEST_NAME - 1)
-#: By the kind of code. The last one of a list says whether there is any code at all.
+#: Patterns by kind of code. The last pattern of a list shows if there is any code at all.
 _PATTERNS = {
     "sass": (
         re.compile(rb"\0\.nv\.constant0\.%b" % _NAME),
@@ -31,15 +30,17 @@ _PATTERNS = {
     "ptx": (re.compile(rb"\.entry\s+%b" % _NAME),),
     "amdgcn": (re.compile(rb"\0%b\.kd(?=\0)" % _NAME),),
 }
-#: Parts of a name as the Itanium C++ ABI mangles it: a length, then as many letters.
+#: A part of a name mangled per the Itanium C++ ABI: a length, then as many letters.
 _PART = re.compile(r"L?(\d{1,4})")
 _ANONYMOUS = "_GLOBAL__N_"
 
 
-def kernels(source: ByteSource, entry: CodeEntry, most: int) -> tuple[tuple[str, ...], bool]:
-    """Names of kernels in a piece, at most so many, and whether there are none for sure.
+def read_kernel_names(
+    source: ByteSource, entry: CodeEntry, most: int
+) -> tuple[tuple[str, ...], bool]:
+    """Return up to `most` kernel names of a piece, and True if it certainly has none.
 
-    Nothing where the piece cannot be read, or is in a format that is not looked into.
+    Returns no names for an unreadable piece or an unsupported format.
     """
     patterns = _PATTERNS.get(entry.kind, ())
     try:
@@ -47,7 +48,7 @@ def kernels(source: ByteSource, entry: CodeEntry, most: int) -> tuple[tuple[str,
     except (ValueError, zlib.error):
         return (), False
     for pattern in patterns:
-        # What goes on behind these bytes is not the whole name.
+        # A name that runs past these bytes is incomplete.
         names = dict.fromkeys(
             match["name"].decode()
             for match in pattern.finditer(data)
@@ -59,18 +60,18 @@ def kernels(source: ByteSource, entry: CodeEntry, most: int) -> tuple[tuple[str,
 
 
 def _head(source: ByteSource, entry: CodeEntry) -> tuple[bytes, bool]:
-    """The first bytes of a piece, and whether they are all. Raises ValueError or zlib.error."""
+    """Return the first bytes of a piece, True if that is all. Raises ValueError, zlib.error."""
     if entry.format == "nv-fatbin":
-        return fatbin.payload(source, entry, _PACKED, HEAD)
+        return fatbin.read_payload(source, entry, _PACKED, HEAD)
     if entry.format == "hip-ccob":
-        return bundles.first_image(source, entry, _PACKED, HEAD), False
+        return bundles.read_first_image(source, entry, _PACKED, HEAD), False
     if entry.compressed:
         return b"", False
     return source.read(entry.offset, min(HEAD, entry.size)), entry.size <= HEAD
 
 
-def readable_name(symbol: str) -> str:
-    """`at::native::fill_kernel` for a mangled name, without its arguments; else as it is."""
+def demangle(symbol: str) -> str:
+    """Return `at::native::fill_kernel` for a mangled name, without arguments; others unchanged."""
     if not symbol.startswith("_Z"):
         return symbol
     at = 3 if symbol.startswith("_ZN") else 2

@@ -1,7 +1,7 @@
-"""`.kpack` files: AMD code objects that were taken out of libraries, packed per architecture.
+"""`.kpack` files: AMD code objects split from libraries and packed per architecture.
 
 Source: ROCm/rocm-kpack, python/rocm_kpack/kpack.py, version 1: magic, version and the offset of a
-table of contents in MessagePack, which stands at the end. Little-endian; MessagePack is big-endian.
+table of contents in MessagePack at the end of the file. Little-endian; MessagePack is big-endian.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _FIXED = {
 _SIZED = {0xC4: (1, 0), 0xC5: (2, 0), 0xC6: (4, 0), 0xC7: (1, 1), 0xC8: (2, 1), 0xC9: (4, 1),
           0xD9: (1, 0), 0xDA: (2, 0), 0xDB: (4, 0)}  # fmt: skip
 
-#: What is of use in a table: strings, lists and maps; None for any other value.
+#: Values needed from a table: strings, lists and maps; None for any other value.
 _Value = str | list["_Value"] | dict[str, "_Value"] | None
 
 
 def read(source: ByteSource, size: int) -> tuple[CodeEntry, ...]:
-    """One entry per architecture; one without architecture when the table cannot be read."""
+    """Return one entry per architecture; one without architecture if the table is unreadable."""
     try:
-        archs = _archs(_table(source, size))
+        archs = _parse_architectures(_read_table(source, size))
     except ValueError as problem:
         return (
             CodeEntry("hip-kpack", "amdgcn", None, 0, size, compressed=True, note=str(problem)),
@@ -49,7 +49,7 @@ def read(source: ByteSource, size: int) -> tuple[CodeEntry, ...]:
     )
 
 
-def _table(source: ByteSource, size: int) -> _Value:
+def _read_table(source: ByteSource, size: int) -> _Value:
     head = source.read(0, _HEADER.size)
     if len(head) < _HEADER.size:
         raise ValueError("the file ends inside its header")
@@ -59,7 +59,7 @@ def _table(source: ByteSource, size: int) -> _Value:
     return _MessagePackReader(source.read(table_at, size - table_at)).value()
 
 
-def _archs(table: _Value) -> list[str]:
+def _parse_architectures(table: _Value) -> list[str]:
     named = table.get("gfx_arches") if isinstance(table, dict) else None
     archs = [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
     if not archs:
@@ -70,7 +70,7 @@ def _archs(table: _Value) -> list[str]:
 
 
 class _MessagePackReader:
-    """Reads MessagePack, as far as a table of contents needs it."""
+    """MessagePack reader for tables of contents."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

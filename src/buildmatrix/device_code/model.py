@@ -1,4 +1,4 @@
-"""The facts of device code. Nothing in here knows a vendor."""
+"""Facts about device code, independent of vendors."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ class DeviceCode:
     """All device code of one format and architecture in one file, summed up."""
 
     #: Container: `nv-fatbin`, `hip-bundle`, `hip-ccob`, `hip-kpack`, `offload-bundle`,
-    #: `offload-binary`, `elf` (the object itself is device code). Of files that hold one program
-    #: the kind of file: `spirv`, `ptx`, `bitcode`, `triton`, and others of `binaries.devicefile`;
-    #: PTX in data of the host is `ptx-text`.
+    #: `offload-binary`, `elf` (the object itself is device code). For files with a single program,
+    #: the kind of file: `spirv`, `ptx`, `bitcode`, `triton`, and others of `binaries.devicefile`.
+    #: PTX in host data is `ptx-text`.
     format: str
-    #: What the entries are: `sass`, `ptx`, `lto-ir`, `amdgcn`, `spirv`, `zebin`, `aicore`,
-    #: `bitcode`, `ir`, `unknown`; of a cache of pipelines whose it is, by the id of the PCI-SIG:
-    #: `pci-10de`.
+    #: Kind of the entries: `sass`, `ptx`, `lto-ir`, `amdgcn`, `spirv`, `zebin`, `aicore`,
+    #: `bitcode`, `ir`, `unknown`; for a pipeline cache, its vendor's PCI-SIG id: `pci-10de`.
     kind: str
-    #: `sm_90`, `compute_120`, `gfx942:sramecc+:xnack-`, `spir64`; None where the bytes cannot say.
+    #: `sm_90`, `compute_120`, `gfx942:sramecc+:xnack-`, `spir64`; None if the bytes do not show it.
     #: SPIR-V without a container: `spirv64` and `spirv32` for kernels, `spirv` for shaders.
     arch: str | None
     count: int
@@ -28,12 +27,12 @@ class DeviceCode:
     offset: int
     #: Section that holds the first one, where sections exist.
     section: str | None = None
-    #: Why `arch` is None, or why the list may be incomplete.
+    #: Reason why `arch` is None, or why the list may be incomplete.
     note: str | None = None
-    #: How many of the entries are compressed.
+    #: Number of compressed entries.
     compressed: int = 0
-    #: The newest version of the language that the entries are written in (`9.2` of PTX), where the
-    #: container says it: what compiles them must know it.
+    #: Newest version of the entries' language (`9.2` for PTX), if the container has it. The
+    #: compiler must support it.
     language: str | None = None
 
 
@@ -47,16 +46,16 @@ class CodeGroup:
 
     #: Container, as in `DeviceCode`.
     format: str
-    #: As in `DeviceCode`, sorted; none for the objects of all groups that were too many.
+    #: As in `DeviceCode`, sorted; empty for the objects of groups beyond the limit.
     architectures: tuple[str, ...]
-    #: Objects.
+    #: Number of objects.
     count: int
     #: Bytes on disk of all of them.
     size: int
     #: File offset of the first one.
     offset: int
-    #: Symbols of some kernels of the first ones, where they can be read.
+    #: Kernel symbols of the first objects, where they can be read.
     kernels: tuple[str, ...] = ()
-    #: Whether a linker made other objects from these, which run in their place; only their portable
-    #: code is still of use.
+    #: True if a linker made other objects from these, which run in their place. Only their portable
+    #: code is still usable.
     is_relocatable: bool = False

@@ -1,7 +1,7 @@
 """LLVM's OffloadBinary, the container of the new offloading model: `.llvm.offloading`.
 
-Source: llvm/include/llvm/Object/OffloadBinary.h, versions 1 to 3. Version 1 holds one image, later
-ones several, and their table of strings has a further column. Little-endian. No wheel on the
+Source: llvm/include/llvm/Object/OffloadBinary.h, versions 1 to 3. Version 1 holds one image; later
+versions hold several, and their string table has another column. Little-endian. No wheel on the
 index held one when this was written, so the layout is checked against the source only.
 """
 
@@ -30,14 +30,14 @@ _TABLES = 256 << 10
 
 
 def read(source: ByteSource, offset: int, limit: int) -> CodeContainer | None:
-    """The container at `offset`; `limit` is the end of the section or region that holds it."""
+    """Read the container at `offset`; `limit` is the end of the section or region holding it."""
     head = source.read(offset, min(_HEADER.size, limit - offset))
     if len(head) < _HEADER.size:
         return None
     magic, version, size, entries_at, number = _HEADER.unpack(head)
     if magic != MAGIC or version not in _PAIR_SIZES or not _HEADER.size < size <= limit - offset:
         return None
-    # Entries and strings stand in front of the images.
+    # Entries and strings precede the images.
     tables = source.read(offset, min(size, _TABLES))
     count = 1 if version == 1 else max(1, min(number, _MOST_ENTRIES))
     entries = []
@@ -48,7 +48,7 @@ def read(source: ByteSource, offset: int, limit: int) -> CodeContainer | None:
             cut = True
             break
         kind, _, _, strings_at, strings, _, image_size = _ENTRY.unpack_from(tables, at)
-        facts = _facts(tables, strings_at, strings, _PAIR_SIZES[version])
+        facts = _parse_strings(tables, strings_at, strings, _PAIR_SIZES[version])
         triple = facts.get("triple", "").split("-", 1)[0]
         arch = facts.get("arch") or triple or None
         name = "amdgcn" if triple == "amdgcn" else _KINDS.get(kind, "unknown")
@@ -62,18 +62,18 @@ def read(source: ByteSource, offset: int, limit: int) -> CodeContainer | None:
     return CodeContainer(tuple(entries), offset + size) if entries else None
 
 
-def _facts(tables: bytes, at: int, count: int, step: int) -> dict[str, str]:
-    """The table of strings of one entry."""
+def _parse_strings(tables: bytes, at: int, count: int, step: int) -> dict[str, str]:
+    """Read the string table of one entry."""
     facts = {}
     for _ in range(min(count, _MOST_PAIRS)):
         if at + _PAIR.size > len(tables):
             break
-        key, value = (_string(tables, place) for place in _PAIR.unpack_from(tables, at))
+        key, value = (_read_string(tables, place) for place in _PAIR.unpack_from(tables, at))
         facts[key] = value
         at += step
     return facts
 
 
-def _string(tables: bytes, at: int) -> str:
+def _read_string(tables: bytes, at: int) -> str:
     raw = tables[at : at + _LONGEST]
     return raw.partition(b"\0")[0].decode("ascii", "replace")

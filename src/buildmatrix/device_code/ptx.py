@@ -1,7 +1,7 @@
-"""PTX as text in data of the host: programs that a driver compiles when they are handed to it.
+"""PTX text in host data: programs that the driver compiles at run time.
 
 Source: NVIDIA, PTX ISA 9.0, section 11.1 (PTX Module Directives): `.version`, `.target` and
-`.address_size` come first, in this order. PTX in fat binaries is read with those.
+`.address_size` come first, in this order. `fatbin` reads the PTX in fat binaries.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from buildmatrix.device_code.entries import CodeContainer, CodeEntry
 from buildmatrix.elf.source import ByteSource
 
 MAGIC = b".version "
-#: What is searched for: rarer than the first directive, `MAGIC` at most `BEFORE` bytes before it.
+#: Directive searched for. It is rarer than `MAGIC`, which precedes it by at most `BEFORE` bytes.
 SEARCHED = b".address_size "
 BEFORE = 200
 
@@ -21,15 +21,15 @@ _HEAD = re.compile(
     rb"\.target +sm_(?P<sm>[0-9]{1,4}[af]?)\b[^\n]{0,80}\n\s*"
     rb"\.address_size +(?:32|64)\b"
 )
-#: A text without one is the header of a program that is still to be put together.
+#: A text without a function is the header of a program to be assembled at run time.
 _PROGRAM = re.compile(rb"\.(?:entry|func)\b")
-#: Bytes in which the first function begins.
+#: Bytes that contain the beginning of the first function.
 _PREAMBLE = 4 << 10
 _STEP = 64 << 10
 
 
 def read(source: ByteSource, offset: int, limit: int) -> CodeContainer | None:
-    """The program at `offset`; `limit` is the end of the section or region that holds it."""
+    """Read the program at `offset`; `limit` is the end of the section or region holding it."""
     start = source.read(offset, min(_PREAMBLE, limit - offset))
     head = _HEAD.match(start)
     if head is None or not _PROGRAM.search(start.partition(b"\0")[0]):

@@ -1,4 +1,4 @@
-"""SPIR-V modules that lie bare in a file or in data of the host.
+"""SPIR-V modules in a file or in host data, outside of containers.
 
 Source: Khronos, SPIR-V specification 1.6, sections 2.3 (physical layout) and 2.4 (logical layout).
 """
@@ -20,26 +20,26 @@ _LARGEST_BOUND = 1 << 26
 
 _OP_MEMORY_MODEL = 14
 _OP_FUNCTION_END = 56
-#: OpExtension, OpExtInstImport, OpCapability: all that may precede the memory model.
+#: OpExtension, OpExtInstImport, OpCapability: the only instructions before the memory model.
 _DECLARATIONS = (10, 11, 17)
-#: Text is no instruction: its second byte makes a larger number.
+#: Limit that tells instructions from text: the second byte of text makes a larger number.
 _OPCODES = 0x2000
 #: OpFunction, and OpLine and OpNoLine, which may precede it.
 _BETWEEN_FUNCTIONS = (54, 8, 317)
 
-#: Bytes in which the memory model must come.
+#: Bytes that must contain the memory model.
 _PREAMBLE = 4 << 10
-#: Bytes of one module in data of the host; the largest seen has five million.
+#: Size limit of a module in host data; the largest seen has five million bytes.
 _LONGEST = 8 << 20
-#: Bytes read of a module at once: first, and at most.
+#: Bytes of a module read per step: first, and at most.
 _FIRST_STEP = 1 << 10
 _LARGEST_STEP = 64 << 10
 #: Bytes in which most modules end.
 _NEAR = 32 << 10
-#: OpFunctionEnd that nothing follows which may stand between two functions; OpFunction.
+#: OpFunctionEnd without an instruction behind it that may stand between functions; OpFunction.
 _END = re.compile(rb"\x38\0\x01\0(?!\x36\0\x05\0|\x08\0\x04\0|\x3d\x01\x01\0)")
 _FUNCTION = b"\x36\0\x05\0"
-#: The identifier that is the same number as OpFunctionEnd.
+#: The identifier with the same number as OpFunctionEnd.
 _LOOKS_LIKE_END = 1 << 16 | _OP_FUNCTION_END
 
 #: Addressing models; the names are those of LLVM's targets.
@@ -47,19 +47,19 @@ _ARCHS = {0: "spirv", 1: "spirv32", 2: "spirv64", 5348: "spirv"}
 
 
 def read(source: ByteSource, offset: int, limit: int) -> CodeContainer | None:
-    """The module at `offset`; `limit` is the end of the section or region that holds it."""
-    architecture = model(source, offset, limit)
+    """Read the module at `offset`; `limit` is the end of the section or region holding it."""
+    architecture = read_addressing_model(source, offset, limit)
     if architecture is None:
         return None
-    size = _size(source, offset, min(limit, offset + _LONGEST))
+    size = _measure(source, offset, min(limit, offset + _LONGEST))
     return CodeContainer((CodeEntry("spirv", "spirv", architecture, offset, size),), offset + size)
 
 
-def model(source: ByteSource, offset: int, limit: int) -> str | None:
-    """What the module at `offset` is for; None when there is none.
+def read_addressing_model(source: ByteSource, offset: int, limit: int) -> str | None:
+    """Return the addressing model of the module at `offset`; None if there is no module.
 
-    The magic number and an instruction for the memory model behind nothing but declarations: no
-    other data looks like that, not even a parser of SPIR-V.
+    A module has the magic number and, behind declarations only, an instruction for the memory
+    model. No other data looks like that, not even a SPIR-V parser.
     """
     data = source.read(offset, min(_PREAMBLE, limit - offset))
     if len(data) < _HEADER.size:
@@ -84,17 +84,17 @@ def model(source: ByteSource, offset: int, limit: int) -> str | None:
     return None
 
 
-def _size(source: ByteSource, offset: int, limit: int) -> int:
-    """Bytes of a module: nothing follows its functions, so behind the last one it ends."""
+def _measure(source: ByteSource, offset: int, limit: int) -> int:
+    """Return the size of a module in bytes; it ends with its last function."""
     near = source.read(offset, min(_NEAR, limit - offset))
-    return _end_of_functions(near) or _walk(source, offset, limit)
+    return _find_end(near) or _walk(source, offset, limit)
 
 
-def _end_of_functions(data: bytes) -> int | None:
-    """Where the module that `data` begins with ends; None where that takes a walk.
+def _find_end(data: bytes) -> int | None:
+    """Return where the module that `data` begins with ends; None if that takes a walk.
 
-    A pattern finds it twenty times as fast, which libraries with thousands of modules need. Those
-    take the walk that have no function before it, or identifiers that look like it.
+    A pattern finds the end twenty times as fast, as libraries with thousands of modules need.
+    Modules without a function before the end, or with identifiers that look like it, take the walk.
     """
     if int.from_bytes(data[12:16], "little") > _LOOKS_LIKE_END:
         return None
@@ -106,9 +106,10 @@ def _end_of_functions(data: bytes) -> int | None:
 
 
 def _walk(source: ByteSource, offset: int, limit: int) -> int:
-    """Bytes of a module, from instruction to instruction.
+    """Return the size of a module in bytes, walking its instructions.
 
-    All that was walked over counts, or modules hidden in broken ones would cost the square.
+    All bytes walked count as the module; otherwise modules hidden in broken ones would take
+    quadratic time.
     """
     at = offset + _HEADER.size
     ended = False

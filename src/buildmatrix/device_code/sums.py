@@ -1,32 +1,32 @@
-"""Adds up pieces of device code per format, kind and architecture."""
+"""Sums of device code per format, kind and architecture."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from buildmatrix.device_code.entries import CodeEntry, newer
+from buildmatrix.device_code.entries import CodeEntry, newer_version
 from buildmatrix.device_code.model import DeviceCode
 
-#: Different (format, kind, architecture); real files have up to a hundred.
+#: Distinct (format, kind, architecture) per file; real files have up to a hundred.
 MOST_SUMS = 2048
 
 
 class Sums:
-    """The sums of one file; what does not fit goes to `unread`."""
+    """Sums of one file; overflow is reported in `unread`."""
 
     def __init__(self, unread: list[str]) -> None:
         self._unread = unread
         self._sums: dict[tuple[str, str, str | None], _Sum] = {}
 
     def add(self, entry: CodeEntry, section: str | None = None) -> None:
-        """Counts one piece."""
+        """Count one entry."""
         present = self._sums.get((entry.format, entry.kind, entry.arch))
         if present is not None and entry.offset >= present.first.offset:
             present.count += 1
             present.size += entry.size
             present.compressed += entry.compressed
             present.note = present.note or entry.note
-            present.language = newer(present.language, entry.language)
+            present.language = newer_version(present.language, entry.language)
             return
         self.merge(
             DeviceCode(
@@ -44,7 +44,7 @@ class Sums:
         )
 
     def merge(self, code: DeviceCode) -> None:
-        """Counts what another sum counted."""
+        """Add the counts of another sum."""
         key = (code.format, code.kind, code.arch)
         present = self._sums.get(key)
         if present is not None:
@@ -52,7 +52,7 @@ class Sums:
             present.size += code.size
             present.compressed += code.compressed
             present.note = present.note or code.note
-            present.language = newer(present.language, code.language)
+            present.language = newer_version(present.language, code.language)
             if code.offset < present.first.offset:
                 present.first = code
         elif len(self._sums) <= MOST_SUMS:
@@ -63,7 +63,7 @@ class Sums:
             )
 
     def device_code(self) -> tuple[DeviceCode, ...]:
-        """The sums, in an order that depends on the bytes only."""
+        """Return the sums, in an order that depends only on the bytes."""
         sums = (
             replace(
                 s.first,
@@ -80,7 +80,7 @@ class Sums:
 
 @dataclass(slots=True)
 class _Sum:
-    """What was counted, beside the piece that comes first in the file."""
+    """Running counts, with the entry that comes first in the file."""
 
     first: DeviceCode
     count: int

@@ -44,7 +44,7 @@ def layers_of_image(name: str, engine: Engine, inventory: Inventory) -> Inventor
 
     Raises OSError and the engine's errors.
     """
-    from buildmatrix.inventory.layers import with_layers
+    from buildmatrix.inventory.layers import add_layers
     from buildmatrix.layers.image import LayerReader
     from buildmatrix.layers.merging import merge_layers
     from buildmatrix.layers.saved import read_export
@@ -53,5 +53,5 @@ def layers_of_image(name: str, engine: Engine, inventory: Inventory) -> Inventor
     reader = LayerReader(Cache(None), names_only=True)
     configuration, blobs = read_export(lambda: engine.export(name), reader)
     tree = merge_layers(reader.layers(blobs))
-    read = with_layers(inventory, tree, configuration.digests, configuration.instructions)
+    read = add_layers(inventory, tree, configuration.digests, configuration.instructions)
     return Inventory(layers=read.layers, origins=read.origins, buried=read.buried)

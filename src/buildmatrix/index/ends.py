@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from buildmatrix.binaries.ending import Sections, read_end, shows, with_sections
+from buildmatrix.binaries.ending import EndSections, add_end_sections, begins_device_code, read_end
 from buildmatrix.binaries.head import HeadReader, Malformed
 from buildmatrix.elf.model import Section
 from buildmatrix.elf.regions import DEVICE_SECTIONS
@@ -26,7 +26,7 @@ from buildmatrix.index.forward import Forward
 from buildmatrix.index.heads import is_small
 from buildmatrix.index.model import Member
 from buildmatrix.index.parts import DLOPEN, LARGEST_HEAD, WheelParts
-from buildmatrix.inventory.file_facts import FileFacts, look, with_contents
+from buildmatrix.inventory.file_facts import FileFacts, add_contents, inspect_source
 from buildmatrix.trees.base import Unreadable
 from buildmatrix.trees.inflating import Inflated, Sequential
 from buildmatrix.trees.zipdirectory import DEFLATED, ZipEntry
@@ -116,7 +116,7 @@ def _look_at_end(parts: WheelParts, path: str, length: int) -> bool:
     parts.ends[path] = sections
     if any(DLOPEN in strings for _, strings in sections.linking):
         parts.loading.add(path)
-    parts.facts[path] = FileFacts(elf=with_sections(elf, sections))
+    parts.facts[path] = FileFacts(elf=add_end_sections(elf, sections))
     return bool(sections.named) and (elf.dynamic_read or not sections.is_cut)
 
 
@@ -146,7 +146,7 @@ def _read_whole(parts: WheelParts, member: Member) -> None:
         parts.facts[member.path] = FileFacts(unread=str(error))
 
 
-def _link(parts: WheelParts, path: str, end: Sections) -> None:
+def _link(parts: WheelParts, path: str, end: EndSections) -> None:
     """Look at a beginning again, now that the end gave what the loader links by.
 
     Where that is but the strings, which patchelf moves, the section itself lies before them.
@@ -183,13 +183,13 @@ def _confirm(parts: WheelParts, path: str, likely: Section) -> None:
         if entry.method != DEFLATED or step <= MIDDLE or not parts.affords(MIDDLE):
             return
         middle = inflate_middle(parts.source.read(start + number * step, MIDDLE))
-        shown += middle is not None and shows(middle.copies, likely.name)
+        shown += middle is not None and begins_device_code(middle.copies, likely.name)
         if shown == ENOUGH_SHOWN:
             break
     elf = parts.facts[path].elf
     if shown == ENOUGH_SHOWN and elf is not None:
         end = parts.ends[path] = replace(parts.ends[path], named=(likely,))
-        parts.facts[path] = FileFacts(elf=with_sections(elf, end))
+        parts.facts[path] = FileFacts(elf=add_end_sections(elf, end))
 
 
 def links(parts: WheelParts) -> None:
@@ -262,8 +262,8 @@ def archives(parts: WheelParts) -> None:
 def _whole(parts: WheelParts, member: Member) -> FileFacts:
     """What a member is by all of its bytes, which are read once."""
     with _inflating(parts, member) as (stream, entry), Inflated(stream, entry.size) as source:
-        facts = look(source, member.path, entry.size)
-        return with_contents(facts, source, member.path, entry.size)
+        facts = inspect_source(source, member.path, entry.size)
+        return add_contents(facts, source, member.path, entry.size)
 
 
 @contextmanager
@@ -308,8 +308,8 @@ def _stream(parts: WheelParts, member: Member, limit: int, until: int | None = N
         finally:
             parts.spent += stream.consumed
         if reader.offset == size:
-            facts = look(source, path, size)
-            parts.facts[path] = with_contents(facts, source, path, size)
+            facts = inspect_source(source, path, size)
+            parts.facts[path] = add_contents(facts, source, path, size)
         else:
             parts.limited |= reader.device_code_seen is None
             parts.tell(path, None, reader)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from buildmatrix.binaries.devicefile import HEAD as KIND_HEAD
-from buildmatrix.binaries.devicefile import kind_of
+from buildmatrix.binaries.devicefile import detect_kind
 from buildmatrix.binaries.head import HeadReader, Malformed
 from buildmatrix.elf.source import BytesSource
 from buildmatrix.index.amounts import HEAD, MOST_ENDS, SMALL, SNIFF, masked, useful
@@ -19,10 +19,10 @@ from buildmatrix.inventory.mattering import LARGE_CONTAINER, LEAST, may_matter
 from buildmatrix.inventory.names import readable
 from buildmatrix.inventory.nested import (
     NestedContents,
+    detect_container,
+    detect_zip_kind,
+    find_tensors,
     may_hold_binary,
-    recognised,
-    tensors_of,
-    zip_kind,
 )
 from buildmatrix.phrases import listing
 from buildmatrix.trees import containers
@@ -126,8 +126,8 @@ def _sniff(parts: WheelParts, path: str) -> bool:
             # A stream may begin with blocks of nothing.
             len(head) < min(parts.members[path].size, containers.HEAD)
             or head.startswith(ELF_MAGIC)
-            or kind_of(path, head) is not None
-            or recognised(BytesSource(head), head, parts.members[path].size, path) is not None
+            or detect_kind(path, head) is not None
+            or detect_container(BytesSource(head), head, parts.members[path].size, path) is not None
         )
     except Unreadable as error:
         parts.facts[path] = FileFacts(unread=str(error))
@@ -146,7 +146,7 @@ def _look(parts: WheelParts, member: Member, length: int) -> None:
             parts.facts[path] = facts_of_bytes(path, parts.tree.packed(path).unpack())
             return
         data = parts.tree.beginning(path, HEAD, LARGEST_HEAD)
-        kind = kind_of(path, data[:KIND_HEAD])
+        kind = detect_kind(path, data[:KIND_HEAD])
         if data.startswith(ELF_MAGIC) and len(data) > KIND_HEAD:
             reader = HeadReader(BytesSource(data), member.size)
             reader.read_to(len(data))
@@ -154,7 +154,7 @@ def _look(parts: WheelParts, member: Member, length: int) -> None:
             if DLOPEN in data:
                 parts.loading.add(path)
             parts.tell(path, kind, reader)
-        elif (contents := recognised(BytesSource(data), data, member.size, path)) is not None:
+        elif (contents := detect_container(BytesSource(data), data, member.size, path)) is not None:
             _look_inside(parts, member, contents)
         elif kind is not None or len(data) < min(member.size, containers.HEAD):
             # Its beginning does not say what it holds.
@@ -185,13 +185,13 @@ def _look_inside(parts: WheelParts, member: Member, contents: NestedContents) ->
         if files is None:
             closed = f"{member.size} bytes of an archive were not read"
         else:
-            tensors = tensors_of(entry.name for entry in files)
+            tensors = find_tensors(entry.name for entry in files)
             binaries = [
                 entry
                 for entry in files
                 if may_hold_binary(entry.name, entry.size) and entry.name not in tensors
             ]
-            kind = zip_kind(entry.name for entry in files)
+            kind = detect_zip_kind(entry.name for entry in files)
             if not binaries:
                 parts.facts[path] = FileFacts(contents=NestedContents(kind, len(files)))
                 return

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from buildmatrix.elf.source import BytesSource
-from buildmatrix.inventory.file_facts import FileFacts, inspect, opened
+from buildmatrix.inventory.file_facts import FileFacts, inspect, open_container
 from buildmatrix.python_imports.source import runs_at_startup
 from buildmatrix.trees.base import File, RandomAccess, Symlink, Tree, Trouble, Unreadable
 from buildmatrix.trees.wheel import PackedMember
@@ -102,4 +102,4 @@ def facts_of_bytes(path: str, data: bytes) -> FileFacts:
     """What the file at `path` is, all of whose bytes are `data`."""
     file = File(path, len(data))
     tree = _SingleFile(file, data)
-    return opened(tree, file, inspect(tree, file))
+    return open_container(tree, file, inspect(tree, file))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from buildmatrix.binaries.ending import Sections, with_sections
+from buildmatrix.binaries.ending import EndSections, add_end_sections
 from buildmatrix.binaries.head import HeadReader
 from buildmatrix.binaries.model import DeviceFile
 from buildmatrix.index.amounts import GAP
@@ -65,7 +65,7 @@ class WheelParts:
         self.limited = False
         #: The first page of those binaries that were read in part, and what their ends said.
         self.pages: dict[str, bytes] = {}
-        self.ends: dict[str, Sections] = {}
+        self.ends: dict[str, EndSections] = {}
         #: Binaries that load others by name, as far as those were read.
         self.loading: set[str] = set()
         #: Containers, and large files with device code that are no ELF: all of their bytes say what
@@ -132,7 +132,7 @@ class WheelParts:
         assert head is not None  # its magic number was seen
         if kind is None:
             end = end if head.elf.read is not None else None
-            self.facts[path] = FileFacts(elf=with_sections(head.elf, end) if end else head.elf)
+            self.facts[path] = FileFacts(elf=add_end_sections(head.elf, end) if end else head.elf)
         else:
             device = DeviceFile(kind, head.elf.device_code, unread=head.elf.unread)
             self.facts[path] = FileFacts(device=device)

@@ -9,7 +9,7 @@ from buildmatrix.index.members import LARGEST_PACKED, facts_of_bytes, is_source
 from buildmatrix.index.parts import WheelParts
 from buildmatrix.inventory.file_facts import FileFacts
 from buildmatrix.inventory.mattering import may_matter
-from buildmatrix.python_imports.stages import Stages
+from buildmatrix.python_imports.stages import ImportStages
 from buildmatrix.trees.base import Unreadable
 
 #: Bytes of the Python files in one folder that are brought where an import runs some of them.
@@ -31,8 +31,8 @@ def python(parts: WheelParts) -> None:
         if parts.affords(total):
             _read(parts, costs)
         return
-    stages = Stages(path for path in parts.members if is_source(path))
-    reached = dict.fromkeys(stages.first())
+    stages = ImportStages(path for path in parts.members if is_source(path))
+    reached = dict.fromkeys(stages.first_files())
     ahead = list(reached)
     folders = _Folders(costs)
     while ahead:
@@ -41,7 +41,9 @@ def python(parts: WheelParts) -> None:
             return
         parts.bring(stage | folders.beside(stage))
         imported = (
-            path for read, source in _read(parts, stage) for path in stages.after(read, source)
+            path
+            for read, source in _read(parts, stage)
+            for path in stages.files_after(read, source)
         )
         ahead = [path for path in dict.fromkeys(imported) if path not in reached]
         reached.update(dict.fromkeys(ahead))

@@ -22,7 +22,7 @@ from buildmatrix.index.members import (
     is_metadata,
     is_source,
 )
-from buildmatrix.inventory.file_facts import FileFacts, look, with_contents
+from buildmatrix.inventory.file_facts import FileFacts, add_contents, inspect_source
 from buildmatrix.inventory.shallow import collect_shallow
 from buildmatrix.trees.base import Unreadable
 from buildmatrix.trees.inflating import LARGEST_HELD, Inflated, Sequential
@@ -185,8 +185,8 @@ class _StreamedMembers:
             self.opened.add(path)
             try:
                 with Inflated(self._stream(entry), entry.size) as source:
-                    facts = look(source, path, entry.size)
-                    self.facts[path] = with_contents(facts, source, path, entry.size)
+                    facts = inspect_source(source, path, entry.size)
+                    self.facts[path] = add_contents(facts, source, path, entry.size)
             except Unreadable as error:
                 self.facts[path] = FileFacts(unread=str(error))
         unread = start + entry.compressed - self.forward.at

@@ -90,6 +90,6 @@ def _is_built(file: SourceFile) -> bool:
     head = file.data[: containers.HEAD]
     if head.startswith((ELF_MAGIC, *_FOREIGN_MAGICS)):
         return True
-    if devicefile.kind_of(file.path, head) is not None:
+    if devicefile.detect_kind(file.path, head) is not None:
         return True
     return file.size >= LEAST and containers.detect_format(head, file.size) is not None

@@ -1,7 +1,7 @@
-"""The scan core as one file that any Python can run, so that a scan happens where the layers are.
+"""The scanner as one file for any Python, so that a scan can run where the layers are.
 
-`python3 scan.pyz ROOT OUTPUT.json` needs Python 3.10 or later and nothing else; the exit codes are
-those of `inventory.scan`.
+`python3 scan.pyz ROOT OUTPUT.json` needs only Python 3.10 or later; the exit codes are those of
+`inventory.scan`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import zipfile
 from importlib import resources
 from importlib.resources.abc import Traversable
 
-#: What travels. Nothing in there imports anything but the standard library (import-linter checks).
+#: Packages in the archive. They import only the standard library (import-linter checks this).
 PACKAGES = ("trees", "elf", "device_code", "binaries", "python_imports", "inventory")
-#: Slotted dataclasses and `match` came with it.
+#: First version with slotted dataclasses and `match`.
 OLDEST_PYTHON = (3, 10)
 
-# The only module that an older Python must be able to compile. Exit code 5: a component is too old.
+# The only module that an older Python must compile. Exit code 5: a component is too old.
 _MAIN = f"""\
 import sys
 
@@ -32,22 +32,22 @@ sys.exit(main(sys.argv[1:]))
 _PACKAGE = '"""The scan core of buildmatrix."""\n'
 
 
-def scanner_archive() -> bytes:
-    """The bytes of `scan.pyz`, the same wherever and whenever they are made."""
+def build_scanner_archive() -> bytes:
+    """Return the bytes of `scan.pyz`, identical on every machine and at any time."""
     root = resources.files("buildmatrix")
     sources = {"__main__.py": _MAIN.encode(), "buildmatrix/__init__.py": _PACKAGE.encode()}
     for package in PACKAGES:
-        for path, data in _modules(root / package, f"buildmatrix/{package}"):
+        for path, data in _read_modules(root / package, f"buildmatrix/{package}"):
             sources[path] = data
     buffer = io.BytesIO()
-    # Stored: what deflate makes of the same bytes depends on the version of zlib.
+    # Stored: the output of deflate depends on the version of zlib.
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for path in sorted(sources):
-            archive.writestr(_member(path), sources[path])
+            archive.writestr(_make_member(path), sources[path])
     return buffer.getvalue()
 
 
-def _modules(folder: Traversable, prefix: str) -> list[tuple[str, bytes]]:
+def _read_modules(folder: Traversable, prefix: str) -> list[tuple[str, bytes]]:
     return [
         (f"{prefix}/{entry.name}", entry.read_bytes())
         for entry in folder.iterdir()
@@ -55,7 +55,7 @@ def _modules(folder: Traversable, prefix: str) -> list[tuple[str, bytes]]:
     ]
 
 
-def _member(path: str) -> zipfile.ZipInfo:
+def _make_member(path: str) -> zipfile.ZipInfo:
     member = zipfile.ZipInfo(path, date_time=(1980, 1, 1, 0, 0, 0))
     member.create_system = 3  # Unix, also when made elsewhere
     member.external_attr = 0o644 << 16

@@ -1,4 +1,4 @@
-"""Tree → inventory: everything that buildmatrix knows about a tree is read here, once."""
+"""Tree to inventory: all facts about a tree are read here, once."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from types import MappingProxyType
 
 from buildmatrix.binaries.model import Elf
 from buildmatrix.inventory.distributions import Ownership, read_distributions
-from buildmatrix.inventory.file_facts import FactMemory, FileFacts, inspect, opened
-from buildmatrix.inventory.folders import folders, one_name_each
-from buildmatrix.inventory.listing import AskedNames, Listing
+from buildmatrix.inventory.file_facts import FactMemory, FileFacts, inspect, open_container
+from buildmatrix.inventory.folders import choose_primary_paths, sum_folders
+from buildmatrix.inventory.listing import Listing, RecordedLookups
 from buildmatrix.inventory.mattering import LARGE_CONTAINER
 from buildmatrix.inventory.model import (
     PACKAGES,
@@ -30,34 +30,34 @@ from buildmatrix.inventory.nested import (
     MANY_FILES,
     SEPARATOR,
     NestedContents,
-    planned,
+    plan_opening,
 )
 from buildmatrix.inventory.python_loading import read_python
 from buildmatrix.inventory.python_memory import PythonMemory
-from buildmatrix.inventory.python_path import python_paths
+from buildmatrix.inventory.python_path import find_python_paths
 from buildmatrix.inventory.system import (
     LD_SO_CACHE,
-    library_folders,
-    loader_cache,
-    musl_folders,
-    preloaded,
-    system_packages,
+    read_library_folders,
+    read_loader_cache,
+    read_musl_folders,
+    read_preload,
+    read_system_packages,
 )
-from buildmatrix.inventory.system_files import packaged
-from buildmatrix.inventory.workers import Watch, spread, unwatched
+from buildmatrix.inventory.system_files import find_packages
+from buildmatrix.inventory.workers import Watch, ignore_progress, spread
 from buildmatrix.python_imports.source import (
     Outline,
     is_sourceless,
 )
 from buildmatrix.trees.base import Tree
 
-#: `libx.so`, `libx.so.12`, `ld-linux-x86-64.so.2`: the names that a loader looks for.
+#: Names that a loader looks for: `libx.so`, `libx.so.12`, `ld-linux-x86-64.so.2`.
 _LIBRARY_NAME = re.compile(r"\.so(\.|$)")
 
 #: Bytes of the symbols of all binaries; a CUDA stack has 3 MB, a large image 10 MB.
 MOST_SYMBOL_BYTES = 64 << 20
 
-#: What the records of the system's packages are called where no single record is meant.
+#: Path in notes about the records of system packages as a whole.
 _SYSTEM = "packages of the system"
 
 
@@ -67,24 +67,23 @@ def collect(
     memory: FactMemory | None = None,
     python_memory: PythonMemory | None = None,
     labels: Mapping[str, str] = MappingProxyType({}),
-    watch: Watch = unwatched,
-    asked: AskedNames | None = None,
+    watch: Watch = ignore_progress,
+    asked: RecordedLookups | None = None,
 ) -> Inventory:
-    """All facts of `tree`; `environment` and `labels` are those of the image's configuration.
+    """Collect all facts of `tree`; `environment` and `labels` are the image configuration's.
 
     Files that `memory` recalls are not opened again, and the Python files of distributions that
-    `python_memory` knows are not followed again. `watch` is told of how many files are looked at,
-    and of containers among them once more as they are opened. `asked` takes what was looked for.
-    What could not be read is in `Inventory.unread`. Raises OSError only when the root itself cannot
-    be listed.
+    `python_memory` knows are not analyzed again. `watch` receives the number of files examined, and
+    of containers a second time as they are opened. `asked` records lookups. Unreadable files are
+    listed in `Inventory.unread`. Raises OSError only if the root itself cannot be listed.
     """
     started = time.monotonic()
     listing = Listing(tree, asked)
     distributions, ownership = read_distributions(listing)
     no_packages: tuple[SystemPackage, ...] = ()
-    packages = listing.attempt(_SYSTEM, lambda: system_packages(listing), no_packages)
-    paths = python_paths(listing, environment)
-    primary, hard_links = one_name_each(listing, ownership, paths)
+    packages = listing.attempt(_SYSTEM, lambda: read_system_packages(listing), no_packages)
+    paths = find_python_paths(listing, environment)
+    primary, hard_links = choose_primary_paths(listing, ownership, paths)
     files = _read_files(listing, primary, ownership, memory, watch)
     binaries = files.binaries
     loadable = [item for item in binaries if item.container is None]
@@ -106,26 +105,26 @@ def collect(
     }
     return Inventory(
         distributions=distributions,
-        binaries=tuple(python.reached(binary) for binary in binaries),
+        binaries=tuple(python.add_reach(binary) for binary in binaries),
         artefacts=tuple(files.artefacts),
         containers=tuple(files.containers),
         closed=tuple(files.closed),
-        folders=folders(listing, hard_links),
+        folders=sum_folders(listing, hard_links),
         python_loads=python.loads,
         python_imports=python.imports,
         unparsed=python.unparsed,
         statements=tuple(files.statements),
         python_paths=paths,
-        links=tuple(_library_links(listing, loadable, artefact_paths, hard_links)),
+        links=tuple(_find_library_links(listing, loadable, artefact_paths, hard_links)),
         system_packages=packages,
         packaged=listing.attempt(
-            _SYSTEM, lambda: packaged(listing, packages, mattering), dict[str, str]()
+            _SYSTEM, lambda: find_packages(listing, packages, mattering), dict[str, str]()
         ),
         shared_paths=ownership.shared,
-        library_folders=library_folders(listing),
-        loader_cache=listing.attempt(LD_SO_CACHE, lambda: loader_cache(listing), None),
-        preload=preloaded(listing),
-        musl_folders=musl_folders(listing),
+        library_folders=read_library_folders(listing),
+        loader_cache=listing.attempt(LD_SO_CACHE, lambda: read_loader_cache(listing), None),
+        preload=read_preload(listing),
+        musl_folders=read_musl_folders(listing),
         environment=dict(sorted(environment.items())),
         labels=dict(sorted(labels.items())),
         unread=tuple(sorted(set(listing.unread), key=lambda entry: (entry.path, entry.why))),
@@ -141,8 +140,8 @@ def collect(
 
 
 @dataclass(slots=True)
-class _Files:
-    """What the files of a tree are, in the order of their paths."""
+class _FileLists:
+    """Facts of the files of a tree, in path order."""
 
     binaries: list[Binary] = field(default_factory=list)
     artefacts: list[Artefact] = field(default_factory=list)
@@ -150,23 +149,23 @@ class _Files:
     closed: list[ClosedFile] = field(default_factory=list)
     outlines: dict[str, Outline] = field(default_factory=dict)
     statements: list[Statements] = field(default_factory=list)
-    #: How many of them came from earlier scans.
+    #: Number of files with facts from earlier scans.
     recalled: int = 0
-    #: Bytes that the symbols of binaries take.
-    symbols: int = 0
+    #: Bytes of the symbols of all binaries.
+    symbol_bytes: int = 0
 
-    def bounded(self, elf: Elf) -> Elf:
-        """Return `elf`, without its symbols where the tree has too many."""
+    def limit_symbols(self, elf: Elf) -> Elf:
+        """Return `elf`, without its symbols if the tree has too many."""
         if elf.binding is None:
             return elf
         names = sum(len(name) for need in elf.binding.needs for name in need.names)
-        self.symbols += len(elf.binding.exports) + names
-        return elf if self.symbols <= MOST_SYMBOL_BYTES else replace(elf, binding=None)
+        self.symbol_bytes += len(elf.binding.exports) + names
+        return elf if self.symbol_bytes <= MOST_SYMBOL_BYTES else replace(elf, binding=None)
 
     def add_contents(
         self, path: str, size: int, owner: str | None, contents: NestedContents
     ) -> None:
-        """What the container at `path` holds."""
+        """Add the contents of the container at `path`."""
         if contents.members or contents.closed or contents.kind in PACKAGES:
             kind, files, closed = contents.kind, contents.files, contents.closed
             self.containers.append(Container(path, size, kind, owner, files, closed))
@@ -207,15 +206,15 @@ def _read_files(
     ownership: Ownership,
     memory: FactMemory | None,
     watch: Watch,
-) -> _Files:
-    """What the files at `paths` are; what could not be read is noted.
+) -> _FileLists:
+    """Read the facts of the files at `paths`; unreadable ones are noted.
 
-    The facts of single files are freed on return: the next step forks.
+    Facts of single files are freed on return: the next step forks.
     """
-    facts = {} if memory is None else _recalled(listing, paths, memory)
-    files = _Files(recalled=len(facts))
+    facts = {} if memory is None else _recall(listing, paths, memory)
+    files = _FileLists(recalled=len(facts))
     facts |= _inspect_all(listing, [path for path in paths if path not in facts], watch)
-    facts |= _contents(listing, facts, watch)
+    facts |= _open_containers(listing, facts, watch)
     for path in paths:
         file_facts, file = facts[path], listing.files[path]
         if memory is not None:
@@ -227,11 +226,11 @@ def _read_files(
             unread = (file_facts.unread,)
         elif (elf := file_facts.elf) is not None:
             files.binaries.append(
-                Binary(path, file.size, files.bounded(elf), owner, packed=file.packed)
+                Binary(path, file.size, files.limit_symbols(elf), owner, packed=file.packed)
             )
             unread = elf.unread
         elif file_facts.outline is not None:
-            # Python takes the source where there is one.
+            # Python prefers the source if there is one.
             if not (is_sourceless(path) and path.removesuffix("c") in listing.files):
                 files.outlines[path] = file_facts.outline
             if file_facts.stated and owner is not None:
@@ -265,14 +264,14 @@ def _read_files(
     return files
 
 
-def _recalled(listing: Listing, paths: list[str], memory: FactMemory) -> dict[str, FileFacts]:
-    """What is known already of the files at `paths`."""
+def _recall(listing: Listing, paths: list[str], memory: FactMemory) -> dict[str, FileFacts]:
+    """Return known facts of the files at `paths`."""
     recalled = ((path, memory.recall(listing.files[path])) for path in paths)
     return {path: facts for path, facts in recalled if facts is not None}
 
 
 def _inspect_all(listing: Listing, paths: list[str], watch: Watch) -> dict[str, FileFacts]:
-    """What each of `paths` is; containers are recognized."""
+    """Inspect each of `paths`; containers are recognized, not opened."""
     files = [listing.files[path] for path in paths]
     results = spread(
         lambda index: inspect(listing.tree, files[index]), [file.size for file in files], watch
@@ -280,10 +279,10 @@ def _inspect_all(listing: Listing, paths: list[str], watch: Watch) -> dict[str, 
     return dict(zip(paths, results, strict=True))
 
 
-def _contents(
+def _open_containers(
     listing: Listing, facts: Mapping[str, FileFacts], watch: Watch
 ) -> dict[str, FileFacts]:
-    """The facts of the containers among `facts` with what they hold."""
+    """Return the facts of the containers among `facts`, with their contents."""
     waiting = {
         path: (listing.files[path].size, item.contents)
         for path, item in facts.items()
@@ -291,7 +290,7 @@ def _contents(
     }
     if not waiting:
         return {}
-    chosen, unopened = planned(waiting)
+    chosen, unopened = plan_opening(waiting)
     contents = {
         path: replace(waiting[path][1], waiting=None, is_ahead=False)
         for path in chosen
@@ -299,7 +298,9 @@ def _contents(
     }
     still = [path for path in chosen if path not in contents]
     inside = spread(
-        lambda index: opened(listing.tree, listing.files[still[index]], facts[still[index]]),
+        lambda index: open_container(
+            listing.tree, listing.files[still[index]], facts[still[index]]
+        ),
         [listing.files[path].size for path in still],
         watch,
     )
@@ -313,15 +314,15 @@ def _contents(
     }
 
 
-def _library_links(
+def _find_library_links(
     listing: Listing, binaries: list[Binary], artefacts: list[str], hard_links: Mapping[str, str]
 ) -> Iterator[Link]:
-    """The links without which the loader model would not find what the loader finds, sorted."""
+    """Yield the links that the loader model needs to find what the loader finds, sorted."""
     objects = {binary.path for binary in binaries}
     listed = objects.union(artefacts)
     hard = {path: target for path, target in hard_links.items() if target in listed}
     named = {path for path in listing.links if _LIBRARY_NAME.search(path.rpartition("/")[2])}
-    with_libraries = _ancestors(objects | hard.keys() | named)
+    with_libraries = _find_ancestors(objects | hard.keys() | named)
     for path in sorted({*listing.links, *hard}):
         if path in hard:
             yield Link(path, "/" + hard[path], hard=True)
@@ -329,8 +330,8 @@ def _library_links(
             yield Link(path, listing.links[path])
 
 
-def _ancestors(paths: set[str]) -> set[str]:
-    """Every folder that one of `paths` lies below."""
+def _find_ancestors(paths: set[str]) -> set[str]:
+    """Return every folder above one of `paths`."""
     folders: set[str] = set()
     for path in paths:
         folder = path.rpartition("/")[0]

@@ -1,10 +1,10 @@
-"""Packages that conda, mamba or pixi installed, from the records in an environment's `conda-meta`.
+"""Packages installed by conda, mamba or pixi, from the records in `conda-meta`.
 
 Format: one JSON file `<prefix>/conda-meta/<name>-<version>-<build>.json` per package, with `name`,
 `version`, `depends`, `files`, `paths_data.paths` (`_path`, `sha256`, `sha256_in_prefix`) and
 `requested_spec` or `requested_specs` (`PrefixRecord` of conda, conda/models/records.py, and of
 rattler, https://conda.github.io/rattler/py-rattler/prefix_record). Paths are relative to the
-prefix. Fields that are missing or of another kind count as empty.
+prefix. Missing fields and fields of another type count as empty.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ _RECORD = re.compile(r"(?:(?P<prefix>.+)/)?conda-meta/[^/]+\.json")
 _METADATA_FILES = (".dist-info/METADATA", ".egg-info/PKG-INFO", ".egg-info")
 
 
-#: Characters.
+#: In characters.
 _LONGEST_LICENSE = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class CondaPackage:
-    """One record."""
+    """One package record."""
 
     name: str
     version: str
     #: Path of the record, and the environment's folder; empty for the tree's root.
     path: str
     prefix: str
-    #: Names of packages that it depends on.
+    #: Names of its dependencies.
     depends: tuple[str, ...]
     requested: bool
-    #: As its recipe has it: SPDX or free text.
+    #: As in its recipe: SPDX or free text.
     license: str
-    #: Files of the tree that it lists, with their hashes as a RECORD writes them; `` for none.
+    #: Listed files that exist in the tree, with hashes in RECORD syntax; empty for none.
     files: Mapping[str, str]
 
     @property
     def metadata(self) -> tuple[str, ...]:
-        """Metadata folders (or files) of Python distributions that it brought."""
+        """Metadata folders (or files) of Python distributions in this package."""
         folders = set[str]()
         for path in self.files:
             if path.endswith(_METADATA_FILES):
@@ -58,20 +58,22 @@ class CondaPackage:
         return tuple(sorted(folders))
 
 
-def conda_packages(listing: Listing) -> list[CondaPackage]:
-    """The packages of all environments in the tree, in the order of their records."""
+def read_conda_packages(listing: Listing) -> list[CondaPackage]:
+    """Read the packages of all environments in the tree, in the order of their records."""
     packages = []
     for path in sorted(listing.files):
         match = _RECORD.fullmatch(path)
         if match is None:
             continue
-        package = listing.attempt(path, partial(_read, listing, path, match["prefix"] or ""), None)
+        package = listing.attempt(
+            path, partial(_read_package, listing, path, match["prefix"] or ""), None
+        )
         if package is not None:
             packages.append(package)
     return packages
 
 
-def _read(listing: Listing, path: str, prefix: str) -> CondaPackage | None:
+def _read_package(listing: Listing, path: str, prefix: str) -> CondaPackage | None:
     data = listing.read(path, LARGEST_RECORD)
     if data is None:
         return None
@@ -87,17 +89,17 @@ def _read(listing: Listing, path: str, prefix: str) -> CondaPackage | None:
                 version=version,
                 path=path,
                 prefix=prefix,
-                depends=tuple(dict.fromkeys(_names(record.get("depends")))),
+                depends=tuple(dict.fromkeys(_parse_names(record.get("depends")))),
                 requested=bool(record.get("requested_spec") or record.get("requested_specs")),
                 license=str(record.get("license") or "")[:_LONGEST_LICENSE],
-                files=dict(_files(listing, prefix, record)),
+                files=dict(_resolve_files(listing, prefix, record)),
             )
     listing.note(path, "no record of a conda package: it has no name or no version")
     return None
 
 
-def _names(depends: object) -> Iterator[str]:
-    """The names in match specifications: `libcublas >=12.4,<13.0a0`, `conda-forge::numpy`."""
+def _parse_names(depends: object) -> Iterator[str]:
+    """Yield the names in match specifications: `libcublas >=12.4,<13.0a0`, `conda-forge::numpy`."""
     for line in depends if isinstance(depends, list) else ():
         if isinstance(line, str):
             match = re.match(r"\s*(?:[^\s:]*::?)?([A-Za-z0-9_.-]+)", line)
@@ -105,13 +107,13 @@ def _names(depends: object) -> Iterator[str]:
                 yield match[1]
 
 
-def _files(
+def _resolve_files(
     listing: Listing, prefix: str, record: Mapping[str, object]
 ) -> Iterator[tuple[str, str]]:
-    for name, digest in _listed(record):
+    for name, digest in _list_files(record):
         inside = posixpath.normpath(posixpath.join(prefix, name))
         place = inside if inside in listing.files else listing.paths.file(inside)
-        # A record owns nothing outside of its environment, whatever it or a link in there names.
+        # A record owns nothing outside its environment, whatever its names or links say.
         if place is not None and _is_below(prefix, inside) and _is_below(prefix, place):
             yield place, digest
 
@@ -120,13 +122,16 @@ def _is_below(prefix: str, path: str) -> bool:
     return not prefix or path.startswith(f"{prefix}/")
 
 
-def _listed(record: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+def _list_files(record: Mapping[str, object]) -> Iterator[tuple[str, str]]:
     match record.get("paths_data"):
         case {"paths": [_, *_] as paths}:
             for path in paths:
                 match path:
                     case {"_path": str(name)}:
-                        yield name, _digest(path.get("sha256_in_prefix") or path.get("sha256"))
+                        yield (
+                            name,
+                            _to_record_hash(path.get("sha256_in_prefix") or path.get("sha256")),
+                        )
             return
     files = record.get("files")
     for name in files if isinstance(files, list) else ():
@@ -134,8 +139,8 @@ def _listed(record: Mapping[str, object]) -> Iterator[tuple[str, str]]:
             yield name, ""
 
 
-def _digest(sha256: object) -> str:
-    """Hex digits → `sha256=<base64>`, as a RECORD has it; nothing for anything else."""
+def _to_record_hash(sha256: object) -> str:
+    """Convert hex digits to `sha256=<base64>`, as in a RECORD; empty for anything else."""
     if not isinstance(sha256, str) or not re.fullmatch(r"[0-9a-f]{64}", sha256):
         return ""
     return "sha256=" + base64.urlsafe_b64encode(bytes.fromhex(sha256)).decode().rstrip("=")

@@ -1,7 +1,7 @@
-"""Conda packages and Python distributions of one environment → distributions, each of them once.
+"""Join of the conda packages and Python distributions of an environment.
 
-A conda package that brought one Python distribution is that distribution, with all of its files.
-Any other is a distribution of its own. What a Python distribution's RECORD lists stays its own.
+A conda package with a single Python distribution becomes that distribution, with all of its files.
+Any other becomes a distribution of its own. Files in a Python distribution's RECORD stay with it.
 """
 
 from __future__ import annotations
@@ -9,26 +9,28 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from buildmatrix.inventory.conda import CondaPackage, conda_packages
+from buildmatrix.inventory.conda import CondaPackage, read_conda_packages
 from buildmatrix.inventory.listing import Listing
 from buildmatrix.inventory.model import Distribution
 from buildmatrix.inventory.names import distribution_name
 
-#: The installer of what conda, mamba and pixi put in place: each of them writes the same records.
+#: Installer name for conda, mamba and pixi, which write the same records.
 CONDA = "conda"
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
-    """A distribution, and what its record claims: path in the tree → hash as written, or ``."""
+class RecordedDistribution:
+    """A distribution, and the files of its record: path in the tree to hash as written, or ``."""
 
     distribution: Distribution
     record: Mapping[str, str]
 
 
-def with_conda(listing: Listing, python_distributions: Sequence[Recorded]) -> list[Recorded]:
-    """`found`, and the packages of the tree's conda environments."""
-    packages = conda_packages(listing)
+def merge_conda_packages(
+    listing: Listing, python_distributions: Sequence[RecordedDistribution]
+) -> list[RecordedDistribution]:
+    """Return the Python distributions and the packages of the tree's conda environments."""
+    packages = read_conda_packages(listing)
     by_path = {recorded.distribution.path: recorded for recorded in python_distributions}
     brought = {
         conda_package.path: [path for path in conda_package.metadata if path in by_path]
@@ -48,17 +50,19 @@ def with_conda(listing: Listing, python_distributions: Sequence[Recorded]) -> li
         claimed = {path for place in paths for path in by_path[place].record}
         unclaimed = {path: digest for path, digest in package.files.items() if path not in claimed}
         if len(paths) == 1:
-            by_path[paths[0]] = _with_files(
+            by_path[paths[0]] = _add_files(
                 listing, by_path[paths[0]], unclaimed, requested=package.requested
             )
         else:
-            alone = Recorded(_alone(package, names), {})
-            additional.append(_with_files(listing, alone, unclaimed, requested=package.requested))
+            alone = RecordedDistribution(_make_distribution(package, names), {})
+            additional.append(_add_files(listing, alone, unclaimed, requested=package.requested))
     return [*by_path.values(), *additional]
 
 
-def _alone(conda_package: CondaPackage, names: Mapping[tuple[str, str], str]) -> Distribution:
-    """A package that is no Python distribution; it requires what is there of its dependencies."""
+def _make_distribution(
+    conda_package: CondaPackage, names: Mapping[tuple[str, str], str]
+) -> Distribution:
+    """Make a distribution of a non-Python package; it requires its installed dependencies."""
     requires = (names.get((conda_package.prefix, name)) for name in conda_package.depends)
     return Distribution(
         name=distribution_name(conda_package.name),
@@ -69,10 +73,10 @@ def _alone(conda_package: CondaPackage, names: Mapping[tuple[str, str], str]) ->
     )
 
 
-def _with_files(
-    listing: Listing, recorded: Recorded, files: Mapping[str, str], *, requested: bool
-) -> Recorded:
-    """A distribution that owns `files`, too, and that conda installed."""
+def _add_files(
+    listing: Listing, recorded: RecordedDistribution, files: Mapping[str, str], *, requested: bool
+) -> RecordedDistribution:
+    """Return a distribution that also owns `files`, installed by conda."""
     record = {**recorded.record, **files}
     distribution = replace(
         recorded.distribution,
@@ -82,4 +86,4 @@ def _with_files(
         size=sum(listing.files[path].size for path in record),
         has_record=True,
     )
-    return Recorded(distribution, record)
+    return RecordedDistribution(distribution, record)

@@ -1,4 +1,4 @@
-"""Installed distributions, and which of them owns a file.
+"""Installed distributions and file ownership.
 
 Formats: core metadata 2.x (METADATA, PKG-INFO), PEP 376 and the specification "Recording installed
 projects" (RECORD, INSTALLER, REQUESTED), PEP 610 (direct_url.json). Conda's records: `conda`.
@@ -20,11 +20,11 @@ from email.parser import HeaderParser
 from functools import partial
 from urllib.parse import urlsplit, urlunsplit
 
-from buildmatrix.inventory.conda_join import Recorded, with_conda
+from buildmatrix.inventory.conda_join import RecordedDistribution, merge_conda_packages
 from buildmatrix.inventory.listing import Listing
 from buildmatrix.inventory.model import Distribution, EntryPoint, SharedPath, Variant
 from buildmatrix.inventory.names import distribution_name
-from buildmatrix.inventory.sboms import components
+from buildmatrix.inventory.sboms import read_components
 from buildmatrix.inventory.variants import LARGEST as LARGEST_VARIANT
 from buildmatrix.inventory.variants import read_variant
 from buildmatrix.trees.base import reason
@@ -34,14 +34,14 @@ from buildmatrix.trees.wheel import install_path
 LARGEST_METADATA = 4 << 20
 #: torch's RECORD, one of the longest, has 1.5 MB.
 LARGEST_RECORD = 16 << 20
-#: Bytes of all RECORDs of a tree. Those of 23,000 files have 3 MB; a row costs 20 µs where it names
-#: no file of the tree.
+#: Bytes of all RECORDs of a tree. Those of 23,000 files have 3 MB; a row with a missing file takes
+#: 20 µs.
 ALL_RECORDS = 64 << 20
 LARGEST_NOTE = 64 << 10
-#: Characters of what a distribution says of its license; numpy has 120.
+#: Longest license statement, in characters; numpy's has 120.
 _LONGEST_LICENSE = 1000
 _CLASSIFIERS = 20
-#: Bytes hashed at once.
+#: Bytes hashed per step.
 CHUNK = 1 << 20
 
 _DIRECT_URL = "direct_url.json"
@@ -52,7 +52,7 @@ _HASHES = frozenset({"sha256", "sha384", "sha512"})
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """Who owns which file of a tree."""
+    """Owners of the files of a tree."""
 
     #: Path → `name==version`.
     owners: Mapping[str, str]
@@ -60,14 +60,14 @@ class Ownership:
 
 
 def read_distributions(listing: Listing) -> tuple[tuple[Distribution, ...], Ownership]:
-    """All distributions anywhere in the tree, and the owners of its files.
+    """Read all distributions in the tree, and the owners of its files.
 
-    A distribution that lies inside of another one (`setuptools/_vendor`) is a part of that one.
+    A distribution inside another one (`setuptools/_vendor`) is part of that one.
     """
     nothing: dict[str, str] = {}
     records: dict[str, dict[str, str]] = {}
     remaining = ALL_RECORDS
-    for folder in _metadata_folders(listing):
+    for folder in _find_metadata_folders(listing):
         path = f"{folder}/RECORD"
         size = listing.files[path].size if path in listing.files else 0
         if size > remaining:
@@ -75,18 +75,18 @@ def read_distributions(listing: Listing) -> tuple[tuple[Distribution, ...], Owne
             records[folder] = {}
             continue
         remaining -= size
-        records[folder] = listing.attempt(path, partial(_record, listing, folder), nothing)
+        records[folder] = listing.attempt(path, partial(_read_record, listing, folder), nothing)
     python = [
         recorded
-        for folder in _outermost(records)
+        for folder in _drop_vendored(records)
         if (
             recorded := listing.attempt(
-                folder, partial(_read, listing, folder, records[folder]), None
+                folder, partial(_read_distribution, listing, folder, records[folder]), None
             )
         )
     ]
-    installed_distributions = with_conda(listing, python)
-    # Few of some ten thousand paths are claimed twice.
+    installed_distributions = merge_conda_packages(listing, python)
+    # Only few of about ten thousand paths are claimed twice.
     claimed = Counter(path for item in installed_distributions for path in item.record)
     claims: dict[str, dict[str, str]] = {}
     owners: dict[str, str] = {}
@@ -100,19 +100,19 @@ def read_distributions(listing: Listing) -> tuple[tuple[Distribution, ...], Owne
     shared: list[SharedPath] = []
     for path, claimants in sorted(claims.items()):
         names = tuple(sorted(claimants))
-        matches = _matching(listing, path, claimants) if len(names) > 1 else None
+        matches = _find_matching_owners(listing, path, claimants) if len(names) > 1 else None
         owners[path] = (matches or names)[0]
         if len(names) > 1:
             shared.append(SharedPath(path, names, matches))
-    # By the listing's own strings: each path would be in memory twice.
+    # With the listing's own strings: otherwise each path would be in memory twice.
     owners = {path: owners[path] for path in listing.files if path in owners}
     return tuple(item.distribution for item in installed_distributions), Ownership(
         owners, tuple(shared)
     )
 
 
-def _metadata_folders(listing: Listing) -> list[str]:
-    """Paths of all `.dist-info` and `.egg-info` folders (or files: distutils wrote one file)."""
+def _find_metadata_folders(listing: Listing) -> list[str]:
+    """Return all `.dist-info` and `.egg-info` folders (or files: distutils wrote one file)."""
     folders = set[str]()
     for path in listing.files:
         parent = path.rpartition("/")[0]
@@ -123,38 +123,40 @@ def _metadata_folders(listing: Listing) -> list[str]:
     return sorted(folders)
 
 
-def _outermost(records: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """Metadata folders without those that another distribution lists that lies further out.
+def _drop_vendored(records: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Return metadata folders, except those listed by a distribution further out.
 
-    Such a one may be no distribution at all, but data of a test.
+    Such a folder may be test data and no distribution at all.
     """
     listed: dict[str, set[str]] = {}
     for folder, record in records.items():
         for path in record:
             inner = path.rpartition("/")[0]
             if inner.endswith(_METADATA_FOLDERS):
-                listed.setdefault(inner, set()).add(_site(folder))
+                listed.setdefault(inner, set()).add(_parent_folder(folder))
     return [
         folder
         for folder in records
         if not any(
-            site != _site(folder) and _site(folder).startswith(site)
+            site != _parent_folder(folder) and _parent_folder(folder).startswith(site)
             for site in listed.get(folder, ())
         )
     ]
 
 
-def _site(folder: str) -> str:
-    """The folder that a metadata folder lies in, with a slash at its end; empty for the root."""
+def _parent_folder(folder: str) -> str:
+    """Return the parent of a metadata folder, with a trailing slash; empty for the root."""
     return folder[: folder.rfind("/") + 1]
 
 
-def _read(listing: Listing, folder: str, record: Mapping[str, str]) -> Recorded:
-    headers = _metadata(listing, folder)
-    name, version = _from_folder_name(folder)
+def _read_distribution(
+    listing: Listing, folder: str, record: Mapping[str, str]
+) -> RecordedDistribution:
+    headers = _read_metadata(listing, folder)
+    name, version = _parse_folder_name(folder)
     record_path = f"{folder}/RECORD"
-    installer = _note(listing, f"{folder}/INSTALLER")
-    return Recorded(
+    installer = _read_note(listing, f"{folder}/INSTALLER")
+    return RecordedDistribution(
         Distribution(
             name=distribution_name((headers.get("name") or [name])[0]),
             version=(headers.get("version") or [version])[0],
@@ -162,40 +164,42 @@ def _read(listing: Listing, folder: str, record: Mapping[str, str]) -> Recorded:
             requires=tuple(headers.get("requires-dist", ())),
             installer=(installer or "").strip() or None,
             requested=f"{folder}/REQUESTED" in listing.files,
-            direct_url=_direct_url(listing, f"{folder}/{_DIRECT_URL}"),
+            direct_url=_read_direct_url(listing, f"{folder}/{_DIRECT_URL}"),
             files=len(record),
             size=sum(listing.files[path].size for path in record),
             has_record=record_path in listing.files,
-            entry_points=_entry_points(_note(listing, f"{folder}/entry_points.txt") or ""),
-            components=components(listing, folder),
-            license_expression=_first(headers, "license-expression"),
-            license=_first(headers, "license"),
+            entry_points=_parse_entry_points(
+                _read_note(listing, f"{folder}/entry_points.txt") or ""
+            ),
+            components=read_components(listing, folder),
+            license_expression=_shorten_license(headers, "license-expression"),
+            license=_shorten_license(headers, "license"),
             license_classifiers=tuple(
                 classifier[:_LONGEST_LICENSE]
                 for classifier in headers.get("classifier", ())
                 if classifier.startswith("License ::")
             )[:_CLASSIFIERS],
-            record=_digest(record, folder),
-            variant=_variant(listing, f"{folder}/{_VARIANT}"),
+            record=_hash_record(record, folder),
+            variant=_read_wheel_variant(listing, f"{folder}/{_VARIANT}"),
         ),
         record,
     )
 
 
-def _first(headers: Mapping[str, list[str]], name: str) -> str:
-    """The first value of a header about licenses; some have the whole text of theirs there."""
+def _shorten_license(headers: Mapping[str, list[str]], name: str) -> str:
+    """Return the first value of a license header, shortened: some hold the whole license text."""
     value = (headers.get(name) or [""])[0]
     return value if len(value) <= _LONGEST_LICENSE else f"{value[: _LONGEST_LICENSE - 3]}..."
 
 
-def _from_folder_name(folder: str) -> tuple[str, str]:
+def _parse_folder_name(folder: str) -> tuple[str, str]:
     stem = folder.rpartition("/")[2].rpartition(".")[0]
     name, _, version = stem.partition("-")
     return name, version.partition("-py")[0]
 
 
-def _metadata(listing: Listing, folder: str) -> Mapping[str, list[str]]:
-    """Header → values of METADATA or PKG-INFO, names in lower case; empty when unreadable."""
+def _read_metadata(listing: Listing, folder: str) -> Mapping[str, list[str]]:
+    """Read METADATA or PKG-INFO as lower-case header to values; empty if unreadable."""
     candidates = (f"{folder}/METADATA", f"{folder}/PKG-INFO", folder)
     path = next((path for path in candidates if path in listing.files), None)
     if path is None:
@@ -219,8 +223,8 @@ def metadata_headers(data: bytes) -> dict[str, list[str]]:
     return headers
 
 
-def _record(listing: Listing, folder: str) -> dict[str, str]:
-    """Existing files that the RECORD in `folder` lists, with their hashes as written."""
+def _read_record(listing: Listing, folder: str) -> dict[str, str]:
+    """Return existing files listed in the RECORD in `folder`, with their hashes as written."""
     path = f"{folder}/RECORD"
     data = listing.read(path, LARGEST_RECORD) if path in listing.files else None
     if data is None:
@@ -228,10 +232,10 @@ def _record(listing: Listing, folder: str) -> dict[str, str]:
     site = folder.rpartition("/")[0]
     files: dict[str, str] = {}
     try:
-        # Decoded piece by piece: StringIO takes 4 bytes for each character of 3 MB.
+        # Decoded in pieces: StringIO takes 4 bytes for each character of 3 MB.
         text = io.TextIOWrapper(io.BytesIO(data), "utf-8", "backslashreplace", newline="")
         for row in csv.reader(text):
-            place = _place(listing, site, row[0]) if row else None
+            place = _resolve_recorded_path(listing, site, row[0]) if row else None
             if place is not None:
                 files[place] = row[1] if len(row) > 1 else ""
     except csv.Error as error:
@@ -239,13 +243,13 @@ def _record(listing: Listing, folder: str) -> dict[str, str]:
     return files
 
 
-def _digest(record: Mapping[str, str], folder: str) -> str | None:
-    """One hash for all files beside the metadata folder, the same wherever they are installed.
+def _hash_record(record: Mapping[str, str], folder: str) -> str | None:
+    """Hash the record of a distribution's modules, independent of the installation path.
 
-    Without what an installer writes: the metadata folder, compiled files, and scripts, which name
-    the interpreter.
+    Excludes files that an installer writes: the metadata folder, compiled files, and scripts, which
+    contain the path of the interpreter.
     """
-    parent = _site(folder)
+    parent = _parent_folder(folder)
     hasher = None
     for path in sorted(record):
         digest = record[path]
@@ -261,16 +265,16 @@ def _digest(record: Mapping[str, str], folder: str) -> str | None:
     return None if hasher is None else hasher.hexdigest()
 
 
-def _place(listing: Listing, site: str, name: str) -> str | None:
-    """The file of the tree that a RECORD in the site-packages `site` calls `name`, or None.
+def _resolve_recorded_path(listing: Listing, site: str, name: str) -> str | None:
+    """Return the file of the tree for `name` in a RECORD of the site-packages `site`, or None.
 
-    Scripts and data lie outside of site-packages (`../../../bin/x`) and may lie outside of the
-    tree, when that is a site-packages: those do not belong to the tree.
+    Scripts and data are outside of site-packages (`../../../bin/x`), and so perhaps outside of the
+    tree, if it is a site-packages. Such files do not belong to the tree.
     """
     path = f"{site}/{name}" if site else name
     if path in listing.files and not name.startswith("/"):
-        # As nearly all are; the rest of this function takes ten times as long.
-        # The listing's own string where it is the same: each path would be in memory twice.
+        # The common case; the rest of this function takes ten times as long. Returns the listing's
+        # own string if equal: otherwise each path would be in memory twice.
         same = listing.files[path].path
         return same if same == path else path
     if name.startswith("/"):
@@ -285,15 +289,17 @@ def _place(listing: Listing, site: str, name: str) -> str | None:
     return unpacked if unpacked in listing.files else listing.paths.file(path)
 
 
-def _matching(listing: Listing, path: str, claimants: Mapping[str, str]) -> tuple[str, ...] | None:
-    """Claimants whose hash is the one of the bytes on disk; None when that is unknown."""
+def _find_matching_owners(
+    listing: Listing, path: str, claimants: Mapping[str, str]
+) -> tuple[str, ...] | None:
+    """Return the claimants whose hash matches the bytes on disk; None if unknown."""
     algorithms = {digest.partition("=")[0] for digest in claimants.values()} & _HASHES
     if not algorithms:
         return None
     name = listing.files[path].path
     sha256 = listing.tree.sha256(name) if algorithms == {"sha256"} else None
     try:
-        digests = {"sha256": sha256} if sha256 else _digests(listing, name, algorithms)
+        digests = {"sha256": sha256} if sha256 else _hash_file(listing, name, algorithms)
     except OSError as error:
         listing.note(path, reason(error))
         return None
@@ -304,7 +310,7 @@ def _matching(listing: Listing, path: str, claimants: Mapping[str, str]) -> tupl
     return tuple(sorted(owner for owner, digest in claimants.items() if digest in actual))
 
 
-def _digests(listing: Listing, name: str, algorithms: Iterable[str]) -> dict[str, bytes]:
+def _hash_file(listing: Listing, name: str, algorithms: Iterable[str]) -> dict[str, bytes]:
     hashers = {algorithm: hashlib.new(algorithm) for algorithm in algorithms}
     with listing.tree.open(name) as source:
         offset = 0
@@ -316,8 +322,8 @@ def _digests(listing: Listing, name: str, algorithms: Iterable[str]) -> dict[str
     return {algorithm: hasher.digest() for algorithm, hasher in hashers.items()}
 
 
-def _entry_points(text: str) -> tuple[EntryPoint, ...]:
-    """The lines `name = value` below `[group]`, in order; others mean nothing to any reader."""
+def _parse_entry_points(text: str) -> tuple[EntryPoint, ...]:
+    """Parse the lines `name = value` below `[group]`, in order; readers ignore others."""
     entry_points: list[EntryPoint] = []
     group = ""
     for line in map(str.strip, text.splitlines()):
@@ -329,14 +335,14 @@ def _entry_points(text: str) -> tuple[EntryPoint, ...]:
     return tuple(entry_points)
 
 
-def _note(listing: Listing, path: str) -> str | None:
+def _read_note(listing: Listing, path: str) -> str | None:
     if path not in listing.files:
         return None
     data = listing.read(path, LARGEST_NOTE)
     return None if data is None else data.decode("utf-8", "backslashreplace")
 
 
-def _variant(listing: Listing, path: str) -> Variant | None:
+def _read_wheel_variant(listing: Listing, path: str) -> Variant | None:
     if path not in listing.files:
         return None
     data = listing.read(path, LARGEST_VARIANT)
@@ -347,21 +353,21 @@ def _variant(listing: Listing, path: str) -> Variant | None:
         return None
 
 
-def _direct_url(listing: Listing, path: str) -> str | None:
-    """The URL that a distribution was installed from, without user, password, query and fragment.
+def _read_direct_url(listing: Listing, path: str) -> str | None:
+    """Return the URL a distribution was installed from, without credentials, query or fragment.
 
-    Signed URLs carry their secret in the query.
+    Signed URLs have their secret in the query.
     """
-    text = _note(listing, path)
+    text = _read_note(listing, path)
     if text is None:
         return None
-    url = _bare_url(text)
+    url = _parse_bare_url(text)
     if url is None:
         listing.note(path, "no JSON object with a url, as PEP 610 asks for")
     return url
 
 
-def _bare_url(text: str) -> str | None:
+def _parse_bare_url(text: str) -> str | None:
     try:
         match json.loads(text):
             case {"url": str(url)}:
@@ -373,13 +379,13 @@ def _bare_url(text: str) -> str | None:
     return None
 
 
-def without_secrets(path: str, data: bytes) -> bytes:
-    """The file `path` of a metadata folder as it may be kept, with as many bytes.
+def remove_secrets(path: str, data: bytes) -> bytes:
+    """Return the file `path` of a metadata folder without secrets, in the same length.
 
-    direct_url.json says the same to `collect`, and has no user, password or query any more.
+    direct_url.json keeps its meaning for `collect`, without user, password and query.
     """
     if path.rpartition("/")[2] != _DIRECT_URL:
         return data
-    url = _bare_url(data.decode("utf-8", "backslashreplace"))
+    url = _parse_bare_url(data.decode("utf-8", "backslashreplace"))
     bare = b"{}" if url is None else json.dumps({"url": url}).encode()
     return (bare if len(bare) <= len(data) else b"").ljust(len(data))

@@ -1,4 +1,4 @@
-"""Which names of the files of a tree count, and how many bytes lie below which folder."""
+"""Primary paths of files with several names, and the bytes below each folder."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from buildmatrix.inventory.distributions import Ownership
 from buildmatrix.inventory.listing import Listing
 from buildmatrix.inventory.model import Folder, PythonPath
 
-#: Folders that are listed: those with the most bytes, of those that have this many at least.
+#: The largest folders, with at least this many bytes, are listed.
 MOST_FOLDERS = 5_000
 SMALLEST_FOLDER = 1 << 20
-#: Components of the longest path that is listed.
+#: Most components of a listed path.
 DEEPEST_FOLDER = 8
-#: Where loaders and shells look by default.
+#: Default search locations of loaders and shells.
 _STANDARD = ("lib", "lib64", "usr", "bin", "sbin")
 
 
-def one_name_each(
+def choose_primary_paths(
     listing: Listing, ownership: Ownership, paths: Iterable[PythonPath]
 ) -> tuple[list[str], dict[str, str]]:
-    """Paths of all distinct files, sorted, and hard link → path that stands for it.
+    """Choose a path for each distinct file; return these, sorted, and other hard links to them.
 
-    Of several names of one file the one stands for it that is used: below a folder that an
-    interpreter imports from, not below a hidden folder (uv links from `.cache`), in a folder of the
-    system, owned by a distribution, and the shortest (conda links from `pkgs/NAME-VERSION`).
+    Of several names, the one in use is chosen: below a folder that an interpreter imports from, not
+    below a hidden folder (uv links from `.cache`), in a system folder, owned by a distribution, and
+    the shortest (conda links from `pkgs/NAME-VERSION`).
     """
     names: dict[tuple[int, int], list[str]] = {}
     primary: list[str] = []
@@ -54,10 +54,10 @@ def one_name_each(
     return sorted(primary), hard_links
 
 
-def folders(listing: Listing, hard_links: Mapping[str, str]) -> tuple[Folder, ...]:
-    """The largest folders of a tree, by path.
+def sum_folders(listing: Listing, hard_links: Mapping[str, str]) -> tuple[Folder, ...]:
+    """Return the largest folders of a tree, by path.
 
-    A file with several names counts for the folders that all of them lie below.
+    A file with several names counts for the folders common to all of them.
     """
     direct: dict[str, list[int]] = {}
     several: dict[str, list[str]] = {}
@@ -66,7 +66,7 @@ def folders(listing: Listing, hard_links: Mapping[str, str]) -> tuple[Folder, ..
     for path, file in listing.files.items():
         if path in hard_links:
             continue
-        folder = _common(several[path]) if path in several else path.rpartition("/")[0]
+        folder = _find_common_folder(several[path]) if path in several else path.rpartition("/")[0]
         totals = direct.setdefault(folder, [0, 0])
         totals[0] += 1
         totals[1] += file.size
@@ -86,6 +86,6 @@ def folders(listing: Listing, hard_links: Mapping[str, str]) -> tuple[Folder, ..
     return tuple(sorted(large[:MOST_FOLDERS], key=lambda item: item.path))
 
 
-def _common(paths: Sequence[str]) -> str:
-    """The folder that all of `paths` lie below."""
+def _find_common_folder(paths: Sequence[str]) -> str:
+    """Return the folder that contains all of `paths`."""
     return posixpath.commonpath([path.rpartition("/")[0] for path in paths])

@@ -1,4 +1,4 @@
-"""Which layer of an image brought what, and what its layers hold that no container sees."""
+"""Layer of each fact of an image, and files in its layers that no container sees."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from heapq import nlargest
 
-from buildmatrix.inventory.model import Buried, Inventory, Layer
+from buildmatrix.inventory.model import Inventory, Layer, ShadowedFiles
 from buildmatrix.inventory.names import readable
 from buildmatrix.trees.archive_layers import HiddenFile, LayeredTree
 
-#: Groups of hidden files that are listed, and bytes that such a group has at least.
-MOST_BURIED = 500
-SMALLEST_BURIED = 64 << 10
-#: Names that are listed of one group.
+#: Listed groups of hidden files, and the least size of a group.
+MOST_SHADOWED = 500
+SMALLEST_SHADOWED = 64 << 10
+#: Names listed per group.
 MOST_NAMES = 12
-#: Components of the folder that hidden files outside of any site-packages are grouped by.
+#: Folder components that hidden files outside of any site-packages are grouped by.
 _DEPTH = 3
-#: Folders that name a distribution with its version: listed whatever their size.
+#: Folders that name a distribution with its version; listed in any size.
 _METADATA = (".dist-info", ".egg-info")
 _SITES = frozenset({"site-packages", "dist-packages"})
 
 
-def with_layers(
+def add_layers(
     inventory: Inventory,
     tree: LayeredTree,
     digests: Iterable[str],
     instructions: Iterable[str],
 ) -> Inventory:
-    """`inventory` with the layers of the image that it was read from.
+    """Add to `inventory` the layers of its image.
 
-    `digests` and `instructions` have one text for each layer of `tree`, empty where unknown.
+    `digests` and `instructions` have one text for each layer of `tree`, empty if unknown.
     """
     hidden = list(tree.hidden_files())
     lost = [0] * len(tree.sizes)
@@ -44,13 +44,13 @@ def with_layers(
                 digests, instructions, tree.sizes, lost, strict=True
             )
         ),
-        origins=dict(sorted(_origins(inventory, tree))),
-        buried=_buried(hidden),
+        origins=dict(sorted(_find_origins(inventory, tree))),
+        buried=_group_shadowed(hidden),
     )
 
 
-def paths(inventory: Inventory) -> Iterator[str]:
-    """Paths of the facts that an inventory gives a layer for."""
+def layered_paths(inventory: Inventory) -> Iterator[str]:
+    """Yield the paths of facts that get a layer in an inventory."""
     for facts in (
         inventory.binaries,
         inventory.artefacts,
@@ -64,19 +64,19 @@ def paths(inventory: Inventory) -> Iterator[str]:
             yield fact.path
 
 
-def _origins(inventory: Inventory, tree: LayeredTree) -> Iterator[tuple[str, int]]:
-    for path in paths(inventory):
+def _find_origins(inventory: Inventory, tree: LayeredTree) -> Iterator[tuple[str, int]]:
+    for path in layered_paths(inventory):
         layer = tree.origin(path)
         if layer is not None:
             yield path, layer
-    for path, container in _inside(inventory):
+    for path, container in _nested_paths(inventory):
         layer = tree.origin(container)
         if layer is not None:
             yield path, layer
 
 
-def _inside(inventory: Inventory) -> Iterator[tuple[str, str]]:
-    """Paths of what lies in containers, and of those."""
+def _nested_paths(inventory: Inventory) -> Iterator[tuple[str, str]]:
+    """Yield the paths of nested files, with their containers."""
     for binary in inventory.binaries:
         if binary.container is not None:
             yield binary.path, binary.container
@@ -86,18 +86,18 @@ def _inside(inventory: Inventory) -> Iterator[tuple[str, str]]:
 
 
 @dataclass(slots=True)
-class _BuriedGroup:
+class _ShadowedGroup:
     files: int = 0
     size: int = 0
     names: list[tuple[int, str]] = field(default_factory=list)
 
 
-def _buried(hidden: Iterable[HiddenFile]) -> tuple[Buried, ...]:
-    """The hidden files by package or folder, layers, and manner; the largest first."""
-    groups: dict[tuple[str, int, int, bool], _BuriedGroup] = {}
+def _group_shadowed(hidden: Iterable[HiddenFile]) -> tuple[ShadowedFiles, ...]:
+    """Group hidden files by package or folder, layers, and manner, the largest first."""
+    groups: dict[tuple[str, int, int, bool], _ShadowedGroup] = {}
     for item in hidden:
-        key = _folder(item.path), item.layer, item.by, item.replaced
-        group = groups.setdefault(key, _BuriedGroup())
+        key = _group_path(item.path), item.layer, item.by, item.replaced
+        group = groups.setdefault(key, _ShadowedGroup())
         group.files += 1
         group.size += item.size
         name = item.path.rpartition("/")[2]
@@ -106,7 +106,7 @@ def _buried(hidden: Iterable[HiddenFile]) -> tuple[Buried, ...]:
             if len(group.names) > 20 * MOST_NAMES:
                 group.names = nlargest(MOST_NAMES, group.names)
     buried_groups = [
-        Buried(
+        ShadowedFiles(
             readable(path),
             group.files,
             group.size,
@@ -116,16 +116,16 @@ def _buried(hidden: Iterable[HiddenFile]) -> tuple[Buried, ...]:
             tuple(readable(name) for _, name in nlargest(MOST_NAMES, group.names)),
         )
         for (path, layer, by, replaced), group in groups.items()
-        if group.size >= SMALLEST_BURIED or path.endswith(_METADATA)
+        if group.size >= SMALLEST_SHADOWED or path.endswith(_METADATA)
     ]
     buried_groups.sort(
         key=lambda buried: (-buried.size, buried.path, buried.layer, buried.by, buried.replaced)
     )
-    return tuple(buried_groups[:MOST_BURIED])
+    return tuple(buried_groups[:MOST_SHADOWED])
 
 
-def _folder(path: str) -> str:
-    """The package in a site-packages that a file belongs to, else the first folders of its path."""
+def _group_path(path: str) -> str:
+    """Return the package folder of a file in site-packages, else the first folders of its path."""
     parts = path.split("/")
     for at, part in enumerate(parts[:-1]):
         if part in _SITES:

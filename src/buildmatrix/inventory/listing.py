@@ -1,4 +1,4 @@
-"""A tree that was walked once: what the readers of an inventory look things up in."""
+"""A tree walked once, for lookups by the readers of an inventory."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ Result = TypeVar("Result")
 
 
 @dataclass(slots=True)
-class AskedNames:
-    """What readers asked a tree for, beside what its files hold; see `layers.adding`."""
+class RecordedLookups:
+    """Lookups of readers in a tree, beside file contents; see `layers.adding`."""
 
-    #: Every file and link, also those that cannot be read.
+    #: Every file and link, including unreadable ones.
     names: set[str] = field(default_factory=set)
-    #: Files and folders that were asked for and are not there.
+    #: Files and folders that were looked up and do not exist.
     absent: set[str] = field(default_factory=set)
-    #: Folders of which the names were listed; all of those that lie below some.
+    #: Folders whose names were listed; folders with all files below them listed.
     listed: set[str] = field(default_factory=set)
     below: set[str] = field(default_factory=set)
 
 
 class _WatchedFiles(dict[str, File]):
-    """Files, with a note of what was looked for among them and is not there."""
+    """Files, with a record of lookups that found nothing."""
 
     def __init__(self, files: Mapping[str, File], absent: set[str]) -> None:
         super().__init__(files)
@@ -44,16 +44,16 @@ class _WatchedFiles(dict[str, File]):
 
 
 class Listing:
-    """Files and links of `tree` by readable path, and all that could not be read so far.
+    """Files and links of `tree` by readable path, and all paths that could not be read so far.
 
-    What readers ask for is noted in `asked`. Raises OSError when the root itself cannot be listed.
+    Lookups are recorded in `asked`. Raises OSError if the root itself cannot be listed.
     """
 
-    def __init__(self, tree: Tree, asked: AskedNames | None = None) -> None:
+    def __init__(self, tree: Tree, asked: RecordedLookups | None = None) -> None:
         self.tree = tree
         self._asked = asked
         self.files: dict[str, File] = {}
-        #: Symbolic links and their targets.
+        #: Symbolic links to their targets.
         self.links: dict[str, str] = {}
         self.unread: list[Unread] = []
         self.bytes_read = 0
@@ -82,7 +82,7 @@ class Listing:
         return names
 
     def names_in(self, folder: str) -> list[str]:
-        """Names of the files and links in `folder`, which links may lead to, sorted."""
+        """Return the names in `folder`, through links, sorted."""
         resolved = self.paths.folder(folder)
         if self._asked is not None and resolved is not None:
             self._asked.listed.add(resolved)
@@ -99,7 +99,7 @@ class Listing:
         return folders
 
     def has_folder(self, path: str) -> bool:
-        """Whether a file or a link lies somewhere below `path`, as it is spelled."""
+        """True if a file or a link is below `path`, as spelled."""
         is_there = path in self._folders
         if self._asked is not None and not is_there:
             self._asked.absent.add(path)
@@ -110,7 +110,7 @@ class Listing:
         return sorted(self.files)
 
     def below(self, folder: str) -> list[str]:
-        """Paths of all files below `folder`, sorted."""
+        """Return the paths of all files below `folder`, sorted."""
         if self._asked is not None:
             self._asked.below.add(folder)
         # "0" is what follows "/".
@@ -118,13 +118,13 @@ class Listing:
         return self._sorted[first:end]
 
     def note(self, path: str, why: str) -> None:
-        """Remember that `path` could not be read, and why."""
+        """Record that `path` could not be read, and why."""
         self.unread.append(Unread(path, why))
 
     def attempt(self, path: str, work: Callable[[], Result], otherwise: Result) -> Result:
-        """What `work` makes of the file or folder `path`; `otherwise` after noting why it failed.
+        """Return the result of `work` on `path`; on failure, note it and return `otherwise`.
 
-        Whatever hostile bytes make it raise, the rest of the tree is read.
+        The rest of the tree is read whatever exceptions hostile bytes cause.
         """
         try:
             return work()
@@ -133,7 +133,7 @@ class Listing:
             return otherwise
 
     def read(self, path: str, limit: int) -> bytes | None:
-        """A whole file of at most `limit` bytes; None after noting why it cannot be had."""
+        """Read a whole file of at most `limit` bytes; None, with a note, if that fails."""
         try:
             data = self.tree.read_bytes(self.files[path].path, limit)
         except OSError as error:

@@ -1,7 +1,7 @@
-"""Reads /etc/ld.so.cache, from which ld.so answers for the folders of ld.so.conf.
+"""Reader for /etc/ld.so.cache, ld.so's index of the folders in ld.so.conf.
 
 Format: `struct cache_file_new` of glibc's sysdeps/generic/dl-cache.h, "glibc-ld.so.cache1.1", which
-may follow the old format in the same file; in both byte orders.
+may follow the old format in the same file, in either byte order.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from struct import Struct
 
 from buildmatrix.inventory.model import CachedLibrary
 
-#: Bytes of the file; a full desktop's has 300 KB.
+#: File size limit; a full desktop's has 300 KB.
 LARGEST_CACHE = 16 << 20
 MOST_ENTRIES = 100_000
 LONGEST_STRING = 4096
@@ -25,13 +25,13 @@ _EXTENSION = "II"
 _SECTION = "IIII"
 _EXTENSION_MAGIC = 0xEAA42174
 _TAG_HWCAPS = 1
-#: The low word of hwcap is then an index into the names of glibc-hwcaps folders.
+#: Flag: the low word of hwcap is an index into the names of glibc-hwcaps folders.
 _IS_HWCAPS = 1 << 62
 _BIG_ENDIAN = 3
 
 
 def read_cache(data: bytes) -> tuple[CachedLibrary, ...]:
-    """The entries in the order of the file. Raises ValueError, one sentence, for broken bytes."""
+    """Return the entries in file order. Raises ValueError, one sentence, for broken bytes."""
     start = data.find(_MAGIC)
     if start < 0:
         raise ValueError("no ld.so.cache of the format 1.1")
@@ -48,7 +48,7 @@ def read_cache(data: bytes) -> tuple[CachedLibrary, ...]:
     first = len(_MAGIC) + header.size
     if count > MOST_ENTRIES or first + count * entry.size > len(data):
         raise ValueError(f"ld.so.cache says that it has {count} entries, which it has not")
-    levels = _levels(data, order, extension)
+    levels = _read_hwcaps(data, order, extension)
     cached_libraries: list[CachedLibrary] = []
     for flags, key, value, _, hwcap in entry.iter_unpack(data[first : first + count * entry.size]):
         level: str | None = None
@@ -58,13 +58,13 @@ def read_cache(data: bytes) -> tuple[CachedLibrary, ...]:
         elif hwcap:
             level = "unknown"
         cached_libraries.append(
-            CachedLibrary(_string(data, key), _string(data, value), flags, level)
+            CachedLibrary(_read_string(data, key), _read_string(data, value), flags, level)
         )
     return tuple(cached_libraries)
 
 
-def _levels(data: bytes, order: str, offset: int) -> list[str]:
-    """Names of the glibc-hwcaps folders."""
+def _read_hwcaps(data: bytes, order: str, offset: int) -> list[str]:
+    """Return the names of the glibc-hwcaps folders."""
     extension, section = Struct(order + _EXTENSION), Struct(order + _SECTION)
     if not offset or offset + extension.size > len(data):
         return []
@@ -78,11 +78,11 @@ def _levels(data: bytes, order: str, offset: int) -> list[str]:
         tag, _, start, size = section.unpack_from(data, at)
         if tag == _TAG_HWCAPS and start + size <= len(data):
             names = Struct(order + "I").iter_unpack(data[start : start + size // 4 * 4][:1024])
-            return [_string(data, name) for (name,) in names]
+            return [_read_string(data, name) for (name,) in names]
     return []
 
 
-def _string(data: bytes, offset: int) -> str:
+def _read_string(data: bytes, offset: int) -> str:
     end = data.find(b"\0", offset, offset + LONGEST_STRING)
     if end < 0:
         raise ValueError("ld.so.cache names a string that lies outside of it")

@@ -1,4 +1,4 @@
-"""Which files may matter, judged by their names, and which names decide nothing."""
+"""Relevance of files by their names."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _SHORTEST = 4
 #: Bytes of the shortest ELF file that links anything.
 _SHORTEST_BINARY = 256
 _LIBRARY = re.compile(r"\.so(\.|$)")
-#: What an accelerator may be given besides (`binaries.devicefile`).
+#: Suffixes of further accelerator files (`binaries.devicefile`).
 _BINARY = SUFFIXES | {"a", "o", "bc", "engine", "bin", "dat"}
-#: Suffixes that no Linux binary has, of files that no rule looks at.
+#: Suffixes of files that are never Linux binaries and that no rule examines.
 _HARMLESS_WORDS = """
     pyi pyx pxd pxi pyc typed pth c cc cpp cxx cu cuh h hh hpp hxx inl inc ipp tpp tcc def td cl f
     f90 s asm m mm metal rs go java js mjs cjs ts tsx jsx map css scss less html htm xhtml xml xsd
@@ -26,18 +26,19 @@ _HARMLESS_WORDS = """
     class kt kotlin_metadata kotlin_module kotlin_builtins scala clj groovy properties mf sf jnilib
 """
 _HARMLESS = frozenset(_HARMLESS_WORDS.split())
-#: Bytes of an archive that must not stay closed in silence.
+#: Bytes of an archive that must not stay unopened without a note.
 LARGE_CONTAINER = 1 << 20
-#: Smaller ones decide nothing.
+#: Smaller archives decide nothing.
 SMALLEST_CONTAINER = 256
-#: Archives and packages that may hold binaries. Those of data, which torch and NumPy write, do not.
+#: Archives and packages that may hold binaries. Data archives, as written by torch and NumPy, do
+#: not.
 _CONTAINERS = frozenset(
     {"zip", "jar", "war", "aar", "whl", "egg", "pex", "pyz", "pt2", "conda", "nupkg", "deb", "rpm",
      "tar", "tgz", "txz", "tbz2", "gz", "xz", "bz2", "zst", "7z", "run", "squashfs"}
 )  # fmt: skip
-#: What settles that a file does not matter, whatever else there is to its name.
+#: Suffixes that rule a file out, whatever the rest of its name.
 _NEVER = _HARMLESS - _CONTAINERS - _BINARY - {"pyc"}
-#: Names without a suffix that are text.
+#: Text files without a suffix.
 _TEXT = re.compile(
     r"(LICEN[CS]E|COPYING|COPYRIGHT|NOTICE|AUTHORS|README|CHANGES|CHANGELOG|CONTRIBUTORS|VERSION"
     r"|THANKS|NEWS|TODO|Makefile|Dockerfile|Kconfig|BUILD|WORKSPACE|METADATA|RECORD|WHEEL)",
@@ -46,30 +47,30 @@ _TEXT = re.compile(
 
 
 def may_be_container(path: str) -> bool:
-    """Whether the file could be an archive with binaries in it, judged by its name."""
+    """True if the file could be an archive with binaries, by its name."""
     return path.rpartition(".")[2].lower() in _CONTAINERS
 
 
-#: A file below this size decides nothing unless its name says what it is.
+#: Smaller files decide nothing unless their name identifies them.
 LEAST = 64 << 10
 
 
 def may_hide(path: str, size: int) -> bool:
-    """Whether only its first bytes say that a file is not what it would matter as.
+    """True if only the first bytes would show that the file is a binary.
 
-    A loader does not ask for names: an ELF file called `model.onnx` or `README` is one. So is one
-    called `x.py`, but Python files are read for what they import first.
+    A loader ignores names: an ELF file named `model.onnx` or `README` still is one. So is one named
+    `x.py`, but Python files are read for their imports first.
     """
     return size >= _SHORTEST_BINARY and not path.endswith(".py") and not may_matter(path, size)
 
 
 def may_matter(path: str, size: int) -> bool:
-    """Whether the file could be a binary, device code, or Python, judged by its name."""
+    """True if the file could be a binary, device code, or Python, by its name."""
     if size < _SHORTEST:
         return False
     folder, _, name = path.rpartition("/")
     if name.rpartition(".")[2] in _NEVER and ".so." not in name:
-        return False  # As are nine of ten names in a wheel with headers: there may be 10,000.
+        return False  # Nine of ten names in a wheel with headers, which may have 10,000.
     if _LIBRARY.search(name) or name.endswith(".py"):
         return True
     parts = folder.split("/")
@@ -79,7 +80,7 @@ def may_matter(path: str, size: int) -> bool:
         return False
     stem, dot, suffix = name.rpartition(".")
     if not dot or not stem:
-        # The standard library of C++ has headers without a suffix.
+        # The C++ standard library has headers without a suffix.
         return not (_TEXT.match(name) or "include" in parts or name.startswith("."))
     if may_be_container(path):
         return size >= SMALLEST_CONTAINER

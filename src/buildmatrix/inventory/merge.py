@@ -1,4 +1,4 @@
-"""The site-packages that a set of wheels would become, from the inventories of each."""
+"""Site-packages that a set of wheels would become, from their inventories."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from buildmatrix.trees.wheel import Member
 
 @dataclass(slots=True)
 class MergedPaths:
-    """What follows from the lists of files alone: the same however deep the wheels are read.
+    """Results from the file lists alone, the same for any depth of reading.
 
     For callers that merge the same wheels again; empty at first.
     """
@@ -27,46 +27,46 @@ def merge(
     members: Sequence[Sequence[Member]] | None = None,
     paths: MergedPaths | None = None,
 ) -> Inventory:
-    """All facts of `parts`, as if the wheels were installed side by side.
+    """Merge the facts of `parts`, as if the wheels were installed together.
 
-    `members`: the files of each part, in the same order. They show which path two wheels hold, with
-    which bytes (CRC-32 and size), and who has a module that another one imports. Without them only
-    paths that the inventories name can be compared, and their bytes cannot. `paths` keeps what they
-    show for the next time.
+    `members` are the files of each part, in the same order. They show which paths two wheels share,
+    with which bytes (CRC-32 and size), and which wheel has a module that another one imports.
+    Without them, only paths in the inventories can be compared, and their bytes cannot. `paths`
+    keeps these results for the next call.
 
-    Of a path that two wheels hold, both binaries are in the result: an installer decides
-    which one stays. How far an import gets to a library is what each wheel said by itself;
-    from one distribution into another only `PythonImport` leads.
+    For a path in two wheels, the result has both binaries: the installer decides which one stays.
+    The reach of a library is that within its wheel; only `PythonImport` leads from one distribution
+    to another.
     """
-    lists = members or [_named(part) for part in parts]
-    owners = [_owner(part) for part in parts]
+    lists = members or [_listed_files(part) for part in parts]
+    owners = [_owner_name(part) for part in parts]
     paths = paths or MergedPaths()
     if paths.shared is None:
-        paths.shared = tuple(_shared(owners, lists, checked=members is not None))
+        paths.shared = tuple(_find_shared_paths(owners, lists, checked=members is not None))
     if paths.modules is None and any(part.python_imports for part in parts):
-        paths.modules = _modules(owners, lists)
-    shared = [*_all(parts, "shared_paths"), *paths.shared]
+        paths.modules = _map_modules(owners, lists)
+    shared = [*_chain_field(parts, "shared_paths"), *paths.shared]
     imports = (
-        _provided(python_import, paths.modules or {})
-        for python_import in _all(parts, "python_imports")
+        _add_provider(python_import, paths.modules or {})
+        for python_import in _chain_field(parts, "python_imports")
     )
     return Inventory(
-        distributions=_sorted(parts, "distributions", "path"),
-        binaries=_sorted(parts, "binaries", "path"),
-        artefacts=_sorted(parts, "artefacts", "path"),
-        containers=_sorted(parts, "containers", "path"),
-        python_loads=_sorted(parts, "python_loads", "path", "line", "call"),
+        distributions=_merge_field(parts, "distributions", "path"),
+        binaries=_merge_field(parts, "binaries", "path"),
+        artefacts=_merge_field(parts, "artefacts", "path"),
+        containers=_merge_field(parts, "containers", "path"),
+        python_loads=_merge_field(parts, "python_loads", "path", "line", "call"),
         python_imports=tuple(
             sorted(imports, key=lambda imported: (imported.path, imported.line, imported.module))
         ),
-        unparsed=_sorted(parts, "unparsed", "path"),
-        statements=_sorted(parts, "statements", "path"),
-        links=_sorted(parts, "links", "path"),
+        unparsed=_merge_field(parts, "unparsed", "path"),
+        statements=_merge_field(parts, "statements", "path"),
+        links=_merge_field(parts, "links", "path"),
         shared_paths=tuple(
             sorted(shared, key=lambda shared_path: (shared_path.path, shared_path.owners))
         ),
-        closed=_sorted(parts, "closed", "path"),
-        unread=_sorted(parts, "unread", "path", "why"),
+        closed=_merge_field(parts, "closed", "path"),
+        unread=_merge_field(parts, "unread", "path", "why"),
         stats=Stats(
             files=sum(part.stats.files for part in parts),
             binaries=sum(part.stats.binaries for part in parts),
@@ -78,15 +78,15 @@ def merge(
     )
 
 
-def _all(parts: Iterable[Inventory], field: str) -> Iterator[Any]:
+def _chain_field(parts: Iterable[Inventory], field: str) -> Iterator[Any]:
     return chain.from_iterable(getattr(part, field) for part in parts)
 
 
-def _sorted(parts: Iterable[Inventory], field: str, *keys: str) -> tuple[Any, ...]:
-    """All entries of a field, in an order that does not depend on that of the parts."""
+def _merge_field(parts: Iterable[Inventory], field: str, *keys: str) -> tuple[Any, ...]:
+    """Return all entries of a field, in an order independent of that of the parts."""
     return tuple(
         sorted(
-            _all(parts, field),
+            _chain_field(parts, field),
             key=lambda fact: (
                 *(getattr(fact, key) for key in keys),
                 getattr(fact, "owner", "") or "",
@@ -95,15 +95,15 @@ def _sorted(parts: Iterable[Inventory], field: str, *keys: str) -> tuple[Any, ..
     )
 
 
-def _owner(part: Inventory) -> str:
+def _owner_name(part: Inventory) -> str:
     return next(
         (distribution.owner for distribution in part.distributions),
         "",
     )
 
 
-def _named(part: Inventory) -> list[Member]:
-    """The files that an inventory names."""
+def _listed_files(part: Inventory) -> list[Member]:
+    """Return the files named in an inventory."""
     places = [
         *((binary.path, binary.size) for binary in part.loadable),
         *(
@@ -116,11 +116,11 @@ def _named(part: Inventory) -> list[Member]:
     return [Member(path, size, 0, 0) for path, size in places]
 
 
-def _shared(
+def _find_shared_paths(
     owners: Sequence[str], lists: Sequence[Sequence[Member]], *, checked: bool
 ) -> Iterator[SharedPath]:
-    """Paths of more than one wheel; all owners match where all have the same bytes."""
-    # Few of some ten thousand paths are held twice: only for those more than a look-up is spent.
+    """Yield paths of more than one wheel; all owners match if all have the same bytes."""
+    # Only few of about ten thousand paths are in two wheels, so a single look-up suffices for most.
     first: dict[str, tuple[str, Member]] = {}
     holders: dict[str, list[tuple[str, Member]]] = {}
     for owner, files in zip(owners, lists, strict=True):
@@ -136,8 +136,8 @@ def _shared(
         yield SharedPath(path, names, (names if is_same else ()) if checked else None)
 
 
-def _modules(owners: Sequence[str], lists: Sequence[Sequence[Member]]) -> Mapping[str, str]:
-    """Dotted name of a module → the distribution that has it; the first of several."""
+def _map_modules(owners: Sequence[str], lists: Sequence[Sequence[Member]]) -> Mapping[str, str]:
+    """Map dotted module names to their distribution; the first of several."""
     modules: dict[str, str] = {}
     for owner, files in zip(owners, lists, strict=True):
         for member in files:
@@ -149,8 +149,8 @@ def _modules(owners: Sequence[str], lists: Sequence[Sequence[Member]]) -> Mappin
     return modules
 
 
-def _provided(imported: PythonImport, modules: Mapping[str, str]) -> PythonImport:
-    """The import with the distribution that has the module, or the package around it."""
+def _add_provider(imported: PythonImport, modules: Mapping[str, str]) -> PythonImport:
+    """Return the import with the distribution of the module, or of its package."""
     name = imported.module
     while imported.provider is None and name:
         if name in modules and modules[name] != imported.owner:

@@ -1,4 +1,4 @@
-"""All facts of a tree. Immutable, and stored under the digest of the bytes it was read from.
+"""All facts of a tree. Immutable, and stored under the digest of the bytes they come from.
 
 Paths are relative to the tree's root, with `/` separators and no leading slash.
 """
@@ -14,16 +14,17 @@ from buildmatrix.device_code.model import DeviceCode
 from buildmatrix.elf.model import Mark
 from buildmatrix.python_imports.reach import Reach
 
-#: Raised with every change of what an inventory says: older stored ones are then read again.
+#: Incremented with every change of an inventory's contents, so that older stored ones are read
+#: again.
 SCHEMA = "buildmatrix/inventory/14"
 
-#: Kinds of containers that are packages: they count even where nothing in them does.
+#: Containers that are packages: they count even without relevant files.
 PACKAGES = frozenset({"wheel", "conda", "deb", "rpm"})
 
 
 @dataclass(frozen=True, slots=True)
 class EntryPoint:
-    """One line of entry_points.txt (entry points specification): what others load by its group."""
+    """One line of entry_points.txt (entry points specification), loaded by its group."""
 
     group: str
     name: str
@@ -33,9 +34,9 @@ class EntryPoint:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """What a distribution says that it was built for beyond its platform (PEP 825, a draft)."""
+    """Build target of a distribution beyond its platform tags (PEP 825, a draft)."""
 
-    #: `null` for the one without properties.
+    #: `null` for the variant without properties.
     label: str
     #: `nvidia :: sm_arch :: 90_real`, sorted.
     properties: tuple[str, ...] = ()
@@ -48,7 +49,7 @@ class Distribution:
     Core metadata specification 2.x; PEP 376 (RECORD, INSTALLER, REQUESTED); PEP 610 (direct_url).
     """
 
-    #: Normalised name (PEP 503).
+    #: Normalized name (PEP 503).
     name: str
     version: str
     #: Path of the metadata folder, or of the conda package's record.
@@ -59,27 +60,27 @@ class Distribution:
     requested: bool = False
     #: URL of direct_url.json, without credentials.
     direct_url: str | None = None
-    #: Files that RECORD lists and that exist, and their bytes on disk.
+    #: Number of existing files in RECORD, and their bytes on disk.
     files: int = 0
     size: int = 0
     has_record: bool = True
     entry_points: tuple[EntryPoint, ...] = ()
-    #: Package URLs of what was built into it, from the SBOMs in its metadata folder (PEP 770).
+    #: Package URLs of components built into it, from the SBOMs in its metadata folder (PEP 770).
     components: tuple[str, ...] = ()
-    #: `License-Expression` (PEP 639), the header `License` of before as far as it is one line's
-    #: worth of text, and the classifiers that begin with `License ::`.
+    #: `License-Expression` (PEP 639), the older header `License` up to one line of text, and the
+    #: classifiers that begin with `License ::`.
     license_expression: str = ""
     license: str = ""
     license_classifiers: tuple[str, ...] = ()
-    #: sha256 in hex of the hashes that RECORD has for its modules; None where it has none. Two
-    #: copies that differ in it hold other files.
+    #: sha256 in hex of the hashes in RECORD for its modules; None without any. Two copies with
+    #: different values have different files.
     record: str | None = None
-    #: None for all that are no variant wheels.
+    #: None for other than variant wheels.
     variant: Variant | None = None
 
     @property
     def owner(self) -> str:
-        """How `Binary.owner` and its like name it."""
+        """Name in `Binary.owner` and similar fields."""
         return f"{self.name}=={self.version}"
 
 
@@ -92,85 +93,85 @@ class Binary:
     elf: Elf
     #: `name==version` of the distribution whose RECORD lists it, if any.
     owner: str | None = None
-    #: How the Python files of its distribution get to it by its name. What it links is reached as
-    #: far as it is itself.
+    #: How the Python files of its distribution reach it by its name. Libraries that it links have
+    #: the same reach as itself.
     reach: Reach = "unknown"
-    #: `path:line` of the statement that loads it, or that chooses, where `reach` says that there is
-    #: one.
+    #: `path:line` of the statement that loads it, or that chooses, if `reach` has one.
     reached_from: str | None = None
-    #: Bytes that it takes in its wheel or container; None where it was not read from one.
+    #: Packed bytes in its wheel or container; None if it was not read from one.
     packed: int | None = None
-    #: Path of the container that it lies in, which no loader looks into; see `Container`.
+    #: Path of its container, which loaders do not look into; see `Container`.
     container: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PythonLoad:
-    """A call in a Python file that loads a library, or asks where it is, by a name."""
+    """A call in a Python file that loads a library, or looks one up, by name."""
 
     path: str
     line: int
     #: `CDLL`, `PyDLL`, `LoadLibrary`, `dlopen`, `load_library`, `load_op_library`, `find_library`,
-    #: `load_nvidia_dynamic_lib`; `register_fake` and `impl_abstract` load nothing, but fail where
-    #: no library has registered the operator of torch that they name.
+    #: `load_nvidia_dynamic_lib`; `register_fake` and `impl_abstract` load nothing, but fail if no
+    #: library has registered the torch operator that they name.
     call: str
-    #: Names or paths, with `*` for what only a run would show and a leading `/` for the tree's
-    #: root; `name::operator` for operators; empty when the name is computed.
+    #: Names or paths, with `*` for parts known only at run time and a leading `/` for the tree's
+    #: root; `name::operator` for operators; empty if the name is computed.
     names: tuple[str, ...] = ()
-    #: Whether an import of the distribution gets there, and survives the failure.
+    #: How far an import of the distribution gets here, and if it survives a failure.
     reach: Reach = "lazy"
     owner: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PythonImport:
-    """That Python code of one distribution imports a module of another one; once for each `how`."""
+    """Import of another distribution's module; once for each `how`."""
 
     path: str
     line: int
-    #: Dotted name, as the statement has it: `cuda.bindings.runtime`.
+    #: Dotted name as in the statement: `cuda.bindings.runtime`.
     module: str
-    #: `imported`: an import of the distribution runs the statement, and nothing catches its
-    #: failure; `called`: it also calls a function of the module, and nothing catches that;
-    #: `tried`: the statement stands in a `try` at the level of its module.
+    #: `imported`: an import of the distribution runs the statement and does not catch its failure;
+    #: `called`: it also calls a function of the module, without catching failures; `tried`: the
+    #: statement is in a `try` at module level.
     how: Literal["imported", "called", "tried"]
-    #: `name==version` of the distribution that imports.
+    #: `name==version` of the importing distribution.
     owner: str
-    #: `name==version` of the distribution that has the module; None where the tree has none.
+    #: `name==version` of the distribution with the module; None if the tree has none.
     provider: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Unparsed:
-    """A Python file that was of interest and could not be read whole.
+    """A relevant Python file that could not be read whole.
 
-    Distributions ship templates, and files for Python 2 that nothing imports: it is a fact, and no
-    failure of the scan. What an import of the distribution runs is in `Inventory.unread` as well.
+    Distributions ship templates, and files for Python 2 that nothing imports, so this is a fact and
+    not a failure of the scan. Files that an import of the distribution runs are in
+    `Inventory.unread` as well.
     """
 
     path: str
     why: str
-    #: `name==version` of the distribution that has it.
+    #: `name==version` of its distribution.
     owner: str | None = None
-    #: How far an import of the distribution gets to it; `unknown` for a distribution that has too
-    #: much source to be followed.
+    #: How far an import of the distribution gets to it; `unknown` for a distribution with too much
+    #: source to follow.
     reach: Reach = "lazy"
 
 
 @dataclass(frozen=True, slots=True)
 class Statements:
-    """What a Python file that is named after its version or its build says of it, as literals."""
+    """Literals in a Python file that is named after its version or build."""
 
     path: str
-    #: Name → its texts; `cuda_version` → `("12.5.1",)`.
+    #: Name to texts; `cuda_version` to `("12.5.1",)`.
     values: Mapping[str, tuple[str, ...]]
-    #: `name==version` of the distribution that has it.
+    #: `name==version` of its distribution.
     owner: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Artefact:
-    """A file that is no host ELF but matters to an accelerator: bitcode, PTX, archives, ..."""
+    """An accelerator file that is not a host ELF file: bitcode, PTX, archives, ..."""
 
     path: str
     size: int
@@ -178,71 +179,71 @@ class Artefact:
     #: `engine`, `timing`, `mxr`, `blob`, `neff`, `om`, `vkcache` ...
     kind: str
     owner: str | None = None
-    #: What it holds; nothing for code of the host (bitcode, archives).
+    #: Device code in it; empty for host code (bitcode, archives).
     device_code: tuple[DeviceCode, ...] = ()
-    #: Of the members of a static archive.
+    #: Marks in the members of a static archive.
     marks: tuple[Mark, ...] = ()
     #: See `Binary`.
     packed: int | None = None
     container: str | None = None
-    #: Of the library that compiled a network, as its header says: `10.3.0.26`.
+    #: Version of the library that compiled a network, from its header: `10.3.0.26`.
     version: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """An archive, a package, or a program with an archive behind it, that may hold binaries.
+    """An archive, a package, or a program with an archive appended, that may hold binaries.
 
-    Those that it holds are in `Inventory.binaries` and `artefacts` with the path
-    `CONTAINER!/NAME`. Only containers that are packages, hold such files, or stayed closed.
+    Binaries in it are in `Inventory.binaries` and `artefacts` with the path `CONTAINER!/NAME`. Only
+    containers that are packages, hold such files, or were not opened are listed.
     """
 
     path: str
     size: int
     #: `zip`, `wheel`, `conda`, `deb`, `rpm`, `tar`, `cpio`, `compressed`, `lz4`, `script`,
-    #: `pyinstaller`, and those that are not opened: see `trees.containers.Format`.
+    #: `pyinstaller`, and formats that are never opened: see `trees.containers.Format`.
     kind: str
     #: `name==version` of the distribution whose RECORD lists it, if any.
     owner: str | None = None
-    #: Files in it.
+    #: Number of files in it.
     files: int = 0
-    #: Why it was not opened, or not all of it, in one sentence.
+    #: Reason why it was not opened, or not completely, in one sentence.
     closed: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """What lies below one folder, and nowhere else: a file with another name outside is not."""
+    """Files below one folder; a file with another name outside the folder does not count."""
 
     path: str
     files: int
-    #: Bytes.
+    #: In bytes.
     size: int
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A further name of a library or device file: what the loader model needs beside the binaries.
+    """Another name of a library or device file, needed by the loader model.
 
-    Symbolic links named like a shared library, and those that lead to a folder with libraries below
-    it (`lib` → `usr/lib`); hard links. `target` as stored; a leading `/` means the tree's root.
+    Symbolic links named like a shared library, those to a folder with libraries (`lib` to
+    `usr/lib`), and hard links. `target` as stored; a leading `/` means the tree's root.
     """
 
     path: str
     target: str
-    #: No symbolic link but a hard one: the same file as `target`, which is listed.
+    #: True for a hard link: the same file as `target`, which is listed.
     hard: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class PythonPath:
-    """Where one interpreter of the tree finds distributions."""
+    """Folders in which one interpreter of the tree finds distributions."""
 
-    #: Path of the interpreter; of a virtual environment, its `bin/python`.
+    #: Path of the interpreter; for a virtual environment, its `bin/python`.
     interpreter: str
     #: `3.12`
     version: str
-    #: Site folders of sys.path, in order, with what `.pth` files add.
+    #: Site folders of sys.path, in order, with the folders from `.pth` files.
     folders: tuple[str, ...] = ()
 
 
@@ -253,9 +254,9 @@ class CachedLibrary:
     name: str
     #: Absolute path in the tree.
     path: str
-    #: What kind of library it is, as in glibc's sysdeps/generic/ldconfig.h.
+    #: Kind of the library, as in glibc's sysdeps/generic/ldconfig.h.
     flags: int
-    #: The glibc-hwcaps folder that it lies in (`x86-64-v3`), if any.
+    #: Its glibc-hwcaps folder (`x86-64-v3`), if any.
     hwcaps: str | None = None
 
 
@@ -274,7 +275,7 @@ class SharedPath:
     path: str
     #: `name==version`, sorted.
     owners: tuple[str, ...]
-    #: Owners whose RECORD hash is the hash of the bytes on disk; None where it was not checked.
+    #: Owners whose RECORD hash matches the bytes on disk; None if not checked.
     matches: tuple[str, ...] | None = None
 
 
@@ -282,52 +283,52 @@ class SharedPath:
 class Layer:
     """One layer of an image, the lowest first."""
 
-    #: Digest of the uncompressed layer (`sha256:...`), as the image's configuration has it.
+    #: Digest of the uncompressed layer (`sha256:...`), from the image's configuration.
     digest: str
-    #: What made it, from the image's history; empty where the image does not say.
+    #: Instruction that made it, from the image's history; empty if unknown.
     instruction: str
     #: Bytes of its files.
     size: int
-    #: Bytes of those of its files that a later layer deleted or replaced: they still ship.
+    #: Bytes of its files that a later layer deleted or replaced; they still ship.
     hidden: int = 0
-    #: Whether it is known to come with the base image, and not from a step of our own.
+    #: True if it is known to come from the base image, and not from a step of our own.
     is_base: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Buried:
-    """Files of one folder that a layer brought and a later one deleted or replaced."""
+class ShadowedFiles:
+    """Files of one folder in a layer that a later layer deleted or replaced."""
 
-    #: Folder, with what the files have in common: `usr/lib/python3/site-packages/nvidia/cublas`.
+    #: Common folder of the files: `usr/lib/python3/site-packages/nvidia/cublas`.
     path: str
     files: int
     size: int
-    #: Indexes into `Inventory.layers`: where the files came, and where they went.
+    #: Indexes into `Inventory.layers`: the layer with the files, and the layer that hides them.
     layer: int
     by: int
-    #: Whether a later layer put other bytes there; else they are gone.
+    #: True if a later layer has other bytes there; else the files are deleted.
     replaced: bool = False
-    #: Names of its libraries and tools, the largest first; at most a dozen.
+    #: Names of the libraries and tools among them, the largest first; at most a dozen.
     names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ClosedFile:
-    """A file that could matter and that a shallow reading left closed: see `Inventory.closed`."""
+    """A possibly relevant file that a shallow read did not open: see `Inventory.closed`."""
 
     path: str
     size: int
     owner: str | None = None
-    #: What says that it could matter: its name; its first bytes, whatever its name; or nothing but
-    #: its size, and its name is that of something harmless.
+    #: Reason for its relevance: its name; its first bytes, whatever its name; or only its size,
+    #: with the name of a harmless file.
     by: Literal["name", "bytes", "size"] = "name"
-    #: Whether it is a Python file that no import of its distribution runs.
+    #: True for a Python file that no import of its distribution runs.
     lazy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """Something that exists and could not be read, with the reason in one sentence."""
+    """An existing file that could not be read, with the reason in one sentence."""
 
     path: str
     why: str
@@ -335,7 +336,7 @@ class Unread:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What the scan cost."""
+    """Costs of the scan."""
 
     files: int = 0
     binaries: int = 0
@@ -354,45 +355,45 @@ class Inventory:
     binaries: tuple[Binary, ...] = ()
     artefacts: tuple[Artefact, ...] = ()
     containers: tuple[Container, ...] = ()
-    #: The largest folders, by path; none of a tree that is a wheel.
+    #: The largest folders, by path; none if the tree is a wheel.
     folders: tuple[Folder, ...] = ()
     python_loads: tuple[PythonLoad, ...] = ()
     python_imports: tuple[PythonImport, ...] = ()
     unparsed: tuple[Unparsed, ...] = ()
-    #: Of distributions, by path.
+    #: Statements of distributions, by path.
     statements: tuple[Statements, ...] = ()
     python_paths: tuple[PythonPath, ...] = ()
     links: tuple[Link, ...] = ()
     system_packages: tuple[SystemPackage, ...] = ()
-    #: Path of a binary, artefact, metadata folder, or Python file that loads a library →
-    #: `name version` of the system's package that installed it.
+    #: Path of a binary, artefact, metadata folder, or Python file that loads a library, to `name
+    #: version` of the system package that installed it.
     packaged: Mapping[str, str] = field(default_factory=dict)
     shared_paths: tuple[SharedPath, ...] = ()
-    #: Folders named in ld.so.conf and its includes, in order.
+    #: Folders in ld.so.conf and its includes, in order.
     library_folders: tuple[str, ...] = ()
-    #: Entries of ld.so.cache in its order; None where the tree has none.
+    #: Entries of ld.so.cache in order; None if the tree has none.
     loader_cache: tuple[CachedLibrary, ...] | None = None
-    #: What ld.so.preload names, in order.
+    #: Names in ld.so.preload, in order.
     preload: tuple[str, ...] = ()
-    #: Architecture in musl's spelling → folders of its /etc/ld-musl-<architecture>.path, in order.
+    #: Architecture in musl's spelling to the folders of its /etc/ld-musl-<architecture>.path.
     musl_folders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     #: Environment of the image's configuration; empty for other trees.
     environment: Mapping[str, str] = field(default_factory=dict)
     #: Labels of the image's configuration.
     labels: Mapping[str, str] = field(default_factory=dict)
-    #: Layers of an image, the lowest first; empty where they were not asked for.
+    #: Layers of an image, the lowest first; empty if not requested.
     layers: tuple[Layer, ...] = ()
-    #: Path of a binary, artefact, link, metadata folder, or Python file that loads a library →
-    #: index of the layer that brought it.
+    #: Path of a binary, artefact, link, metadata folder, or Python file that loads a library, to
+    #: the index of its layer.
     origins: Mapping[str, int] = field(default_factory=dict)
-    #: What layers hold and containers do not see, the largest first.
-    buried: tuple[Buried, ...] = ()
-    #: Files that a shallow reading left closed: only names and sizes are known. Sorted by path.
+    #: Files in layers that containers do not see, the largest first.
+    buried: tuple[ShadowedFiles, ...] = ()
+    #: Files that a shallow read did not open, so only names and sizes are known. Sorted by path.
     closed: tuple[ClosedFile, ...] = ()
     unread: tuple[Unread, ...] = ()
     stats: Stats = field(default_factory=Stats)
 
     @property
     def loadable(self) -> tuple[Binary, ...]:
-        """The binaries that lie in the tree itself: no loader looks into a container."""
+        """The binaries in the tree itself: no loader looks into a container."""
         return tuple(binary for binary in self.binaries if binary.container is None)

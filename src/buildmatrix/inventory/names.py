@@ -1,4 +1,4 @@
-"""Names as an inventory spells them."""
+"""Spelling of names in an inventory."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import re
 
 
 def readable(name: str) -> str:
-    r"""`name` as valid Unicode: bytes of a file name that are not UTF-8 become `\xNN`."""
+    r"""Return `name` as valid Unicode: bytes of a file name that are not UTF-8 become `\xNN`."""
     if name.isascii():
         return name
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def distribution_name(name: str) -> str:
-    """The normalised name of a distribution (PEP 503)."""
+    """Return the normalized name of a distribution (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()

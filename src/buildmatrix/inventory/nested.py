@@ -1,7 +1,7 @@
-"""What lies in the archives, packages and self-extracting programs of a tree, one level down.
+"""Files in the archives, packages and self-extracting programs of a tree, one level down.
 
-An installer, a Java runtime or a program unpacks them later, so what they hold ships with the tree.
-Data archives are the many: of those only the list of members is read.
+An installer, a Java runtime or a program unpacks them later, so their contents ship with the tree.
+Most are data archives, of which only the list of members is read.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import reduce
 
 from buildmatrix.binaries import devicefile
 from buildmatrix.binaries.model import DeviceFile, Elf
-from buildmatrix.device_code.suffixes import SUFFIXES, uncompressed
+from buildmatrix.device_code.suffixes import SUFFIXES, strip_compression
 from buildmatrix.elf.layout import MAGIC as ELF_MAGIC
 from buildmatrix.inventory.mattering import LARGE_CONTAINER, LEAST, may_matter
 from buildmatrix.inventory.names import readable
@@ -22,39 +22,39 @@ from buildmatrix.trees.archive import MAX_INFLATION, Slice
 from buildmatrix.trees.base import RandomAccess, reason
 from buildmatrix.trees.containers import ContainerMember, Format
 
-#: Between the path of a container and the name of a file in it, as in Java's URLs of jars.
+#: Separator of the path of a container and the name of a file in it, as in Java's jar URLs.
 SEPARATOR = "!/"
-#: Files of one container that are looked at, and binaries of it that are kept.
-MOST_LOOKED_AT = 20_000
-#: Files of one container. Beyond the first thousand, each takes as many bytes of it: of names
-#: alone, one of 1 MB may unpack to millions.
+#: Files examined in one container; `MOST_KEPT` limits its binaries.
+MOST_EXAMINED = 20_000
+#: Files of one container. Each one beyond the first thousand must take this many bytes of it: a
+#: container of 1 MB may unpack to millions of names.
 MOST_FILES = 250_000
 MANY_FILES = 1_000
 _BYTES_PER_FILE = 64
 MOST_KEPT = 5_000
-#: Containers of one tree that are opened.
+#: Containers opened per tree.
 MOST_CONTAINERS = 20_000
-#: Bytes of one container that has to be inflated from its start, and of all such in one tree.
+#: Bytes of one container that must be inflated from its start, and of all such in one tree.
 LARGEST_STREAM = 512 << 20
 MOST_STREAMED = 1 << 30
-#: Every container may inflate to this much.
+#: Every container may inflate to this size.
 SMALL_ALLOWANCE = 1 << 20
-#: Containers inside of a container that are named.
+#: Unopened inner containers that are named.
 _MOST_NAMED = 3
-#: No binary has fewer bytes.
+#: No binary is smaller.
 _SMALLEST = 256
-#: Relocatable objects are for linkers: kernel modules, mostly.
+#: ELF type of relocatable objects, which are for linkers: kernel modules, mostly.
 _REL = b"\1\0"
 
 
 @dataclass(frozen=True, slots=True)
-class Nested:
+class NestedFile:
     """A binary or device file in a container."""
 
-    #: As the container has it.
+    #: Name in the container.
     name: str
     size: int
-    #: Bytes that it takes in the container, where it is packed by itself.
+    #: Bytes in the container, if packed by itself.
     packed: int | None
     elf: Elf | None = None
     device: DeviceFile | None = None
@@ -62,29 +62,29 @@ class Nested:
 
 @dataclass(frozen=True, slots=True)
 class NestedContents:
-    """What is known of a container."""
+    """Contents of a container, as far as known."""
 
     #: `zip`, `wheel`, `conda`, `deb`, `tar`, `compressed`, `script`, `pyinstaller`, `rpm`, ...
     kind: str
-    #: Files in it.
+    #: Number of files.
     files: int = 0
-    members: tuple[Nested, ...] = ()
-    #: Why it was not opened, or not all of it; None where everything that matters was read.
+    members: tuple[NestedFile, ...] = ()
+    #: Reason why it was not opened, or not completely; None if everything relevant was read.
     closed: str | None = None
-    #: The format to open it with, where it was recognized and nothing decided yet whether it is
-    #: opened: how much of one tree is has a limit.
+    #: Format to open it with, if recognized and not decided yet: the amount opened per tree is
+    #: limited.
     waiting: Format | None = None
-    #: Whether it was opened all the same: the bytes of a layer pass by once.
+    #: True if it was opened anyway: the bytes of a layer pass by once.
     is_ahead: bool = False
 
 
-def recognised(
+def detect_container(
     source: RandomAccess, head: bytes, size: int, path: str = ""
 ) -> NestedContents | None:
-    """The container that the file in `source` is, by its first bytes; None for none that matters.
+    """Recognize the container in `source` by its first bytes; None for irrelevant files.
 
-    A compressed file counts when it holds an archive, a program, or device code, and when nobody
-    can see what it holds. Text for a device (`kernel.ptx.zst`) is known by its name.
+    A compressed file counts if it holds an archive, a program, or device code, and if its contents
+    cannot be seen. Device code in text (`kernel.ptx.zst`) is recognized by its name.
     """
     format = containers.detect_format(head, size)
     if format is None and size >= LARGE_CONTAINER:
@@ -93,7 +93,7 @@ def recognised(
         return None
     if format in ("compressed", "lz4"):
         inside = containers.decompress_head(source, head, size)
-        if inside is not None and not _is_binary(uncompressed(path), inside):
+        if inside is not None and not _is_binary(strip_compression(path), inside):
             return None
         if inside is not None and inside.startswith(ELF_MAGIC) and inside[16:18] == _REL:
             return None
@@ -101,16 +101,16 @@ def recognised(
 
 
 def _is_binary(name: str, head: bytes) -> bool:
-    """Whether a file of a container is one that counts, or holds files, by its first bytes."""
+    """True if a file in a container is relevant, or holds files, by its first bytes."""
     return (
         head.startswith(ELF_MAGIC)
-        or devicefile.kind_of(name, head) is not None
+        or devicefile.detect_kind(name, head) is not None
         or containers.detect_format(head, 0) is not None
     )
 
 
-def recognised_behind(source: RandomAccess, elf: Elf, size: int) -> NestedContents | None:
-    """The container behind the program `elf`; None where there is none."""
+def detect_appended_container(source: RandomAccess, elf: Elf, size: int) -> NestedContents | None:
+    """Recognize the container appended to the program `elf`; None if there is none."""
     if elf.type not in ("exec", "dyn"):
         return None
     ends = [s.offset + s.size for s in elf.sections if not s.nobits]
@@ -122,7 +122,7 @@ def recognised_behind(source: RandomAccess, elf: Elf, size: int) -> NestedConten
 
 
 def stream_cost(kind: str, size: int) -> int:
-    """What it takes to inflate all of a container, in bytes of gzip; nothing where that is spared.
+    """Return the cost to inflate all of a container, in bytes of gzip; 0 if not needed.
 
     LZ4 is inflated in Python, at 3 MB a second.
     """
@@ -131,12 +131,12 @@ def stream_cost(kind: str, size: int) -> int:
     return size if kind in ("deb", "rpm", "compressed", "script") else 0
 
 
-def planned(
+def plan_opening(
     waiting: Mapping[str, tuple[int, NestedContents]],
 ) -> tuple[list[str], Mapping[str, NestedContents]]:
-    """Which of the containers `waiting` are opened, and what is said of the others.
+    """Choose the containers to open, and give reasons for the others.
 
-    That depends on sizes alone: the smallest first, of those that have to be inflated.
+    The choice depends only on sizes: of those that must be inflated, the smallest first.
     """
     opened: list[str] = []
     unopened: dict[str, NestedContents] = {}
@@ -159,10 +159,10 @@ def planned(
     return sorted(opened), unopened
 
 
-def look_inside(source: RandomAccess, path: str, size: int, format: Format) -> NestedContents:
-    """What the container at `path` holds, whose `size` bytes `source` has.
+def read_container(source: RandomAccess, path: str, size: int, format: Format) -> NestedContents:
+    """Read the container at `path`, whose `size` bytes are in `source`.
 
-    Trouble is in `NestedContents.closed`. Time and memory are bounded whatever the bytes say.
+    Problems are in `NestedContents.closed`. Time and memory are bounded for any input.
     """
     reader = _ContainerReader(format)
     most = SMALL_ALLOWANCE + MAX_INFLATION * size
@@ -172,75 +172,77 @@ def look_inside(source: RandomAccess, path: str, size: int, format: Format) -> N
             containers.members(Slice(source, 0, size), format, path, most)
         ):
             if number == most_files:
-                reader.trouble(f"only {most_files} of its files were looked at")
+                reader.note_problem(f"only {most_files} of its files were looked at")
                 break
             reader.add(inner)
     except OSError as error:
-        reader.trouble(reason(error))
+        reader.note_problem(reason(error))
     return reader.contents(size)
 
 
 class _ContainerReader:
-    """Collects what one container holds."""
+    """Collects the contents of one container."""
 
     def __init__(self, format: Format) -> None:
         self._kind: str = format
         self._files = 0
         self._inflated = 0
         self._looked_at = 0
-        self._members: list[Nested] = []
+        self._members: list[NestedFile] = []
         self._troubles: dict[str, None] = {}
         self._closed: list[str] = []
 
-    def trouble(self, why: str) -> None:
-        """Remember why something in it could not be read."""
+    def note_problem(self, why: str) -> None:
+        """Record why something in it could not be read."""
         if len(self._troubles) < _MOST_NAMED:
             self._troubles.setdefault(why)
 
     def add(self, inner: ContainerMember) -> None:
-        """Look at one file of the container."""
+        """Examine one file of the container."""
         self._files += 1
         self._inflated += inner.size
         name = readable(inner.name).lstrip("/")
-        self._kind = _kind(self._kind, name)
+        self._kind = _refine_kind(self._kind, name)
         if inner.size < _SMALLEST:
             return
         try:
-            # Its first bytes decide. To open it costs more, and is done at once where its name says
-            # that it may matter.
+            # The first bytes decide. Opening costs more, so it is done right away only if the name
+            # says that the file may be relevant.
             is_named = may_matter(name, inner.size) and not name.endswith(".py")
             if not is_named and not _is_binary(name, inner.head()):
                 return
-            if self._looked_at == MOST_LOOKED_AT or len(self._members) == MOST_KEPT:
-                self.trouble(f"only {self._looked_at} of its files were looked at")
+            if self._looked_at == MOST_EXAMINED or len(self._members) == MOST_KEPT:
+                self.note_problem(f"only {self._looked_at} of its files were looked at")
                 return
             self._looked_at += 1
             with inner.open() as source:
-                self._look(source, name, inner)
+                self._inspect(source, name, inner)
         except OSError as error:
-            if _is_telling(name) or inner.size >= LARGE_CONTAINER:
-                self.trouble(f"{name}: {reason(error)}")
+            if _has_binary_name(name) or inner.size >= LARGE_CONTAINER:
+                self.note_problem(f"{name}: {reason(error)}")
 
-    def _look(self, source: RandomAccess, name: str, inner: ContainerMember) -> None:
-        # Here, since `collect` asks this module what lies in containers.
-        from buildmatrix.inventory.file_facts import look
+    def _inspect(self, source: RandomAccess, name: str, inner: ContainerMember) -> None:
+        # Imported here: `collect` imports this module for the contents of containers.
+        from buildmatrix.inventory.file_facts import inspect_source
 
         head = source.read(0, containers.HEAD)
-        if head.startswith(ELF_MAGIC) or devicefile.kind_of(name, head) is not None:
-            facts = look(source, name, inner.size, nested=True)
+        if head.startswith(ELF_MAGIC) or devicefile.detect_kind(name, head) is not None:
+            facts = inspect_source(source, name, inner.size, nested=True)
             if facts.unread is not None:
-                self.trouble(f"{name}: {facts.unread}")
+                self.note_problem(f"{name}: {facts.unread}")
             elif facts.elf is not None or facts.device is not None:
                 self._members.append(
-                    Nested(name, inner.size, inner.packed, elf=facts.elf, device=facts.device)
+                    NestedFile(name, inner.size, inner.packed, elf=facts.elf, device=facts.device)
                 )
-        elif inner.size >= LARGE_CONTAINER and self._hides(source, name, head, inner):
+        elif inner.size >= LARGE_CONTAINER and self._may_hold_binaries(source, name, head, inner):
             self._closed.append(name)
 
-    def _hides(self, source: RandomAccess, name: str, head: bytes, inner: ContainerMember) -> bool:
-        """Whether a file of the container is itself one that may hold binaries."""
+    def _may_hold_binaries(
+        self, source: RandomAccess, name: str, head: bytes, inner: ContainerMember
+    ) -> bool:
+        """True if a file of the container may itself hold binaries."""
         size = inner.size
-        contents = recognised(source, head, size)
+        contents = detect_container(source, head, size)
         if contents is None:
             return False
         if self._kind == "conda" and name.startswith("pkg-") and inner.packed == size:
@@ -248,15 +250,15 @@ class _ContainerReader:
         if contents.kind == "zip":
             archive = Slice(source, 0, size)
             return any(
-                inner.size >= _SMALLEST and _is_telling(readable(inner.name))
+                inner.size >= _SMALLEST and _has_binary_name(readable(inner.name))
                 for inner in containers.members(archive, "zip", name, size)
             )
         return True
 
     def contents(self, size: int) -> NestedContents:
-        """What the container of `size` bytes holds, in the order of the names.
+        """Return the contents of the container of `size` bytes, in name order.
 
-        What is packed together takes its part of the container.
+        Files packed together get proportional shares of the container.
         """
         if self._inflated > size:
             part = size / self._inflated
@@ -278,8 +280,8 @@ class _ContainerReader:
         return NestedContents(self._kind, self._files, members, closed)
 
 
-def _kind(kind: str, name: str) -> str:
-    """The kind of a container of `kind` that holds a file `name`: packages are named."""
+def _refine_kind(kind: str, name: str) -> str:
+    """Return the kind of a container after seeing the file `name`, which identifies packages."""
     if kind == "zip" and name.endswith(".dist-info/WHEEL") and name.count("/") == 1:
         return "wheel"
     if kind == "zip" and name.startswith("pkg-") and name.endswith(".tar.zst"):
@@ -287,16 +289,16 @@ def _kind(kind: str, name: str) -> str:
     return "conda" if kind == "compressed" and name == "info/index.json" else kind
 
 
-def zip_kind(names: Iterable[str]) -> str:
-    """The kind of a ZIP archive with files of these names."""
-    return reduce(_kind, names, "zip")
+def detect_zip_kind(names: Iterable[str]) -> str:
+    """Return the kind of a ZIP archive with files of these names."""
+    return reduce(_refine_kind, names, "zip")
 
 
-def tensors_of(names: Iterable[str]) -> frozenset[str]:
-    """Those files of a ZIP archive that are tensors, by the names that `torch.save` gives.
+def find_tensors(names: Iterable[str]) -> frozenset[str]:
+    """Return the tensor files of a ZIP archive, by the names that `torch.save` gives.
 
-    A checkpoint has one folder, in it `data.pkl` and a file `data/NUMBER` for each tensor
-    (PyTorch, `caffe2/serialize/inline_container.h`). What a program is called is not a number.
+    A checkpoint has one folder with `data.pkl` and a file `data/NUMBER` for each tensor (PyTorch,
+    `caffe2/serialize/inline_container.h`). Programs are not named by numbers.
     """
     every = tuple(names)
     top = every[0].partition("/")[0] if every else ""
@@ -307,13 +309,13 @@ def tensors_of(names: Iterable[str]) -> frozenset[str]:
 
 
 def may_hold_binary(name: str, size: int) -> bool:
-    """Whether a file of a container may be one that counts, judged by its name and size."""
+    """True if a file of a container may be relevant, by its name and size."""
     if name.endswith((".py", "/")) or size < _SMALLEST:
         return False
-    return _is_telling(name) or (size >= LEAST and may_matter(name, size))
+    return _has_binary_name(name) or (size >= LEAST and may_matter(name, size))
 
 
-def _is_telling(name: str) -> bool:
-    """Whether the name of a file is that of a library or of device code."""
+def _has_binary_name(name: str) -> bool:
+    """True for the name of a library or of device code."""
     last = name.rpartition("/")[2]
     return ".so" in last or last.rpartition(".")[2].lower() in SUFFIXES

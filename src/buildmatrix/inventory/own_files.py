@@ -1,7 +1,7 @@
-"""Which files `collect` reads for what they say themselves, as far as their names tell.
+"""Files whose contents `collect` reads, as far as their names tell.
 
-Who reads a layer while it passes by keeps the bytes of these: METADATA, lists of packages, the
-loader's configuration, Python sources. Links can lead `collect` to a file of any other name.
+A reader of layers keeps the bytes of these as they pass by: METADATA, package lists, loader
+configuration, Python sources. Links can lead `collect` to a file of any other name.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from buildmatrix.inventory.system_files import LARGEST_LIST
 from buildmatrix.inventory.variants import LARGEST as LARGEST_VARIANT
 from buildmatrix.python_imports.source import LARGEST_SEARCHED
 
-#: The ends of paths, without the folders above that links may stand for, and the bytes that such a
-#: file has at most to be read.
+#: Ends of paths, without the folders above that links may replace, with the size limit of each
+#: file.
 _LIMITS = {
     r"[^/]*\.py": LARGEST_SEARCHED,
     r"[^/]*\.(?:dist|egg)-info/RECORD": LARGEST_RECORD,
@@ -34,11 +34,17 @@ _LIMITS = {
     r"ld\.so\.cache": LARGEST_CACHE,
     r"ld\.so\.(?:conf|preload)|ld\.so\.conf\.d/[^/]+|ld-musl-[^/]+\.path": LARGEST_CONFIGURATION,
 }
-_OWN = re.compile(f"(?:^|/)(?:{'|'.join(f'({pattern})' for pattern in _LIMITS)})\\Z", re.DOTALL)
-_EACH = tuple(_LIMITS.values())
+_READ_PATTERN = re.compile(
+    f"(?:^|/)(?:{'|'.join(f'({pattern})' for pattern in _LIMITS)})\\Z", re.DOTALL
+)
+_SIZE_LIMITS = tuple(_LIMITS.values())
 
 
-def is_read_itself(path: str, size: int) -> bool:
-    """Whether `collect` may read the file `path` as a whole, and not just look at what it is."""
-    match = _OWN.search(path)
-    return match is not None and match.lastindex is not None and size <= _EACH[match.lastindex - 1]
+def is_content_read(path: str, size: int) -> bool:
+    """True if `collect` may read the whole file `path`, not only inspect it."""
+    match = _READ_PATTERN.search(path)
+    return (
+        match is not None
+        and match.lastindex is not None
+        and size <= _SIZE_LIMITS[match.lastindex - 1]
+    )

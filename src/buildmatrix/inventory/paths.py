@@ -1,20 +1,20 @@
-"""Paths of a tree, looked up as a process whose root is the tree would: links stay inside."""
+"""Lookup of paths as a process with the tree as its root would: links stay inside."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
 
-#: Links that one lookup may pass, as in the kernel (path_resolution(7)).
+#: Links followed per lookup, as in the kernel (path_resolution(7)).
 MOST_LINKS = 40
-#: Folders whose real path is remembered; files that lie can ask for any number.
+#: Folders with a remembered real path; hostile files can ask for any number.
 MOST_REMEMBERED = 100_000
 
 
 class LinkedPaths:
     """The symbolic links of a tree over its files.
 
-    Folders need not be known: a component that is no link is taken for a folder, and whether the
-    result exists is decided by `files` at the end.
+    Folders need not be known: a component that is not a link counts as a folder, and `files`
+    decides in the end if the result exists.
     """
 
     def __init__(self, files: Container[str], links: Mapping[str, str]) -> None:
@@ -23,7 +23,7 @@ class LinkedPaths:
         self._folders: dict[str, str | None] = {}
 
     def file(self, path: str) -> str | None:
-        """The file that `path` leads to, or None. Absolute paths begin at the tree's root."""
+        """Return the file that `path` leads to, or None. Absolute paths start at the root."""
         folder, _, name = path.rpartition("/")
         resolved = self.folder(folder)
         if resolved is None:
@@ -35,7 +35,7 @@ class LinkedPaths:
         return inside if inside in self._files else None
 
     def folder(self, path: str) -> str | None:
-        """`path` without links, `.` and `..`; the root is the empty string; None for a loop."""
+        """Resolve `path` without links, `.` and `..`; the root is empty; None for a loop."""
         if path in self._folders:
             return self._folders[path]
         resolved = self._follow(path)
@@ -52,7 +52,7 @@ class LinkedPaths:
             if name in ("", "."):
                 continue
             if name == "..":
-                # Above the root there is the root.
+                # The parent of the root is the root.
                 del components[-1:]
                 continue
             components.append(name)

@@ -1,4 +1,4 @@
-"""What Python files do about libraries: the calls that load them, and what an import reaches."""
+"""Library loads in Python files, and the reach of imports."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from buildmatrix.inventory.python_memory import (
     PythonAnswer,
     PythonFacts,
     PythonMemory,
-    answer_key,
-    sites_of,
+    find_sites,
+    make_answer_key,
 )
-from buildmatrix.inventory.python_outside import MOST_SOURCE_IN_ALL, outside_imports
+from buildmatrix.inventory.python_outside import MOST_SOURCE_IN_ALL, find_outside_imports
 from buildmatrix.inventory.workers import spread
 from buildmatrix.python_imports import program as python_program
 from buildmatrix.python_imports.calls import (
-    Loading,
+    LoadingCode,
     defines_operators,
-    is_load,
-    is_silent,
+    find_loading_code,
     library_argument,
     load_names,
-    loading,
+    loading_call_name,
+    needs_library_name,
 )
 from buildmatrix.python_imports.module import Module
 from buildmatrix.python_imports.program import Program
 from buildmatrix.python_imports.reach import Reach
 from buildmatrix.python_imports.source import LARGEST_SEARCHED, Outline
-from buildmatrix.python_imports.syntax import Function, children, made_of
-from buildmatrix.python_imports.system import truth
-from buildmatrix.python_imports.values import UNKNOWN, Scope, scope_of
+from buildmatrix.python_imports.syntax import Function, children, evaluated_at_definition
+from buildmatrix.python_imports.system import evaluate_condition
+from buildmatrix.python_imports.values import UNKNOWN, Scope, make_scope
 from buildmatrix.python_imports.walk import Walk
 from buildmatrix.trees.base import File, Tree, defect, reason
 
-#: Folders that Python imports from, by their names on every system.
+#: Names of the folders that Python imports from, on every system.
 _SITES = ("site-packages/", "dist-packages/")
 
 
@@ -52,15 +52,15 @@ def read_python(
     outlines: Mapping[str, Outline],
     memory: PythonMemory | None = None,
 ) -> PythonFacts:
-    """The facts of all Python files with an outline. What cannot be read is noted in `listing`.
+    """Return the facts of all Python files with an outline; failures are noted in `listing`.
 
-    What `memory` has of a distribution is not worked out again.
+    Facts of distributions in `memory` are not computed again.
     """
-    sites = sites_of(distributions)
+    sites = find_sites(distributions)
     groups: dict[tuple[str, str], tuple[dict[str, Outline], list[str]]] = {}
     for path in chain(outlines, binaries):
         owner = ownership.owners.get(path)
-        group = (owner, sites[owner]) if owner in sites else _unowned(path)
+        group = (owner, sites[owner]) if owner in sites else _guess_owner(path)
         if group is not None:
             sources, libraries = groups.setdefault(group, ({}, []))
             if path in outlines:
@@ -71,7 +71,7 @@ def read_python(
     for (name, site), (sources, libraries) in sorted(groups.items(), key=lambda entry: entry[0]):
         if libraries or any(outline.loads for outline in sources.values()):
             size = sum(listing.files[path].size for path in sources)
-            # A module whose tree was dropped meanwhile is parsed, and counted, again.
+            # A module whose tree was dropped in between is parsed, and counted, again.
             budget = min(2 * size, python_program.MOST_SOURCE)
             work.append(_DistributionWork(name, site, sources, libraries, budget))
     remaining = python_program.MOST_SOURCE_IN_ALL
@@ -82,7 +82,7 @@ def read_python(
     recalled: list[PythonFacts] = []
     if memory is not None:
         for entry in work:
-            entry.key = _key(listing.files, entry, memory)
+            entry.key = _make_key(listing.files, entry, memory)
             answer = memory.recall_python(entry.key) if entry.key is not None else None
             if answer is not None:
                 recalled.append(answer.facts)
@@ -91,26 +91,30 @@ def read_python(
 
     rest = min(MOST_SOURCE_IN_ALL, sum(listing.files[path].size for path in outlines))
 
-    def outside() -> _Result:
+    def outside() -> _WorkResult:
         before = listing.bytes_read
-        imports = outside_imports(listing, ownership, distributions, binaries, outlines, memory)
-        # This may run in a copy of the process: the caller adds the bytes that it read.
+        imports = find_outside_imports(
+            listing, ownership, distributions, binaries, outlines, memory
+        )
+        # This may run in a copy of the process: the caller adds the bytes read.
         bytes_read, listing.bytes_read = listing.bytes_read - before, before
-        return _Result(imports.facts, bytes_read=bytes_read, answers=imports.answers)
+        return _WorkResult(imports.facts, bytes_read=bytes_read, answers=imports.answers)
 
-    # Parsing costs some twenty times what reading does. One distribution gets no second process:
-    # both would come to copy all that is known of the tree, to save a fifth of the time.
+    # Parsing costs about twenty times as much as reading. A single distribution gets no second
+    # process: both would copy all facts of the tree, to save a fifth of the time.
     weight = 20 if len(work) > 1 else 1
 
-    def attempt(index: int) -> _Result:
+    def attempt(index: int) -> _WorkResult:
         place = work[index].site + work[index].name if index < len(work) else "Python files"
         try:
             return (
-                _facts(listing.tree, listing.files, work[index]) if index < len(work) else outside()
+                _analyze(listing.tree, listing.files, work[index])
+                if index < len(work)
+                else outside()
             )
         # A defect in the files of one distribution must not affect the others.
         except Exception as error:
-            return _Result(PythonFacts(), [Unread(place, defect(error))])
+            return _WorkResult(PythonFacts(), [Unread(place, defect(error))])
 
     results = spread(
         attempt,
@@ -143,38 +147,40 @@ def read_python(
 
 @dataclass(slots=True)
 class _DistributionWork:
-    """One distribution whose files are looked at."""
+    """One distribution to analyze."""
 
-    #: `name==version`, or the top-level name of what no distribution owns.
+    #: `name==version`, or the top-level name of files without a distribution.
     name: str
     site: str
     sources: Mapping[str, Outline]
     libraries: Sequence[str]
     budget: int
-    #: Names all that its facts depend on, where a memory can tell.
+    #: Key of everything that its facts depend on, if a memory can name all of it.
     key: str | None = None
     is_known: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class _Result:
-    """What came of one piece of work, which may have been done in a copy of the process."""
+class _WorkResult:
+    """Result of one piece of work, possibly from a copy of the process."""
 
     facts: PythonFacts
     unread: Sequence[Unread] = ()
     bytes_read: int = 0
-    #: What a memory is to keep.
+    #: Answers for the memory to keep.
     answers: Mapping[str, PythonAnswer] = field(default_factory=dict)
 
 
-def _key(files: Mapping[str, File], work: _DistributionWork, memory: PythonMemory) -> str | None:
-    """Names all that `_facts` of a distribution depends on."""
+def _make_key(
+    files: Mapping[str, File], work: _DistributionWork, memory: PythonMemory
+) -> str | None:
+    """Return the key of everything that `_analyze` of a distribution depends on."""
     facts = (work.name, work.site, work.budget, *sorted(work.libraries))
-    return answer_key(memory, "loads", facts, (files[path] for path in sorted(work.sources)))
+    return make_answer_key(memory, "loads", facts, (files[path] for path in sorted(work.sources)))
 
 
-def _facts(tree: Tree, files: Mapping[str, File], work: _DistributionWork) -> _Result:
-    """The facts of one distribution."""
+def _analyze(tree: Tree, files: Mapping[str, File], work: _DistributionWork) -> _WorkResult:
+    """Analyze one distribution."""
     unread: list[Unread] = []
     bytes_read = 0
 
@@ -194,7 +200,7 @@ def _facts(tree: Tree, files: Mapping[str, File], work: _DistributionWork) -> _R
         return data
 
     program = Program(work.site, work.sources, work.libraries, read, work.budget)
-    python_loads, walk = _follow(program)
+    python_loads, walk = _find_loads(program)
     owner = work.name if "==" in work.name else None
     unparsed: list[Unparsed] = []
     for path, why in {**program.partial, **program.unparsed}.items():
@@ -206,16 +212,16 @@ def _facts(tree: Tree, files: Mapping[str, File], work: _DistributionWork) -> _R
         place = work.site + work.name
         why = "too much source: not all of its imports were followed"
         unparsed.append(Unparsed(place, why, owner, "unknown"))
-    loads = tuple(_with_reach(program, walk, load, owner) for load in python_loads)
-    program.forget()
+    loads = tuple(_add_reach(program, walk, load, owner) for load in python_loads)
+    program.drop_trees()
     facts = PythonFacts(loads, tuple(unparsed), reach=walk.binaries)
-    # What could not be read may be readable next time.
+    # An unreadable file may be readable next time.
     answers = {work.key: PythonAnswer(facts)} if work.key is not None and not unread else {}
-    return _Result(facts, unread, bytes_read, answers)
+    return _WorkResult(facts, unread, bytes_read, answers)
 
 
-def _unowned(path: str) -> tuple[str, str] | None:
-    """Top-level name and folder of a file in a site-packages that no RECORD lists."""
+def _guess_owner(path: str) -> tuple[str, str] | None:
+    """Return top-level name and folder of a file in a site-packages that no RECORD lists."""
     for site in _SITES:
         at = path.rfind(site)
         if at >= 0:
@@ -224,48 +230,48 @@ def _unowned(path: str) -> tuple[str, str] | None:
     return None
 
 
-def _follow(program: Program) -> tuple[list[PythonLoad], Walk]:
-    """Every call of the program that loads, and a walk over its imports."""
+def _find_loads(program: Program) -> tuple[list[PythonLoad], Walk]:
+    """Return every loading call of the program, and a walk over its imports."""
     loads: list[PythonLoad] = []
-    module_loads: dict[str, Loading] = {}
+    module_loads: dict[str, LoadingCode] = {}
     for path, outline in sorted(program.outlines.items()):
         module = program.module(program.names[path]) if outline.loads else None
         if module is None:
             continue
         try:
-            loads.extend(_Finder(program, module).all())
-            module_loads[module.name] = loading(module)
+            loads.extend(_LoadFinder(program, module).all())
+            module_loads[module.name] = find_loading_code(module)
         except RecursionError:
             program.unparsed[path] = "nested too deep to be followed"
         except Exception as error:
             program.unparsed[path] = defect(error)
-        del module  # Or its tree would be there while the next one is parsed.
+        del module  # Frees its tree before the next one is parsed.
     walk = Walk(program, module_loads)
     walk.run()
     return loads, walk
 
 
-def _with_reach(program: Program, walk: Walk, load: PythonLoad, owner: str | None) -> PythonLoad:
-    """`load` with what the walk knows of it."""
+def _add_reach(program: Program, walk: Walk, load: PythonLoad, owner: str | None) -> PythonLoad:
+    """Add the results of the walk to `load`."""
     reach, names = walk.loads.get(
-        (load.path, load.line, load.call == "find_library"), (_static_reach(program), frozenset())
+        (load.path, load.line, load.call == "find_library"), (_default_reach(program), frozenset())
     )
     return replace(load, names=tuple(sorted(names)) or load.names, reach=reach, owner=owner)
 
 
-def _static_reach(program: Program) -> Reach:
+def _default_reach(program: Program) -> Reach:
     return "unknown" if program.incomplete else "lazy"
 
 
-class _Finder:
-    """All calls of one module that load a library, wherever they stand."""
+class _LoadFinder:
+    """Finds all calls of one module that load a library."""
 
     def __init__(self, program: Program, module: Module) -> None:
         self._program = program
         self._module = module
 
     def all(self) -> Iterator[PythonLoad]:
-        """In the order of the syntax tree."""
+        """Yield the calls in the order of the syntax tree."""
         yield from self._block(self._module.tree.body, self._module.scope)
 
     def _block(self, body: Iterable[ast.AST], scope: Scope) -> Iterator[PythonLoad]:
@@ -277,15 +283,17 @@ class _Finder:
             return
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
-                yield from self._block(made_of(node), scope)
+                yield from self._block(evaluated_at_definition(node), scope)
                 yield from self._block(node.body, self._inside(node, scope))
                 return
             case ast.Lambda():
-                yield from self._block(made_of(node), scope)
+                yield from self._block(evaluated_at_definition(node), scope)
                 yield from self._node(node.body, scope)
                 return
-            case ast.If() if truth(node.test) is not None:
-                yield from self._block(node.body if truth(node.test) else node.orelse, scope)
+            case ast.If() if evaluate_condition(node.test) is not None:
+                yield from self._block(
+                    node.body if evaluate_condition(node.test) else node.orelse, scope
+                )
                 return
             case ast.Call():
                 load = self._load(node, scope)
@@ -294,7 +302,7 @@ class _Finder:
         yield from self._block(children(node), scope)
 
     def _holds_words(self, node: ast.stmt) -> bool:
-        """Whether a word of a load stands anywhere in a statement: most have none."""
+        """True if a word of a loading call is in a statement: most have none."""
         lines = self._module.loading_lines
         first = node.lineno
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
@@ -303,7 +311,7 @@ class _Finder:
         return at < len(lines) and lines[at] <= (node.end_lineno or first)
 
     def _inside(self, function: Function, outer: Scope) -> Scope:
-        scope = scope_of(function.body, outer)
+        scope = make_scope(function.body, outer)
         parameters = function.args
         scope.bound = {
             node.arg: UNKNOWN
@@ -312,11 +320,11 @@ class _Finder:
         return scope
 
     def _load(self, node: ast.Call, scope: Scope) -> PythonLoad | None:
-        call = is_load(node)
-        if call is None or self._program.function(self._module, node.func) is not None:
+        call = loading_call_name(node)
+        if call is None or self._program.find_function(self._module, node.func) is not None:
             return None
-        evaluator = self._program.evaluator(self._module, scope)
+        evaluator = self._program.make_evaluator(self._module, scope)
         names = load_names(call, evaluator.value(library_argument(node)))
-        if is_silent(call) and (not names or defines_operators(self._module)):
+        if needs_library_name(call) and (not names or defines_operators(self._module)):
             return None
         return PythonLoad(self._module.path, node.lineno, call, names)

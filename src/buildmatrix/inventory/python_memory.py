@@ -1,7 +1,7 @@
-"""What was worked out about the Python files of a distribution, for the next tree that has it.
+"""Results about the Python files of a distribution, for the next tree with that distribution.
 
-An answer depends on the files of one distribution and on little else. Their bytes are named by
-what the tree knows of them, so a distribution that an earlier tree had as well is not parsed again.
+An answer depends on the files of one distribution and little else. The tree names their bytes, so
+that a distribution of an earlier tree is not parsed again.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from buildmatrix.inventory.model import Binary, Distribution, PythonImport, PythonLoad, Unparsed
-from buildmatrix.python_imports.walk import Reached
+from buildmatrix.python_imports.walk import ReachedFrom
 from buildmatrix.trees.base import File
 
 
 @dataclass(frozen=True, slots=True)
 class PythonFacts:
-    """What the Python files of a tree say."""
+    """Facts from the Python files of a tree."""
 
     #: Sorted by path and line.
     loads: tuple[PythonLoad, ...] = ()
     unparsed: tuple[Unparsed, ...] = ()
     imports: tuple[PythonImport, ...] = ()
-    #: Path of a binary → how an import gets to it.
-    reach: Mapping[str, Reached] = field(default_factory=dict)
+    #: Path of a binary to how an import reaches it.
+    reach: Mapping[str, ReachedFrom] = field(default_factory=dict)
 
-    def reached(self, binary: Binary) -> Binary:
-        """`binary` with its reach."""
+    def add_reach(self, binary: Binary) -> Binary:
+        """Return `binary` with its reach."""
         reached = self.reach.get(binary.path)
         if reached is None:
             return binary
@@ -44,41 +44,41 @@ class TreeModule:
     #: The part of a dotted name that is the module.
     module: str
     owner: str | None
-    #: Whether a call of it may load a library: compiled, or with calls that load.
+    #: True if a call of it may load a library: compiled, or with loading calls.
     loads: bool
 
 
 @dataclass(frozen=True, slots=True)
 class PythonAnswer:
-    """What was worked out about one distribution."""
+    """Results about one distribution."""
 
     facts: PythonFacts
-    #: Bytes of source that were parsed for it, of those that a tree allows.
+    #: Bytes of source parsed for it, counted against the limit of a tree.
     parsed: int = 0
-    #: Dotted name → the module of the tree that it means: what the answer depends on beside the
-    #: files of the distribution.
+    #: Dotted name to its module in the tree: the answer depends on these beside the files of the
+    #: distribution.
     modules: Mapping[str, TreeModule | None] = field(default_factory=dict)
 
 
 class PythonMemory(Protocol):
-    """Answers of earlier scans; `buildmatrix.store` has one that lasts."""
+    """Answers of earlier scans; `buildmatrix.store` has a persistent one."""
 
     def content(self, file: File) -> bytes | None:
-        """What names the bytes of `file`, and no others; None where nothing is sure to."""
+        """Return a key unique to the bytes of `file`; None if there is none for sure."""
 
     def recall_python(self, key: str) -> PythonAnswer | None:
-        """The answer that was kept under `key`."""
+        """Return the answer stored under `key`."""
 
     def keep_python(self, key: str, answer: PythonAnswer) -> None:
-        """Keep an answer that nothing but what `key` names, and its modules, decided."""
+        """Store an answer that depends only on the inputs in `key`, and on its modules."""
 
 
-def answer_key(
+def make_answer_key(
     memory: PythonMemory, question: str, facts: Iterable[object], files: Iterable[File]
 ) -> str | None:
-    """Names all that an answer depends on; None where a file has no name for its bytes.
+    """Return the key of an answer's inputs; None if the bytes of a file have no name.
 
-    `question` is what is worked out, `facts` (texts and numbers) what is given beside the `files`.
+    `question` names the computation, `facts` (texts and numbers) its inputs beside the `files`.
     """
     hasher = hashlib.sha256()
     # Another Python parses other sources.
@@ -93,6 +93,6 @@ def answer_key(
     return hasher.hexdigest()
 
 
-def sites_of(distributions: Iterable[Distribution]) -> dict[str, str]:
-    """Owner → the folder that its modules begin at, with a slash at its end or empty."""
+def find_sites(distributions: Iterable[Distribution]) -> dict[str, str]:
+    """Map each owner to the folder of its modules, with a trailing slash or empty."""
     return {item.owner: item.path[: item.path.rfind("/") + 1] for item in distributions}

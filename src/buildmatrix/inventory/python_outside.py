@@ -1,8 +1,8 @@
-"""What Python code of one distribution imports from other ones, and what it does with it at once.
+"""Imports between distributions, and calls into them at import time.
 
-The graph of imports is made of statements at the beginning of a line: what stands there runs, and
-nothing catches its failure. It is read off outlines. Only modules on that graph that import
-something of interest are parsed, to see which functions they call while they are imported.
+The import graph consists of statements at the beginning of a line: they run, and nothing catches
+their failure. It is read from outlines. Only modules on that graph with imports of interest are
+parsed, for the functions that they call while they are imported.
 """
 
 from __future__ import annotations
@@ -21,16 +21,15 @@ from buildmatrix.inventory.python_memory import (
     PythonFacts,
     PythonMemory,
     TreeModule,
-    answer_key,
-    sites_of,
+    find_sites,
+    make_answer_key,
 )
-from buildmatrix.python_imports.calls_at_import import calls_at_import
-from buildmatrix.python_imports.import_lines import import_line
+from buildmatrix.python_imports.calls_at_import import find_calls_at_import
+from buildmatrix.python_imports.import_lines import find_import_line
 from buildmatrix.python_imports.program import Program
-from buildmatrix.python_imports.source import LARGEST_SOURCE, Outline, may_call_at_once
+from buildmatrix.python_imports.source import LARGEST_SOURCE, Outline, may_call_at_import
 
-#: Bytes of source that are parsed for one distribution, and for all of a tree: 0.4 s, and one
-#: second. What exceeds them is said.
+#: Bytes of source parsed for one distribution (0.4 s), and for a tree (1 s). Excess is reported.
 MOST_SOURCE = 6 << 20
 MOST_SOURCE_IN_ALL = 16 << 20
 #: Folders whose modules only a test runner imports.
@@ -42,16 +41,16 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 @dataclass(frozen=True, slots=True)
 class OutsideImports:
-    """What `outside_imports` worked out."""
+    """Results of `find_outside_imports`."""
 
     #: Imports of other distributions' modules, one for each pair and manner, sorted; and the
     #: distributions with too much source to find all of them.
     facts: PythonFacts
-    #: What a memory is to keep.
+    #: Answers for the memory to keep.
     answers: Mapping[str, PythonAnswer]
 
 
-def outside_imports(
+def find_outside_imports(
     listing: Listing,
     ownership: Ownership,
     distributions: Sequence[Distribution],
@@ -59,10 +58,10 @@ def outside_imports(
     outlines: Mapping[str, Outline],
     memory: PythonMemory | None = None,
 ) -> OutsideImports:
-    """What the distributions import from one another.
+    """Find the imports between the distributions.
 
-    `called` is said of extension modules and of modules that load libraries, where the tree has the
-    other distribution; else of what the metadata requires.
+    `called` applies to extension modules and to modules that load libraries, if the tree has the
+    other distribution; else to distributions that the metadata requires.
     """
     everywhere = _TreeModules(ownership, distributions, binaries, outlines)
     facts: list[PythonFacts] = []
@@ -78,10 +77,10 @@ def outside_imports(
         if memory is not None:
             parts = (owner, everywhere.site(owner), everywhere.is_single, budget, *item.requires)
             files = (listing.files[path] for path in sorted(sources))
-            key = answer_key(memory, "imports", (*parts, "", *sorted(libraries)), files)
+            key = make_answer_key(memory, "imports", (*parts, "", *sorted(libraries)), files)
             answer = memory.recall_python(key) if key is not None else None
-        if answer is None or not everywhere.has(answer.modules, everywhere.site(owner)):
-            answer, is_whole = _answer(listing, item, owner, everywhere, budget)
+        if answer is None or not everywhere.resolves_same(answer.modules, everywhere.site(owner)):
+            answer, is_whole = _analyze(listing, item, owner, everywhere, budget)
             if key is not None and is_whole:
                 answers[key] = answer
         facts.append(answer.facts)
@@ -94,10 +93,10 @@ def outside_imports(
     return OutsideImports(PythonFacts(imports=tuple(imports), unparsed=tuple(unparsed)), answers)
 
 
-def _answer(
+def _analyze(
     listing: Listing, item: Distribution, owner: str, everywhere: _TreeModules, budget: int
 ) -> tuple[PythonAnswer, bool]:
-    """The imports of one distribution, and whether all that it takes could be read."""
+    """Return the imports of one distribution, and True if all needed files were readable."""
     sources, libraries = everywhere.files[owner]
     site = everywhere.site(owner)
     is_whole = True
@@ -109,7 +108,7 @@ def _answer(
         try:
             data = listing.tree.read_bytes(listing.files[path].path, LARGEST_SOURCE)
         except OSError:
-            # Whoever reads the file for its own sake notes that.
+            # The reader of the file's own facts notes that.
             is_whole = False
             return None
         listing.bytes_read += len(data)
@@ -118,7 +117,7 @@ def _answer(
     program = Program(site, sources, libraries, read, budget)
     foreign = _ForeignImports(item, owner, program, everywhere)
     imports = tuple(foreign.all())
-    program.forget()
+    program.drop_trees()
     unparsed: tuple[Unparsed, ...] = ()
     if program.incomplete:
         unparsed = (Unparsed(site + owner, _TOO_MUCH, owner, "unknown"),)
@@ -127,7 +126,7 @@ def _answer(
 
 
 class _TreeModules:
-    """All modules of a tree, and whose they are."""
+    """All modules of a tree, with their owners."""
 
     def __init__(
         self,
@@ -139,7 +138,7 @@ class _TreeModules:
         self.is_single = len(distributions) == 1
         self._owners = ownership.owners
         self._outlines = outlines
-        self._sites = sites_of(distributions)
+        self._sites = find_sites(distributions)
         self.files: dict[str, tuple[dict[str, Outline], list[str]]] = {}
         self._extensions: dict[str, str] = {}
         for path, outline in outlines.items():
@@ -155,11 +154,11 @@ class _TreeModules:
                 self.files.setdefault(owner, ({}, []))[1].append(path)
 
     def site(self, owner: str) -> str:
-        """The folder that an owner's modules begin at."""
+        """Return the folder of an owner's modules."""
         return self._sites[owner]
 
     def find(self, dotted: str, site: str) -> TreeModule | None:
-        """The module that `dotted` names, or names something of; the owner's own site first."""
+        """Find the module that `dotted` names or is an attribute of; the owner's own site first."""
         parts = dotted.split(".")
         for folder in dict.fromkeys((site, *self._sites.values())):
             for count in range(len(parts), 0, -1):
@@ -172,8 +171,8 @@ class _TreeModules:
                     return TreeModule(".".join(parts[:count]), self._owners.get(path), loads)
         return None
 
-    def has(self, modules: Mapping[str, TreeModule | None], site: str) -> bool:
-        """Whether dotted names mean the same here."""
+    def resolves_same(self, modules: Mapping[str, TreeModule | None], site: str) -> bool:
+        """True if all dotted names resolve to the same modules here."""
         return all(self.find(name, site) == module for name, module in modules.items())
 
 
@@ -189,37 +188,37 @@ class _ForeignImports:
         self._required = {
             distribution_name(match[0]) for line in item.requires if (match := _NAME.match(line))
         }
-        #: What each dotted name means that was looked for.
+        #: Dotted names looked up so far, with their modules.
         self.places: dict[str, TreeModule | None] = {}
-        #: Path -> what its statements at the beginning of a line import, where that lies outside.
+        #: Path to the outside imports in its statements at the beginning of a line.
         self._plain: dict[str, list[str]] = {}
 
     def all(self) -> Iterator[PythonImport]:
         program = self._program
-        reported: set[tuple[str, str]] = set()  # of each manner, providers and modules
+        reported: set[tuple[str, str]] = set()  # (manner, provider or module)
         for path, outline in sorted(program.outlines.items()):
             if _TESTS.isdisjoint(path.split("/")):
                 tried = (self._absolute(path, name) for name in outline.tried)
                 yield from self._report(reported, path, "tried", filter(self._is_outside, tried))
-        reached = list(self._reached())
+        reached = list(self._walk_reached())
         for path in reached:
             yield from self._report(reported, path, "imported", self._plain[path])
         for path in reached:
             if any(self._may_load(name) for name in self._plain[path]) and self._may_call(path):
-                yield from self._called(reported, path)
+                yield from self._find_calls(reported, path)
 
-    def _reached(self) -> Iterator[str]:
-        """Paths of the modules that an import of the distribution surely runs."""
+    def _walk_reached(self) -> Iterator[str]:
+        """Yield the paths of modules that an import of the distribution certainly runs."""
         program = self._program
         ahead = [name for name in program.roots() if name in program.modules]
         reached = set(ahead)
-        for name in ahead:  # grows while it is walked
+        for name in ahead:  # grows during the loop
             path = program.modules[name]
             yield path
             outside = self._plain[path] = []
             for written in program.outlines[path].plain:
                 imported = self._absolute(path, written)
-                owner = program.owner_of(imported)
+                owner = program.find_owner(imported)
                 if owner is None and self._is_foreign(imported):
                     outside.append(imported)
                 further = owner[0] if owner is not None else ""
@@ -232,10 +231,10 @@ class _ForeignImports:
     def _absolute(self, path: str, written: str) -> str:
         name = self._program.names[path]
         package = name if path.endswith("__init__.py") else name.rpartition(".")[0]
-        return self._program.absolute(written, package)
+        return self._program.resolve_name(written, package)
 
     def _is_outside(self, name: str) -> bool:
-        return self._is_foreign(name) and self._program.owner_of(name) is None
+        return self._is_foreign(name) and self._program.find_owner(name) is None
 
     @staticmethod
     def _is_foreign(name: str) -> bool:
@@ -243,13 +242,13 @@ class _ForeignImports:
         return bool(first) and first not in _STANDARD
 
     def _may_call(self, path: str) -> bool:
-        """Whether the file may call something at once that may load a library: parsing is slow."""
+        """True if the file may directly call something that loads a library; saves parsing."""
 
         def is_relevant(written: str) -> bool:
             name = self._absolute(path, written)
             return self._is_outside(name) and self._may_load(name)
 
-        return may_call_at_once(self._program.source(path) or b"", is_relevant)
+        return may_call_at_import(self._program.source(path) or b"", is_relevant)
 
     def _find(self, name: str) -> TreeModule | None:
         if name not in self.places:
@@ -258,7 +257,7 @@ class _ForeignImports:
         return self.places[name]
 
     def _may_load(self, name: str) -> bool:
-        """Whether a call of something in the module `name` may load a library."""
+        """True if a call of something in the module `name` may load a library."""
         place = self._find(name)
         if place is not None:
             return place.loads and place.owner != self._owner
@@ -281,7 +280,7 @@ class _ForeignImports:
             if provider == self._owner or self._was_reported(reported, how, provider or name):
                 continue
             module = name if place is None else place.module
-            line = import_line(self._program.source(path) or b"", module)
+            line = find_import_line(self._program.source(path) or b"", module)
             match how:
                 case "tried":
                     yield PythonImport(path, line, module, "tried", self._owner, provider)
@@ -289,23 +288,23 @@ class _ForeignImports:
                     yield PythonImport(path, line, module, "imported", self._owner, provider)
 
     def _was_reported(self, reported: set[tuple[str, str]], how: str, name: str) -> bool:
-        """Whether `name`, or a module that it is in, was reported; else it is from now on."""
+        """True if `name`, or a module around it, was reported; marks it as reported."""
         parts = name.split(".")
         if any((how, ".".join(parts[:count])) in reported for count in range(1, len(parts) + 1)):
             return True
         reported.add((how, name))
         return False
 
-    def _called(self, reported: set[tuple[str, str]], path: str) -> Iterator[PythonImport]:
+    def _find_calls(self, reported: set[tuple[str, str]], path: str) -> Iterator[PythonImport]:
         module = self._program.module(self._program.names[path])
         if module is None:
             return
-        for dotted, line in calls_at_import(self._program, module):
+        for dotted, line in find_calls_at_import(self._program, module):
             if not self._is_outside(dotted) or not self._may_load(dotted):
                 continue
             place = self._find(dotted)
             provider = place.owner if place is not None else None
-            # Without the other distribution, what is called is taken for a function of a module.
+            # Without the other distribution, the call counts as one of a function of a module.
             name = place.module if place is not None else dotted.rpartition(".")[0]
             if not self._was_reported(reported, "called", provider or name):
                 yield PythonImport(path, line, name, "called", self._owner, provider)

@@ -1,7 +1,7 @@
-"""Which folders the Python interpreters of a tree import distributions from, in order.
+"""Folders from which the Python interpreters of a tree import distributions, in order.
 
-Follows `site` of the standard library and Debian's patch of it. Lines of `.pth` files that begin
-with `import` would be run by Python; here they are passed over.
+Follows `site` of the standard library and Debian's patch of it. Python would run the lines of
+`.pth` files that begin with `import`; here they are skipped.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import replace
 from buildmatrix.inventory.listing import Listing
 from buildmatrix.inventory.model import Distribution, PythonPath
 
-#: Bytes of a `.pth` file or a pyvenv.cfg.
+#: Size limit of a `.pth` file or a pyvenv.cfg.
 LARGEST_FILE = 1 << 20
 MOST_INTERPRETERS = 64
 MOST_FOLDERS = 1000
@@ -23,10 +23,10 @@ _INTERPRETER = re.compile(r"^((?:.*/)?)bin/python(3\.\d+)$")
 _VERSION = re.compile(r"^(3\.\d+)")
 
 
-def python_paths(listing: Listing, environment: Mapping[str, str]) -> tuple[PythonPath, ...]:
-    """One entry for each interpreter and virtual environment, sorted by the interpreter's path."""
+def find_python_paths(listing: Listing, environment: Mapping[str, str]) -> tuple[PythonPath, ...]:
+    """Return one entry per interpreter and virtual environment, sorted by interpreter path."""
     paths: dict[str, PythonPath] = {}
-    before = _pythonpath(environment)
+    before = _parse_pythonpath(environment)
     sites = _Sites(listing, before)
     user = _user_base(environment)
     for path in sorted((*listing.files, *listing.links)):
@@ -34,7 +34,7 @@ def python_paths(listing: Listing, environment: Mapping[str, str]) -> tuple[Pyth
             break
         if path.endswith("pyvenv.cfg") and posixpath.basename(path) == "pyvenv.cfg":
             prefix = posixpath.dirname(path)
-            settings = _settings(listing, path)
+            settings = _read_settings(listing, path)
             version = _VERSION.match(settings.get("version", settings.get("version_info", "")))
             if version is None:
                 continue
@@ -44,7 +44,7 @@ def python_paths(listing: Listing, environment: Mapping[str, str]) -> tuple[Pyth
                 home = posixpath.dirname(settings.get("home", "").strip("/"))
                 # Only then are the user's own packages visible; they come first (site.main).
                 site_folders = [*_user_site(user, version[1]), *site_folders]
-                site_folders.extend(_folders_of(listing, home, version[1]))
+                site_folders.extend(_find_site_folders(listing, home, version[1]))
             paths[interpreter] = sites.path(interpreter, version[1], site_folders)
     for path in sorted((*listing.files, *listing.links)):
         match = _INTERPRETER.match(path)
@@ -55,31 +55,33 @@ def python_paths(listing: Listing, environment: Mapping[str, str]) -> tuple[Pyth
             continue
         folders = [
             *_user_site(user, version_name),
-            *_folders_of(listing, prefix, version_name),
+            *_find_site_folders(listing, prefix, version_name),
         ]
         if listing.paths.folder(posixpath.join(prefix, "bin")) == posixpath.join(prefix, "bin"):
             paths[path] = sites.path(path, version_name, folders)
     return tuple(paths[path] for path in sorted(paths))
 
 
-def with_environment(path: PythonPath, environment: Mapping[str, str]) -> PythonPath:
-    """`path` as it is with the PYTHONPATH of an image.
+def add_pythonpath(path: PythonPath, environment: Mapping[str, str]) -> PythonPath:
+    """Add an image's PYTHONPATH to `path`.
 
-    For inventories that were read where the image's configuration was not known.
+    For inventories read without the image's configuration.
     """
-    return replace(path, folders=tuple(dict.fromkeys([*_pythonpath(environment), *path.folders])))
+    return replace(
+        path, folders=tuple(dict.fromkeys([*_parse_pythonpath(environment), *path.folders]))
+    )
 
 
-def _pythonpath(environment: Mapping[str, str]) -> list[str]:
-    """The absolute folders; what relative ones mean depends on where a process is started."""
+def _parse_pythonpath(environment: Mapping[str, str]) -> list[str]:
+    """Return the absolute folders; relative ones depend on a process's working directory."""
     folders = environment.get("PYTHONPATH", "").split(":")
     return [posixpath.normpath(folder).strip("/") for folder in folders if folder.startswith("/")]
 
 
-def first_on_path(
+def find_visible_distributions(
     path: PythonPath, distributions: Iterable[Distribution]
 ) -> Mapping[str, Distribution]:
-    """Name → the distribution that an import finds, where several have the same name."""
+    """Map each name to the distribution that an import finds, if several have the name."""
     order = {folder: number for number, folder in enumerate(path.folders)}
     visible = [
         distribution
@@ -91,9 +93,9 @@ def first_on_path(
 
 
 def _user_base(environment: Mapping[str, str]) -> str | None:
-    """Where `pip install --user` installs to; None where Python does not look there.
+    """Return the folder of `pip install --user`; None if Python does not use it.
 
-    Without HOME a container's process is taken for root's.
+    Without HOME, a container's process counts as root's.
     """
     if environment.get("PYTHONNOUSERSITE"):
         return None
@@ -105,11 +107,11 @@ def _user_site(base: str | None, version: str) -> list[str]:
     return [] if base is None else [posixpath.join(base, f"lib/python{version}/site-packages")]
 
 
-def _folders_of(listing: Listing, prefix: str, version: str) -> list[str]:
-    """The site folders of the interpreter installed in `prefix`."""
+def _find_site_folders(listing: Listing, prefix: str, version: str) -> list[str]:
+    """Return the site folders of the interpreter installed in `prefix`."""
     debian = "usr/lib/python3/dist-packages"
     if prefix != "usr" or not listing.names_in(debian):
-        # `lib64` on systems that keep libraries of the machine apart (sys.platlibdir).
+        # `lib64` on systems with separate machine-specific libraries (sys.platlibdir).
         return [
             posixpath.join(prefix, f"{folder}/python{version}/site-packages")
             for folder in ("lib64", "lib")
@@ -121,8 +123,8 @@ def _folders_of(listing: Listing, prefix: str, version: str) -> list[str]:
     ]
 
 
-def _settings(listing: Listing, path: str) -> dict[str, str]:
-    """The `key = value` lines of a pyvenv.cfg (PEP 405)."""
+def _read_settings(listing: Listing, path: str) -> dict[str, str]:
+    """Read the `key = value` lines of a pyvenv.cfg (PEP 405)."""
     data = listing.read(path, LARGEST_FILE)
     lines = (data or b"").decode("utf-8", "backslashreplace").splitlines()
     pairs = (line.partition("=") for line in lines)
@@ -130,7 +132,7 @@ def _settings(listing: Listing, path: str) -> dict[str, str]:
 
 
 class _Sites:
-    """Adds to site folders what their `.pth` files name."""
+    """Extends site folders with the folders named in their `.pth` files."""
 
     def __init__(self, listing: Listing, before: list[str]) -> None:
         self._listing = listing
@@ -149,7 +151,7 @@ class _Sites:
         return PythonPath(interpreter, version, tuple(folders))
 
     def _pth(self, site: str) -> list[str]:
-        """Folders that the `.pth` files of `site` add; lines that Python runs are passed over."""
+        """Return the folders from the `.pth` files of `site`, without lines that Python runs."""
         if site in self._read:
             return self._read[site]
         further: list[str] = []

@@ -1,4 +1,4 @@
-"""What was built into a distribution, from the SBOMs in its metadata folder.
+"""Components built into a distribution, from the SBOMs in its metadata folder.
 
 Formats: PEP 770 (`.dist-info/sboms/`), CycloneDX JSON (`components`), SPDX 2 JSON (`packages`).
 """
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from buildmatrix.inventory.listing import Listing
 
-#: Bytes of one SBOM; that of a large program of Rust has some hundred kilobytes.
+#: Size limit of one SBOM; that of a large Rust program has a few hundred kilobytes.
 LARGEST = 8 << 20
 #: SBOMs of one distribution, and components of all of them.
 MOST_FILES = 64
@@ -19,8 +19,8 @@ MOST_COMPONENTS = 10_000
 _DEEPEST = 16
 
 
-def components(listing: Listing, folder: str) -> tuple[str, ...]:
-    """Package URLs of all components, sorted. What cannot be read is noted in `listing`."""
+def read_components(listing: Listing, folder: str) -> tuple[str, ...]:
+    """Return the package URLs of all components, sorted; failures are noted in `listing`."""
     paths = listing.below(f"{folder}/sboms")
     purls: dict[str, None] = {}
     for path in paths[:MOST_FILES]:
@@ -32,7 +32,7 @@ def components(listing: Listing, folder: str) -> tuple[str, ...]:
         except (ValueError, RecursionError):
             listing.note(path, "no JSON, which CycloneDX and SPDX would be")
             continue
-        for purl in _purls(document, 0):
+        for purl in _find_purls(document, 0):
             if len(purls) >= MOST_COMPONENTS:
                 listing.note(path, f"more than {MOST_COMPONENTS} components: the rest was left out")
                 break
@@ -42,7 +42,7 @@ def components(listing: Listing, folder: str) -> tuple[str, ...]:
     return tuple(sorted(purls))
 
 
-def _purls(document: object, depth: int) -> Iterator[str]:
+def _find_purls(document: object, depth: int) -> Iterator[str]:
     if not isinstance(document, dict) or depth > _DEEPEST:
         return
     for key in ("components", "packages"):
@@ -59,4 +59,4 @@ def _purls(document: object, depth: int) -> Iterator[str]:
             for purl in candidates:
                 if isinstance(purl, str) and purl.startswith("pkg:") and len(purl) < 2048:
                     yield purl.encode("utf-8", "backslashreplace").decode()
-            yield from _purls(entry, depth + 1)
+            yield from _find_purls(entry, depth + 1)

@@ -1,7 +1,7 @@
 """The scanner as a program: `python3 scan.pyz ROOT OUTPUT.json` (see `inventory.archive`).
 
-Exit codes: 0 the inventory was written, with what could not be read listed in it; 2 wrong usage;
-3 the root cannot be read, or the output cannot be written.
+Exit codes: 0 the inventory was written, including a list of unreadable files; 2 wrong usage; 3 the
+root cannot be read, or the output cannot be written.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from buildmatrix.trees.directory import DirectoryTree
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Scan the folder ROOT and write its inventory; returns the exit code."""
+    """Scan the folder ROOT, write its inventory and return the exit code."""
     if len(arguments) != 2:
         print("usage: scan.pyz ROOT OUTPUT.json", file=sys.stderr)
         return 2

@@ -1,4 +1,4 @@
-"""The inventory of a tree of which not every file was opened."""
+"""Inventory of a tree of which only some files were opened."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from buildmatrix.trees.base import File, Tree
 
 
 class _ShallowMemory:
-    """A `collect.FactMemory` that has every file: one that was not opened has no facts."""
+    """A `collect.FactMemory` with every file; unopened files have no facts."""
 
     def __init__(self, facts: Mapping[str, FileFacts]) -> None:
         self._facts = facts
@@ -34,12 +34,12 @@ def collect_shallow(
     unmasked: Collection[str] = (),
     lazy: Collection[str] = (),
 ) -> Inventory:
-    """The facts of `tree`, where only the files in `facts` were opened.
+    """Collect the facts of `tree`, with only the files in `facts` opened.
 
-    The tree gives the bytes of metadata, and of the Python files in `facts`; no other file is
-    opened. What may matter and is not `opened` is in `Inventory.closed`, and so is every large
-    file whose name says that it is harmless: names do not decide. `unmasked` are such files that
-    are binaries by their first bytes, `lazy` the Python files that no import runs.
+    The tree provides the bytes of metadata, and of the Python files in `facts`; no other file is
+    opened. Possibly relevant files that are not `opened` are in `Inventory.closed`, and so is every
+    large file with a harmless name: names do not decide. `unmasked` are files among these that are
+    binaries by their first bytes, `lazy` the Python files that no import runs.
     """
     inventory = collect(tree, memory=_ShallowMemory(facts))
     owners = [distribution.owner for distribution in inventory.distributions]
@@ -48,13 +48,15 @@ def collect_shallow(
     closed = tuple(
         ClosedFile(file.path, file.size, owner, by, file.path in lazy)
         for file in unopened
-        if (by := _reason(file, unmasked)) is not None
+        if (by := _find_relevance(file, unmasked)) is not None
     )
     return replace(inventory, closed=closed, stats=replace(inventory.stats, cached=0))
 
 
-def _reason(file: File, unmasked: Collection[str]) -> Literal["name", "bytes", "size"] | None:
-    """What says that a file could matter."""
+def _find_relevance(
+    file: File, unmasked: Collection[str]
+) -> Literal["name", "bytes", "size"] | None:
+    """Return the reason for a file's relevance; None if irrelevant."""
     if file.path in unmasked:
         return "bytes"
     if may_matter(file.path, file.size):

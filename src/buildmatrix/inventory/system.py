@@ -1,4 +1,4 @@
-"""What the operating system of a root file system says: its packages and its library folders."""
+"""Packages, library folders and loader configuration of a root file system."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from buildmatrix.inventory.listing import Listing
 from buildmatrix.inventory.loader_cache import LARGEST_CACHE, read_cache
 from buildmatrix.inventory.model import CachedLibrary, SystemPackage
 
-#: Bytes of a package manager's list; a full desktop has about 10 MB.
+#: Size limit of a package manager's list; a full desktop has about 10 MB.
 LARGEST_STATUS = 64 << 20
 LARGEST_CONFIGURATION = 1 << 20
-#: Includes that ld.so.conf and its includes may have altogether.
+#: Limit of includes in ld.so.conf and its includes together.
 MOST_INCLUDES = 200
 
 DPKG_STATUS = "var/lib/dpkg/status"
-#: Images without dpkg (distroless) keep one file per package here.
+#: Images without dpkg (distroless) have one file per package here.
 DPKG_FOLDER = "var/lib/dpkg/status.d/"
-#: Alpine up to 3.22, and the later home.
+#: Location up to Alpine 3.22, and the later one.
 APK_INSTALLED = ("lib/apk/db/installed", "usr/lib/apk/db/installed")
 LD_SO_CONF = "etc/ld.so.conf"
 LD_SO_CACHE = "etc/ld.so.cache"
 LD_SO_PRELOAD = "etc/ld.so.preload"
 
 
-def system_packages(listing: Listing) -> tuple[SystemPackage, ...]:
-    """Packages of dpkg (deb-control(5)) and apk (APK installed database v2), sorted."""
+def read_system_packages(listing: Listing) -> tuple[SystemPackage, ...]:
+    """Read the packages of dpkg (deb-control(5)) and apk (installed database v2), sorted."""
     packages = set[SystemPackage]()
     for path in sorted(listing.files):
         if path == DPKG_STATUS or (path.startswith(DPKG_FOLDER) and not path.endswith(".md5sums")):
@@ -39,34 +39,34 @@ def system_packages(listing: Listing) -> tuple[SystemPackage, ...]:
             continue
         data = listing.read(path, LARGEST_STATUS)
         if data is not None:
-            packages.update(_packages(data.decode("utf-8", "backslashreplace"), *keys))
+            packages.update(_parse_packages(data.decode("utf-8", "backslashreplace"), *keys))
     return tuple(sorted(packages, key=lambda package: (package.name, package.version)))
 
 
-def _packages(text: str, name_key: str, version_key: str) -> Iterator[SystemPackage]:
+def _parse_packages(text: str, name_key: str, version_key: str) -> Iterator[SystemPackage]:
     for stanza in re.split(r"\n\s*\n", text):
         fields = {
             key: value.strip() for key, value in re.findall(r"(?m)^([A-Za-z-]+):(.*)$", stanza)
         }
         name, version = fields.get(name_key), fields.get(version_key)
-        # A package that was removed keeps its stanza while its configuration files stay.
+        # A removed package keeps its stanza as long as its configuration files stay.
         is_removed = "Status" in fields and not fields["Status"].endswith(" installed")
         if name and version and not is_removed:
             yield SystemPackage(name, version)
 
 
-def library_folders(listing: Listing) -> tuple[str, ...]:
-    """Folders that ld.so.conf and its includes name, in order (ldconfig(8)).
+def read_library_folders(listing: Listing) -> tuple[str, ...]:
+    """Return the folders in ld.so.conf and its includes, in order (ldconfig(8)).
 
-    They stand in for ld.so.cache, which ldconfig makes from them.
+    They stand in for ld.so.cache, which ldconfig builds from them.
     """
     reader = _LoaderConfiguration(listing)
     reader.read(LD_SO_CONF)
     return tuple(reader.folders)
 
 
-def loader_cache(listing: Listing) -> tuple[CachedLibrary, ...] | None:
-    """The entries of ld.so.cache; None when there is none, or none that can be read."""
+def read_loader_cache(listing: Listing) -> tuple[CachedLibrary, ...] | None:
+    """Read the entries of ld.so.cache; None if missing or unreadable."""
     path = listing.paths.file(LD_SO_CACHE)
     data = None if path is None else listing.read(path, LARGEST_CACHE)
     if path is None or data is None:
@@ -78,8 +78,8 @@ def loader_cache(listing: Listing) -> tuple[CachedLibrary, ...] | None:
         return None
 
 
-def preloaded(listing: Listing) -> tuple[str, ...]:
-    """The names in ld.so.preload (ld.so(8)): separated by white space or colons."""
+def read_preload(listing: Listing) -> tuple[str, ...]:
+    """Read the names in ld.so.preload (ld.so(8)), separated by white space or colons."""
     path = listing.paths.file(LD_SO_PRELOAD)
     data = None if path is None else listing.read(path, LARGEST_CONFIGURATION)
     lines = (data or b"").decode("utf-8", "backslashreplace").splitlines()
@@ -88,8 +88,8 @@ def preloaded(listing: Listing) -> tuple[str, ...]:
     )
 
 
-def musl_folders(listing: Listing) -> dict[str, tuple[str, ...]]:
-    """Architecture → folders that musl's loader searches instead of its default ones."""
+def read_musl_folders(listing: Listing) -> dict[str, tuple[str, ...]]:
+    """Map architectures to the folders that musl's loader searches instead of its defaults."""
     folders: dict[str, tuple[str, ...]] = {}
     for name in listing.names_in("etc"):
         if name.startswith("ld-musl-") and name.endswith(".path"):
@@ -103,7 +103,7 @@ def musl_folders(listing: Listing) -> dict[str, tuple[str, ...]]:
 
 
 class _LoaderConfiguration:
-    """The folders of ld.so.conf; a dictionary keeps the first mention's place."""
+    """The folders of ld.so.conf, in the order of their first mention."""
 
     def __init__(self, listing: Listing) -> None:
         self.folders: dict[str, None] = {}
@@ -139,7 +139,7 @@ class _LoaderConfiguration:
             if self._includes == MOST_INCLUDES + 1:
                 self._listing.note(by, f"more than {MOST_INCLUDES} includes; the rest was left out")
             return
-        # `*` and `?` stand in the last component only, which is how every system uses them.
+        # `*` and `?` are supported in the last component only; no system uses them elsewhere.
         folder, _, last = pattern.rpartition("/")
         for name in self._listing.names_in(folder):
             if fnmatchcase(name, last):

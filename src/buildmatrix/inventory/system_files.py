@@ -1,7 +1,7 @@
-"""Which package of the operating system installed a file: lists of dpkg, and apk's database.
+"""Owners of files among operating system packages: dpkg's lists and apk's database.
 
-Python's metadata does not cover most files in an image: the C library, a driver, what a base
-image's maker installed. Sources: dpkg(1), "/var/lib/dpkg/info/*.list"; APK installed database v2.
+Python metadata does not cover most files in an image: the C library, a driver, software of the base
+image. Sources: dpkg(1), "/var/lib/dpkg/info/*.list"; APK installed database v2.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from buildmatrix.inventory.system import APK_INSTALLED, DPKG_FOLDER, LARGEST_STA
 
 #: Lists of installed files, one per package.
 DPKG_LISTS = "var/lib/dpkg/info"
-#: Bytes of one package's list; linux-headers have about 2 MB.
+#: Size limit of one package's list; linux-headers have about 2 MB.
 LARGEST_LIST = 16 << 20
-#: Packages whose lists are read; a full desktop has 4,000.
+#: Package lists read; a full desktop has 4,000.
 MOST_LISTS = 20_000
 
 
-def packaged(
+def find_packages(
     listing: Listing, packages: Collection[SystemPackage], paths: Collection[str]
 ) -> dict[str, str]:
-    """Path → `name version` of the package that lists it, for those of `wanted` that one does.
+    """Map each of `paths` to `name version` of the package that lists it, if any.
 
-    A folder counts too. Sorted by path; of several packages that list a path the first counts.
+    Folders count too. Sorted by path; the first of several packages wins.
     """
     by_name: dict[str, list[str]] = {}
     for path in paths:
@@ -36,7 +36,7 @@ def packaged(
     packages_by_path: dict[str, str] = {}
     if not versions or not by_name:
         return packages_by_path
-    for package, listed_path in _listed(listing, versions):
+    for package, listed_path in _read_lists(listing, versions):
         folder, _, name = listed_path.rstrip("/").rpartition("/")
         if name not in by_name:
             continue
@@ -48,22 +48,22 @@ def packaged(
     return dict(sorted(packages_by_path.items()))
 
 
-def _listed(listing: Listing, versions: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Every package with each path that it lists."""
+def _read_lists(listing: Listing, versions: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield every package with each path that it lists."""
     names = [name for name in listing.names_in(DPKG_LISTS) if name.endswith(".list")]
     for name in names[:MOST_LISTS]:
-        # `libgomp1:amd64.list` where a package is there for several architectures.
+        # `libgomp1:amd64.list` if a package is installed for several architectures.
         package = name.removesuffix(".list").partition(":")[0]
-        for line in _lines(listing, f"{DPKG_LISTS}/{name}") if package in versions else ():
+        for line in _read_lines(listing, f"{DPKG_LISTS}/{name}") if package in versions else ():
             yield package, line
     for path in listing.below(DPKG_FOLDER.rstrip("/")):
         package = posixpath.basename(path).removesuffix(".md5sums")
         if path.endswith(".md5sums"):
-            for line in _lines(listing, path):
+            for line in _read_lines(listing, path):
                 yield package, line.partition("  ")[2]
     for database in APK_INSTALLED:
         package, folder = "", ""
-        for line in _lines(listing, database, LARGEST_STATUS):
+        for line in _read_lines(listing, database, LARGEST_STATUS):
             key, _, value = line.partition(":")
             if key == "P":
                 package, folder = value, ""
@@ -74,7 +74,7 @@ def _listed(listing: Listing, versions: Mapping[str, str]) -> Iterator[tuple[str
                 yield package, f"{folder}/{value}"
 
 
-def _lines(listing: Listing, path: str, limit: int = LARGEST_LIST) -> Iterator[str]:
+def _read_lines(listing: Listing, path: str, limit: int = LARGEST_LIST) -> Iterator[str]:
     resolved = listing.paths.file(path)
     data = None if resolved is None else listing.read(resolved, limit)
     yield from readable((data or b"").decode("utf-8", "surrogateescape")).splitlines()

@@ -1,8 +1,8 @@
-"""Work on the files of a tree with all processors.
+"""Parallel work on the files of a tree with all processors.
 
 Plain fork and pipes: a slim container may lack the semaphores that `multiprocessing` needs, threads
-share one interpreter lock, and a worker that dies of what it reads (killed for memory) costs its
-share a second attempt and nothing else.
+share one interpreter lock, and a worker that dies from its input (killed for memory) costs only a
+second attempt at its share.
 """
 
 from __future__ import annotations
@@ -17,23 +17,24 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
-#: Fewer bytes in all are not worth a second process (about 10 ms).
+#: Fewer bytes in total are not worth a second process (about 10 ms).
 WORTH_IT = 32 << 20
 MOST_WORKERS = 8
-#: What looking at a file costs beside its bytes, in bytes.
+#: Fixed cost of a file, in bytes.
 _EACH = 64 << 10
 #: Shares of the work per process: the last ones are small, so that all end at about the same time.
 _SHARES = 32
-#: One share in the queue. All of them fit into a pipe of one page, the smallest that there is.
+#: Format of a share number in the queue. All of them fit into a pipe of one page, the smallest
+#: possible.
 _TICKET = struct.Struct("<H")
 
 Result = TypeVar("Result")
-#: Told how many of how many items are done, or begun.
+#: Callback for progress: items done or started, and their total.
 Watch: TypeAlias = Callable[[int, int], None]
 
 
 class Companion(Protocol):
-    """A thread that does nothing for the work, and may rest while this process forks."""
+    """A background thread that can pause while this process forks."""
 
     def pause(self) -> None:
         """End the thread."""
@@ -42,39 +43,39 @@ class Companion(Protocol):
         """Start it again."""
 
 
-#: Those that run now.
+#: Running companions.
 COMPANIONS: list[Companion] = []
 
 
-def unwatched(done: int, total: int) -> None:
-    """Nobody wants to know."""
+def ignore_progress(done: int, total: int) -> None:
+    """Ignore the progress."""
 
 
 def spread(
-    work: Callable[[int], Result], sizes: Sequence[int], watch: Watch = unwatched
+    work: Callable[[int], Result], sizes: Sequence[int], watch: Watch = ignore_progress
 ) -> list[Result]:
-    """`[work(0), work(1), ...]`, one for each of `sizes` (bytes, to share the load evenly).
+    """Return `[work(0), work(1), ...]`, one for each of `sizes` (bytes, to balance the load).
 
-    `work` may run in a copy of this process: it returns its result and must change nothing.
-    `watch` is called in this process now and then, and when all is done. A thread that is none of
-    the `COMPANIONS` leaves the work to one process.
+    `work` may run in a copy of this process: it returns its result and must change nothing. `watch`
+    is called in this process from time to time, and at the end. With threads beside the
+    `COMPANIONS`, a single process does the work.
     """
-    with _no_collection():
-        workers = min(MOST_WORKERS, processors())
+    with _pause_collection():
+        workers = min(MOST_WORKERS, count_processors())
         if workers < 2 or sum(sizes) < WORTH_IT or threading.active_count() > 1 + len(COMPANIONS):
             results = []
             for index in range(len(sizes)):
                 results.append(work(index))
                 watch(index + 1, len(sizes))
             return results
-        return _spread(work, _shares(sizes, workers * _SHARES), workers, watch)
+        return _spread(work, _divide(sizes, workers * _SHARES), workers, watch)
 
 
 def _spread(
     work: Callable[[int], Result], shares: Sequence[Sequence[int]], workers: int, watch: Watch
 ) -> list[Result]:
-    """All processes take the next share from one queue until it is empty."""
-    give_back()
+    """Let all processes take shares from one queue until it is empty."""
+    trim_heap()
     total = sum(map(len, shares))
     results: dict[int, Result] = {}
     queue, writing = os.pipe()
@@ -82,13 +83,13 @@ def _spread(
     try:
         os.write(writing, b"".join(_TICKET.pack(number) for number in range(len(shares))))
         os.close(writing)
-        with _companions_at_rest():
+        with _pause_companions():
             for _ in range(workers - 1):
-                worker = _start(work, shares, queue)
+                worker = _fork_worker(work, shares, queue)
                 if worker is not None:
                     helpers.append(worker)
         for number in _next_shares(queue):
-            # Some process has taken each share before this one.
+            # Other processes have taken the earlier shares.
             watch(sum(map(len, shares[:number])), total)
             results |= {index: work(index) for index in shares[number]}
         for worker in helpers:
@@ -98,16 +99,16 @@ def _spread(
         os.close(queue)
         for worker in helpers:
             worker.end()
-    # What a worker took and did not bring back is done here.
+    # Shares that a worker took and did not return are done here.
     every = [results[index] if index in results else work(index) for index in range(total)]
     watch(total, total)
     return every
 
 
-def _shares(sizes: Sequence[int], most: int) -> list[list[int]]:
-    """Indices in shares of about the same load: each large item first, then runs of small ones.
+def _divide(sizes: Sequence[int], most: int) -> list[list[int]]:
+    """Divide indices into shares of similar load: each large item first, then runs of small ones.
 
-    Neighbours stay together: they mostly lie in one folder, which is opened once for all.
+    Neighbors stay together: most are in the same folder, which is then opened once.
     """
     loads = [size + _EACH for size in sizes]
     full = max(1, sum(loads) // most)
@@ -126,17 +127,17 @@ def _shares(sizes: Sequence[int], most: int) -> list[list[int]]:
 
 
 def _next_shares(queue: int) -> Iterator[int]:
-    """The numbers of the shares that this process gets; a read of a pipe is never divided."""
+    """Yield the numbers of this process's shares; a read from a pipe is never divided."""
     while len(ticket := os.read(queue, _TICKET.size)) == _TICKET.size:
         (number,) = _TICKET.unpack(ticket)
         yield number
-        give_back()
+        trim_heap()
 
 
-def give_back() -> None:
-    """Free what the C library holds of freed memory: up to 30 MB behind a large file.
+def trim_heap() -> None:
+    """Return memory freed by the C library to the system: up to 30 MB after a large file.
 
-    glibc has a call for it; others give back by themselves.
+    glibc needs a call for it; others do so themselves.
     """
     with suppress(ImportError, OSError, AttributeError):
         import ctypes
@@ -145,8 +146,8 @@ def give_back() -> None:
 
 
 @contextmanager
-def _no_collection() -> Iterator[None]:
-    """No garbage collection: syntax trees and tables are many objects and no cycles."""
+def _pause_collection() -> Iterator[None]:
+    """Disable garbage collection: syntax trees and tables are many objects without cycles."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -157,7 +158,7 @@ def _no_collection() -> Iterator[None]:
 
 
 @contextmanager
-def _companions_at_rest() -> Iterator[None]:
+def _pause_companions() -> Iterator[None]:
     companions = list(COMPANIONS)
     for companion in companions:
         companion.pause()
@@ -168,22 +169,22 @@ def _companions_at_rest() -> Iterator[None]:
             companion.resume()
 
 
-def processors() -> int:
-    """Processors that this process may use."""
+def count_processors() -> int:
+    """Return the number of processors available to this process."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 class _Worker(Generic[Result]):
-    """A forked copy of this process, and the pipe that its results come through."""
+    """A forked copy of this process, and the pipe for its results."""
 
     def __init__(self, process: int, pipe: int) -> None:
         self._process = process
         self._pipe = pipe
 
     def results(self) -> Iterator[dict[int, Result]]:
-        """What the worker sent, share by share; nothing more when it did not come to its end."""
+        """Yield the results of the worker, share by share, as far as it got."""
         with os.fdopen(self._pipe, "rb", closefd=False) as pipe:
             while True:
                 try:
@@ -192,16 +193,16 @@ class _Worker(Generic[Result]):
                     return
 
     def end(self) -> None:
-        """Free the process; it is killed where it still works."""
+        """Kill the process if it is still running, and free it."""
         os.close(self._pipe)
         os.kill(self._process, signal.SIGKILL)
         os.waitpid(self._process, 0)
 
 
-def _start(
+def _fork_worker(
     work: Callable[[int], Result], shares: Sequence[Sequence[int]], queue: int
 ) -> _Worker[Result] | None:
-    """Fork a worker; None where the system has no room for one, or a thread does not rest."""
+    """Fork a worker; None if the system has no capacity, or a thread does not pause."""
     if threading.active_count() > 1:
         return None
     reading, writing = os.pipe()
@@ -217,7 +218,7 @@ def _start(
     code = 1
     try:
         os.close(reading)
-        # Packed at once: what was found takes several times as much room as what is sent of it.
+        # Pickled at once: results take several times as much memory as their pickles.
         packed = [
             pickle.dumps({index: work(index) for index in shares[number]}, pickle.HIGHEST_PROTOCOL)
             for number in _next_shares(queue)
@@ -226,5 +227,5 @@ def _start(
             pipe.writelines(packed)
         code = 0
     finally:
-        # Without the parent's clean-up: its buffers and handlers are not ours.
+        # Skips the parent's clean-up: its buffers and handlers are not ours.
         os._exit(code)

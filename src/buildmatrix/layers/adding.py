@@ -18,9 +18,9 @@ from dataclasses import replace
 import msgspec
 
 from buildmatrix.inventory.file_facts import FileFacts
-from buildmatrix.inventory.listing import AskedNames
+from buildmatrix.inventory.listing import RecordedLookups
 from buildmatrix.inventory.names import readable
-from buildmatrix.inventory.own_files import is_read_itself
+from buildmatrix.inventory.own_files import is_content_read
 from buildmatrix.layers.model import KINDS, LayerFacts
 from buildmatrix.trees.archive import safe_path
 from buildmatrix.trees.archive_layers import WHITEOUT
@@ -89,7 +89,7 @@ def _is_looked_for(path: str) -> bool:
         not _PARTS.isdisjoint(parts)
         or any(part.endswith(_PART_ENDS) for part in parts)
         or _LOOKED_FOR.search(path) is not None
-        or (is_read_itself(path, 0) and not path.endswith(".py"))
+        or (is_content_read(path, 0) and not path.endswith(".py"))
     )
 
 
@@ -138,7 +138,7 @@ class BaseTreeIndex(msgspec.Struct, frozen=True):
     whole: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, asked: AskedNames, sites: Sequence[str]) -> BaseTreeIndex:
+    def of(cls, asked: RecordedLookups, sites: Sequence[str]) -> BaseTreeIndex:
         """Index a tree by the lookups `asked`; `sites` are folders with distributions."""
         folders = {above for name in asked.names for above in _parent_folders(name)}
         return cls(

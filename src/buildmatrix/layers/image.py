@@ -17,9 +17,9 @@ from typing import overload
 import msgspec
 
 from buildmatrix.inventory.archive import PACKAGES
-from buildmatrix.inventory.listing import AskedNames
+from buildmatrix.inventory.listing import RecordedLookups
 from buildmatrix.inventory.model import SCHEMA, Inventory
-from buildmatrix.inventory.workers import give_back
+from buildmatrix.inventory.workers import trim_heap
 from buildmatrix.layers.merging import merge_inventory
 from buildmatrix.layers.model import LAYER_FACTS, LayerFacts
 from buildmatrix.layers.reading import read_layer
@@ -182,7 +182,7 @@ class LayerReader:
         if layer.is_final:
             self._store.save(f"layer {layer.digest}", layer)
         layer = self._layers[layer.digest] = self._spill_file.put(layer)
-        give_back()
+        trim_heap()
         for digest in {layer.blob, layer.digest}:
             self._digests[digest] = layer.digest
             if layer.is_final:
@@ -223,7 +223,7 @@ class LayerReader:
         configuration: Configuration,
         blobs: Sequence[LayerBlob],
         facts: FactCache | None,
-        asked: AskedNames | None = None,
+        asked: RecordedLookups | None = None,
     ) -> Inventory:
         """Return the inventory of an image; `facts` caches it under the digests of its layers.
 

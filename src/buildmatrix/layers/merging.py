@@ -13,16 +13,16 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from buildmatrix.device_code.suffixes import SUFFIXES, uncompressed
+from buildmatrix.device_code.suffixes import SUFFIXES, strip_compression
 from buildmatrix.inventory.collect import collect
 from buildmatrix.inventory.file_facts import FileFacts
-from buildmatrix.inventory.layers import with_layers
-from buildmatrix.inventory.listing import AskedNames
+from buildmatrix.inventory.layers import add_layers
+from buildmatrix.inventory.listing import RecordedLookups
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.layers.model import KINDS, LayerFacts, decompress
 from buildmatrix.layers.saved_image import Configuration
-from buildmatrix.python_imports.source import is_sourceless, shared
-from buildmatrix.python_imports.statements import is_stating
+from buildmatrix.python_imports.source import intern_outline, is_sourceless
+from buildmatrix.python_imports.statements import has_literals
 from buildmatrix.store.cache import Cache
 from buildmatrix.store.python_answers import PythonAnswers
 from buildmatrix.trees.archive import Slice, safe_path
@@ -46,7 +46,7 @@ def merge_inventory(
     reread: RereadLayer,
     fresh: Collection[int] = (),
     answers: PythonAnswers | None = None,
-    asked: AskedNames | None = None,
+    asked: RecordedLookups | None = None,
 ) -> Inventory:
     """Return the inventory of the image with these layers, bottom layer first.
 
@@ -93,7 +93,7 @@ def _collect_inventory(
     wanted: _MissingContents,
     fresh: Collection[int],
     answers: PythonAnswers | None,
-    asked: AskedNames | None,
+    asked: RecordedLookups | None,
 ) -> Inventory:
     tree = MergedTree(layers, wanted)
     memory = _LayerFactMemory(tree, fresh, answers or PythonAnswers(Cache(None)))
@@ -104,7 +104,7 @@ def _collect_inventory(
     digests = [
         layer.digest or digest for layer, digest in zip(layers, configuration.digests, strict=True)
     ]
-    return with_layers(inventory, tree, digests, configuration.instructions)
+    return add_layers(inventory, tree, digests, configuration.instructions)
 
 
 def merge_layers(layers: Sequence[LayerFacts]) -> MergedTree:
@@ -192,7 +192,7 @@ class MergedTree(LayeredTree):
             if entry.size is not None:
                 facts = entry.facts or _NO_FACTS
                 if facts.outline is not None:
-                    facts = replace(facts, outline=shared(facts.outline))
+                    facts = replace(facts, outline=intern_outline(facts.outline))
                 file = _LayerFile(self, number, index, name, entry.sha256, entry.place, facts)
                 data = Slice(file, 0, entry.size)
             yield TarMember(name, KINDS[entry.kind], data, os.fsdecode(entry.target))
@@ -246,10 +246,10 @@ def _name_implications(path: str, facts: FileFacts) -> tuple[object, ...]:
     if facts.elf is not None and facts.contents is None:
         return ()
     name = path.rpartition("/")[2]
-    suffix = uncompressed(name).rpartition(".")[2].lower()
+    suffix = strip_compression(name).rpartition(".")[2].lower()
     return (
         path.endswith((".py", ".pth")),
-        is_stating(path, 0),
+        has_literals(path, 0),
         is_sourceless(path),
         suffix if suffix in SUFFIXES else "",
         name if facts.contents is not None else "",

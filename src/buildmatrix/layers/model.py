@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from buildmatrix.inventory.distributions import without_secrets
+from buildmatrix.inventory.distributions import remove_secrets
 from buildmatrix.inventory.file_facts import FileFacts
 from buildmatrix.threads import prepare_type
 from buildmatrix.trees.tar import Kind
@@ -100,7 +100,7 @@ class ContentPacker:
 
     def add(self, path: str, data: bytes) -> tuple[int, int]:
         """Store the content of the file `path`; return its block and offset."""
-        data = without_secrets(path, data)
+        data = remove_secrets(path, data)
         place = len(self.blocks), len(self._block)
         self._block += data
         if len(self._block) >= _BLOCK_BYTES:

@@ -17,7 +17,7 @@ from queue import Empty, Full, Queue
 
 import msgspec
 
-from buildmatrix.inventory.file_facts import ELF_MAGIC, FileFacts, look, with_contents
+from buildmatrix.inventory.file_facts import ELF_MAGIC, FileFacts, add_contents, inspect_source
 from buildmatrix.inventory.nested import (
     LARGEST_STREAM,
     MOST_CONTAINERS,
@@ -25,7 +25,7 @@ from buildmatrix.inventory.nested import (
     NestedContents,
     stream_cost,
 )
-from buildmatrix.inventory.own_files import is_read_itself
+from buildmatrix.inventory.own_files import is_content_read
 from buildmatrix.layers.model import KINDS, ContentPacker, EntryFacts, LayerFacts, pack_entries
 from buildmatrix.trees.archive import CHUNK, Slice, iter_decompressed
 from buildmatrix.trees.archive_layers import MAX_ENTRIES, limit_entries
@@ -231,7 +231,7 @@ class _LayerReader:
     def _read_file(self, entry: EntryFacts, name: str, data: Slice) -> EntryFacts:
         stream = _HashedFile(data)
         is_asked_for = self.count - 1 in self._also and data.size <= MAX_REQUESTED
-        is_kept = is_asked_for or (not self.blocks.is_full and is_read_itself(name, data.size))
+        is_kept = is_asked_for or (not self.blocks.is_full and is_content_read(name, data.size))
         place = None
         with Inflated(stream, data.size) as source:
             facts = self._inspect(source, name, data.size)
@@ -255,7 +255,7 @@ class _LayerReader:
         if size < len(ELF_MAGIC):
             return _NO_FACTS
         try:
-            facts = look(source, name, size)
+            facts = inspect_source(source, name, size)
             if facts.contents is not None and (format := facts.contents.waiting) is not None:
                 facts = self._read_contents(facts, source, name, size, format)
         except OSError as error:
@@ -278,7 +278,7 @@ class _LayerReader:
         else:
             self._opened += 1
             self._streamed += cost
-            opened = with_contents(facts, source, name, size).contents
+            opened = add_contents(facts, source, name, size).contents
             assert opened is not None
             contents = opened
         return replace(facts, contents=replace(contents, waiting=format, is_ahead=True))

@@ -1,1 +1,1 @@
-"""What an `import` reaches, read from source text: nothing of it runs."""
+"""Reach of Python imports, from source text alone: nothing is run."""

@@ -1,4 +1,4 @@
-"""Which calls load a library, by their names, and where a module may make them."""
+"""Calls that load libraries, by name, and the places in a module that make them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from buildmatrix.python_imports.module import Module
-from buildmatrix.python_imports.syntax import children, last_name, made_of, walk
+from buildmatrix.python_imports.syntax import children, evaluated_at_definition, last_name, walk
 from buildmatrix.python_imports.values import Value
 
-#: Call → exception that it raises when the library cannot be loaded; none for a search.
+#: Call to the exception that it raises if the library cannot be loaded; None for a search.
 RAISES: Mapping[str, str | None] = {
     "CDLL": "OSError",
     "PyDLL": "OSError",
@@ -25,25 +25,25 @@ RAISES: Mapping[str, str | None] = {
     "spec_from_file_location": "ImportError",
     "ExtensionFileLoader": "ImportError",
     "load_dynamic": "ImportError",
-    # No library, but an operator of torch that one must have registered: `name::operator`.
+    # Needs an operator of torch that a library must have registered: `name::operator`.
     "register_fake": "RuntimeError",
     "impl_abstract": "RuntimeError",
 }
-#: Functions that import a module by its name.
+#: Functions that import a module by name.
 IMPORTS = frozenset({"import_module", "__import__"})
-#: Objects of ctypes that load libraries of Windows, which no Linux has.
+#: Objects of ctypes that load Windows libraries, which Linux does not have.
 WINDOWS = frozenset({"windll", "oledll"})
-#: Of those in `RAISES` the ones that load nothing, but need a load to have happened.
+#: Calls in `RAISES` that load nothing, but need an earlier load.
 OPERATORS = frozenset({"register_fake", "impl_abstract"})
 _BY_PATH = frozenset({"spec_from_file_location", "ExtensionFileLoader", "load_dynamic"})
-#: Parameters that such a path may be given by, and those for the names of libraries.
+#: Parameters for such a path, and those for the names of libraries.
 _PATHS = ("location", "path", "pathname", "file")
 _NAMES = ("name", "libname", "path", "filename", "library_filename", "library_location", "file")
 _DEFINING = frozenset({"define", "custom_op", "triton_op"})
 
 
 def defines_operators(module: Module) -> bool:
-    """Whether a module defines operators of torch itself, in Python."""
+    """True if a module itself defines torch operators, in Python."""
     for node in walk(module.tree):
         if isinstance(node, ast.Call):
             if last_name(node.func) in _DEFINING:
@@ -56,8 +56,8 @@ def defines_operators(module: Module) -> bool:
     return False
 
 
-def is_load(node: ast.Call) -> str | None:
-    """The name of the call when it loads or searches a library, as in `RAISES`."""
+def loading_call_name(node: ast.Call) -> str | None:
+    """Return the name of the call, as in `RAISES`, if it loads or searches for a library."""
     name = last_name(node.func)
     if name not in RAISES or not (node.args or node.keywords):
         return None
@@ -68,13 +68,13 @@ def is_load(node: ast.Call) -> str | None:
     return None if isinstance(argument, ast.Constant) and argument.value is None else name
 
 
-def is_silent(call: str) -> bool:
-    """Whether a call says nothing of libraries unless one can be read off it."""
+def needs_library_name(call: str) -> bool:
+    """True if a call is irrelevant to libraries unless it names one."""
     return call in OPERATORS or call in _BY_PATH
 
 
 def library_argument(node: ast.Call) -> ast.expr:
-    """The argument of a load that names the library."""
+    """Return the argument of a loading call that names the library."""
     keywords = {word.arg: word.value for word in node.keywords}
     if last_name(node.func) in _BY_PATH:
         if len(node.args) > 1:
@@ -88,7 +88,7 @@ def library_argument(node: ast.Call) -> ast.expr:
 
 
 def load_names(call: str, value: Value) -> tuple[str, ...]:
-    """Names of the libraries that a call loads; none when they are computed."""
+    """Return the names of the libraries that a call loads; empty if they are computed."""
     named = {name for name in value if name.strip("*/.")}
     if call in OPERATORS:
         return tuple(sorted(name for name in named if "::" in name))
@@ -102,17 +102,17 @@ def load_names(call: str, value: Value) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Loading:
-    """Where a module that holds loads may run them."""
+class LoadingCode:
+    """Places where a module may run loading calls."""
 
     #: Functions and classes that load a library, or call one that does.
     functions: frozenset[str]
-    #: Whether a statement at the module's level loads, or calls one of these.
+    #: True if a statement at module level loads, or calls one of these.
     at_import: bool
 
 
-def loading(module: Module) -> Loading:
-    """Where `module` may load libraries."""
+def find_loading_code(module: Module) -> LoadingCode:
+    """Find where `module` may load libraries."""
     bodies: dict[str, ast.AST] = {**module.functions, **module.classes}
     calls = {
         name: {last_name(child.func) for child in walk(node) if isinstance(child, ast.Call)}
@@ -122,16 +122,16 @@ def loading(module: Module) -> Loading:
     while more := {name for name, called in calls.items() if called & loaders} - loaders:
         loaders |= more
     at_import = any(_loads_or_calls(node, loaders) for node in module.tree.body)
-    return Loading(frozenset(loaders), at_import)
+    return LoadingCode(frozenset(loaders), at_import)
 
 
 def _loads_or_calls(statement: ast.stmt, functions: set[str]) -> bool:
-    """Whether a statement at a module's level loads a library or calls one of `functions`."""
+    """True if a statement at module level loads a library or calls one of `functions`."""
     ahead: list[ast.AST] = [statement]
     while ahead:
         node = ahead.pop()
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            ahead.extend(made_of(node))
+            ahead.extend(evaluated_at_definition(node))
             continue
         if isinstance(node, ast.Call) and (
             last_name(node.func) in RAISES or last_name(node.func) in functions

@@ -1,7 +1,7 @@
-"""Which way a condition goes when a module is imported on a machine without preparation.
+"""Outcome of conditions when a module is imported on an unprepared machine.
 
-The environment variables that it reads are not set, and the files of the distribution are there.
-What depends on the machine, or on other distributions, stays open.
+Environment variables that they read are not set, and the files of the distribution exist.
+Conditions on the machine or on other distributions stay open.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from buildmatrix.python_imports.module import Module
 from buildmatrix.python_imports.program import Program
 from buildmatrix.python_imports.syntax import last_name, walk
-from buildmatrix.python_imports.system import truth
+from buildmatrix.python_imports.system import evaluate_condition
 from buildmatrix.python_imports.values import Scope
 
 _OPERATORS: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
@@ -32,19 +32,19 @@ _OPERATORS: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.In: lambda item, items: item in items,
     ast.NotIn: lambda item, items: item not in items,
 }
-#: Versions of Python that a distribution may meet.
+#: Python versions that a distribution may run on.
 _PYTHONS = tuple((3, minor, 0) for minor in range(8, 20))
 _DEEPEST = 12
 _EXISTS = frozenset({"exists", "isfile", "is_file", "lexists"})
 _SAME_TEXT = frozenset({"lower", "upper", "strip"})
-#: What a text has in it that asks for the machine, its environment, or other distributions.
+#: Texts that depend on the machine, its environment, or other distributions.
 _OF_THE_MACHINE = re.compile(
     r"is_available|device_count|torch\.version|environ|getenv|find_spec|machine\(\)"
 )
 
 
-class _Open(Exception):
-    """A value that is not known before a run."""
+class _UnknownValue(Exception):
+    """The value is unknown before a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,26 +54,26 @@ class Conditions:
     program: Program
     module: Module
     scope: Scope
-    #: Whether an expression names a file of the distribution.
+    #: Test if an expression names a file of the distribution.
     is_there: Callable[[ast.expr], bool]
 
-    def usually(self, test: ast.expr) -> bool | None:
-        """Whether `test` holds on a machine without preparation; None when that is open."""
-        return truth(test, self._decided)
+    def usual_outcome(self, test: ast.expr) -> bool | None:
+        """Return the outcome of `test` on an unprepared machine; None if open."""
+        return evaluate_condition(test, self._decide)
 
     def leaves_early(self, statement: ast.stmt) -> bool:
-        """Whether what follows `statement` runs on some machines only."""
+        """True if the code after `statement` runs only on some machines."""
         if not isinstance(statement, ast.If) or statement.orelse:
             return False
         if not isinstance(statement.body[-1], (ast.Return, ast.Continue)):
             return False
         return bool(_OF_THE_MACHINE.search(self._text(statement.test)))
 
-    def is_chosen(self, node: ast.expr, depth: int = 0) -> bool:
-        """Whether a run decides which one of several things `node` stands for."""
+    def depends_on_run(self, node: ast.expr, depth: int = 0) -> bool:
+        """True if a run decides which of several values `node` has."""
         for child in walk(node):
             match child:
-                case ast.IfExp(test=test) if self.usually(test) is None:
+                case ast.IfExp(test=test) if self.usual_outcome(test) is None:
                     return True
                 case ast.BoolOp() | ast.Subscript(slice=ast.Name() | ast.Attribute()):
                     return True
@@ -82,13 +82,13 @@ class Conditions:
                     if looped:
                         continue
                     if len(assigned) > 1 or any(
-                        self.is_chosen(value, depth + 1) for value in assigned
+                        self.depends_on_run(value, depth + 1) for value in assigned
                     ):
                         return True
         return False
 
     def _text(self, test: ast.expr) -> str:
-        """The expression, with what its names stand for."""
+        """Return the text of the expression, with the values of its names."""
         texts = [ast.unparse(test)]
         for node in walk(test):
             if isinstance(node, ast.Name):
@@ -96,7 +96,7 @@ class Conditions:
         return " ".join(texts)
 
     def _assigned(self, name: str) -> tuple[list[ast.expr], bool]:
-        """What is assigned to a name, and whether a loop does it."""
+        """Return the values assigned to a name, and True if a loop assigns them."""
         scope: Scope | None = self.scope
         while scope is not None:
             if name in scope.bound:
@@ -106,16 +106,16 @@ class Conditions:
             scope = scope.parent
         return [], False
 
-    def _decided(self, test: ast.expr) -> bool | None:
+    def _decide(self, test: ast.expr) -> bool | None:
         try:
             return bool(self._value(test, 0))
-        except (_Open, TypeError, ValueError, OverflowError):
+        except (_UnknownValue, TypeError, ValueError, OverflowError):
             return None
 
     def _value(self, node: ast.expr, depth: int) -> object:
-        """What an expression stands for. Raises _Open."""
+        """Evaluate an expression. Raises _Open."""
         if depth > _DEEPEST:
-            raise _Open
+            raise _UnknownValue
         match node:
             case ast.Constant(value=value):
                 return value
@@ -131,7 +131,7 @@ class Conditions:
                 return self._name(name, depth + 1)
             case ast.Attribute(value=ast.Name(id=name), attr=attribute):
                 if name in self.module.imported:
-                    return self._elsewhere(f"{self.module.imported[name]}.{attribute}")
+                    return self._read_constant(f"{self.module.imported[name]}.{attribute}")
             case ast.BoolOp(op=ast.Or(), values=values):
                 result: object = None
                 for child in values:
@@ -140,50 +140,50 @@ class Conditions:
                         break
                 return result
             case ast.Compare(left=left, ops=[operator], comparators=[right]):
-                return self._compared(left, operator, right, depth)
+                return self._compare(left, operator, right, depth)
             case ast.Call():
                 return self._call(node, depth)
-        raise _Open
+        raise _UnknownValue
 
     def _name(self, name: str, depth: int) -> object:
         scope: Scope | None = self.scope
         while scope is not None:
             if name in scope.bound:
-                raise _Open
+                raise _UnknownValue
             if name in scope.assigned:
                 if len(scope.assigned[name]) > 1:
-                    raise _Open
+                    raise _UnknownValue
                 return self._value(scope.assigned[name][0], depth + 1)
             scope = scope.parent
         if name in self.module.imported:
-            return self._elsewhere(self.module.imported[name])
-        raise _Open
+            return self._read_constant(self.module.imported[name])
+        raise _UnknownValue
 
-    def _elsewhere(self, dotted: str) -> object:
-        """A constant of another module of the distribution, which need not be parsed for it."""
-        owner = self.program.owner_of(dotted)
+    def _read_constant(self, dotted: str) -> object:
+        """Return a constant of another module of the distribution, without parsing the module."""
+        owner = self.program.find_owner(dotted)
         path = self.program.modules.get(owner[0]) if owner is not None else None
         if owner is None or path is None or not owner[1].isidentifier():
-            raise _Open
+            raise _UnknownValue
         source = self.program.source(path) or b""
         name = re.escape(owner[1]).encode()
         lines = re.findall(rb"^([ \t]*)%b[ \t]*(?::[^=\n]*)?=(?!=)([^\n]*)" % name, source, re.M)
         if len(lines) != 1 or lines[0][0]:
-            raise _Open
+            raise _UnknownValue
         try:
             return ast.literal_eval(lines[0][1].strip().decode("utf-8", "replace"))
         except (ValueError, SyntaxError, RecursionError, MemoryError):
-            raise _Open from None
+            raise _UnknownValue from None
 
-    def _compared(self, left: ast.expr, operator: ast.cmpop, right: ast.expr, depth: int) -> bool:
+    def _compare(self, left: ast.expr, operator: ast.cmpop, right: ast.expr, depth: int) -> bool:
         if isinstance(operator, (ast.In, ast.NotIn)) and _is_environment(right):
             return isinstance(operator, ast.NotIn)
         compare = _OPERATORS[type(operator)]
         expected = self._value(right, depth + 1)
-        if (versions := _versions(left)) is not None:
+        if (versions := _possible_versions(left)) is not None:
             outcomes = {compare(version, expected) for version in versions}
             if len(outcomes) > 1:
-                raise _Open
+                raise _UnknownValue
             return outcomes.pop()
         return compare(self._value(left, depth + 1), expected)
 
@@ -197,58 +197,60 @@ class Conditions:
             case ast.Attribute(value=inner, attr=method) if method in _SAME_TEXT and not node.args:
                 value = self._value(inner, depth + 1)
                 if not isinstance(value, str):
-                    raise _Open
+                    raise _UnknownValue
                 return {"lower": value.lower, "upper": value.upper, "strip": value.strip}[method]()
             case ast.Name(id="int" | "bool" | "str") if len(node.args) == 1:
                 value = self._value(node.args[0], depth + 1)
                 if not isinstance(value, (str, int)) or len(str(value)) > 40:
-                    raise _Open
+                    raise _UnknownValue
                 return {"int": int, "bool": bool, "str": str}[name or ""](value)
         if name == "find_spec" and node.args:
-            return self._finds(self._value(node.args[0], depth + 1))
+            return self._find_spec(self._value(node.args[0], depth + 1))
         if name in _EXISTS:
             place = node.func.value if isinstance(node.func, ast.Attribute) else None
             if self.is_there(node.args[0] if node.args or place is None else place):
                 return True
-        raise _Open
+        raise _UnknownValue
 
     def _default(self, node: ast.Call, depth: int) -> object:
-        """What a variable of the environment stands for where it is not set."""
+        """Return the value for an environment variable that is not set."""
         return self._value(node.args[1], depth + 1) if len(node.args) > 1 else None
 
-    def _finds(self, name: object) -> object:
-        """Whether a module of this name is in the distribution; others may be installed or not."""
+    def _find_spec(self, name: object) -> object:
+        """Return True for a module in the distribution; others may or may not be installed."""
         if isinstance(name, str):
-            owner = self.program.owner_of(self.program.absolute(name, self.module.package))
+            owner = self.program.find_owner(self.program.resolve_name(name, self.module.package))
             if owner is not None and not owner[1]:
                 return True
-        raise _Open
+        raise _UnknownValue
 
 
 def _is_environment(node: ast.expr) -> bool:
     return last_name(node) == "environ"
 
 
-def _versions(node: ast.expr) -> tuple[object, ...] | None:
-    """What `sys.version_info`, or a part of it, may be; None for something else."""
+def _possible_versions(node: ast.expr) -> tuple[object, ...] | None:
+    """Return the possible values of `sys.version_info`, or a part of it; None for others."""
     match node:
         case ast.Attribute(value=ast.Name(id="sys"), attr="version_info"):
             return _PYTHONS
-        case ast.Attribute(value=inner, attr="major") if _versions(inner) is _PYTHONS:
+        case ast.Attribute(value=inner, attr="major") if _possible_versions(inner) is _PYTHONS:
             return (3,)
         case ast.Subscript(value=inner, slice=ast.Constant(value=0)):
-            return (3,) if _versions(inner) is _PYTHONS else None
+            return (3,) if _possible_versions(inner) is _PYTHONS else None
         case ast.Subscript(
             value=inner, slice=ast.Slice(lower=None, upper=ast.Constant(value=2), step=None)
         ):
             return (
-                tuple(version[:2] for version in _PYTHONS) if _versions(inner) is _PYTHONS else None
+                tuple(version[:2] for version in _PYTHONS)
+                if _possible_versions(inner) is _PYTHONS
+                else None
             )
     return None
 
 
-def surely_runs(body: Iterable[ast.stmt]) -> bool:
-    """Whether nothing in `body` can fail: imports of the standard library."""
+def cannot_fail(body: Iterable[ast.stmt]) -> bool:
+    """True if nothing in `body` can fail: only imports of the standard library."""
     for statement in body:
         match statement:
             case ast.Import(names=names):

@@ -1,7 +1,7 @@
-"""What of a large generated Python file is worth parsing.
+"""Relevant parts of large generated Python files.
 
 Bindings of a whole interface have tens of thousands of statements, and load their library in one of
-them. A syntax tree takes some 60 times its source, so all others are left out.
+them. A syntax tree takes some 60 times its source, so all others are omitted.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from itertools import islice
 
 from buildmatrix.python_imports.source import has_loading_word
 
-#: Statements that are kept because others refer to them, round by round.
+#: Rounds of adding statements that selected ones refer to.
 _ROUNDS = 4
 #: Statements of a module; the bindings of Vulkan have 11,000.
 MOST_STATEMENTS = 100_000
-#: Bytes of an excerpt: much smaller than what it was taken from.
+#: Size limit of an excerpt, in bytes.
 LARGEST_EXCERPT = 256 << 10
-#: A line that begins a statement of the module; `else:` and the like go on with one.
+#: A line that begins a statement of the module; `else:` and the like continue one.
 _BEGINS = re.compile(rb"^(?!(?:else|elif|except|finally)\b)(?:[^\W\d]|[@(\[*\"'])", re.MULTILINE)
 _DEFINES = re.compile(rb"(?:@[^\n]*\n)*(?:async[ \t]+def|def|class)[ \t]+(\w+)")
 _ASSIGNS = re.compile(rb"((?:\w+[ \t]*(?:,[ \t]*\w+[ \t]*)*(?::[^=\n]*)?=(?!=)[ \t]*)+)")
@@ -31,20 +31,20 @@ _WORD = re.compile(rb"[^\W\d]\w*")
 class _SourceStatement:
     start: int
     end: int
-    #: Function or class that it defines, or None.
+    #: Function or class defined by the statement, or None.
     function: bytes | None
-    #: Names that it assigns.
+    #: Names assigned by the statement.
     names: frozenset[bytes]
     text: bytes
 
 
-def excerpt(source: bytes) -> bytes:
-    """`source` with the lines of all statements blank that have nothing to do with loading.
+def make_excerpt(source: bytes) -> bytes:
+    """Return `source` with blank lines for all statements unrelated to loading.
 
-    Kept are imports, statements with a word of a load, those that call such a function, and
-    what these refer to. Lines keep their numbers. Empty where that is still too much.
+    Imports, statements with a loading word, those that call such a function, and everything these
+    refer to are kept. Line numbers do not change. Empty if the result is too large.
     """
-    statements = _statements(source)
+    statements = _split_statements(source)
     selected = {
         number
         for number, item in enumerate(statements)
@@ -83,7 +83,7 @@ def excerpt(source: bytes) -> bytes:
     return b"\n" * before + b"".join(pieces)
 
 
-def _statements(source: bytes) -> list[_SourceStatement]:
+def _split_statements(source: bytes) -> list[_SourceStatement]:
     starts = [match.start() for match in islice(_BEGINS.finditer(source), MOST_STATEMENTS + 1)]
     if not starts or len(starts) > MOST_STATEMENTS:
         return []
@@ -92,9 +92,9 @@ def _statements(source: bytes) -> list[_SourceStatement]:
     quotes = 0
     for start, end in zip(starts, [*starts[1:], len(source)], strict=True):
         begin = start if begin is None else begin
-        # A text in three quotes may have lines like statements; so counted, few are misjudged.
+        # A triple-quoted text may have lines like statements; this count misjudges few.
         quotes += source.count(b'"""', start, end) + source.count(b"'''", start, end)
-        # A decorator stands before what it decorates.
+        # A decorator precedes its function or class.
         if quotes % 2 or source.startswith(b"@", start):
             continue
         text = source[begin:end]

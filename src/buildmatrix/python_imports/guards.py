@@ -1,4 +1,4 @@
-"""What a `try` or a condition around a statement means for the exceptions that it raises."""
+"""Effect of a `try` or a condition on the exceptions of the statements inside."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from buildmatrix.python_imports.syntax import last_name, walk
-from buildmatrix.python_imports.system import truth
+from buildmatrix.python_imports.system import evaluate_condition
 
 _ANYTHING = frozenset({"Exception", "BaseException", ""})
 _BASES = {
@@ -18,61 +18,61 @@ _BASES = {
     "OSError": _ANYTHING | {"EnvironmentError", "IOError"},
     "FileNotFoundError": _ANYTHING | {"OSError", "EnvironmentError", "IOError"},
     "RuntimeError": _ANYTHING,
-    # Of cuda-pathfinder.
+    # From cuda-pathfinder.
     "DynamicLibNotFoundError": _ANYTHING | {"RuntimeError"},
     "SystemExit": frozenset({"BaseException", ""}),
 }
 
 
-#: Names of context managers that are there for imports that may fail (`try_import`, `optional`).
+#: Names of context managers for imports that may fail (`try_import`, `optional`).
 _FORGIVING = re.compile(r"import|suppress|optional|ignore")
 
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """One of several ways that an import can go on, one of which must work."""
+    """One of several ways that an import can take, one of which must work."""
 
-    #: `path:line` of the statement that they belong to.
+    #: `path:line` of their common statement.
     place: str
     number: int
-    #: How many there are.
+    #: Number of ways.
     of: int
 
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """One `except`: what it catches (an empty name is everything), and what it raises instead."""
+    """One `except`: the exceptions it catches (an empty name is everything), and re-raises."""
 
     catches: frozenset[str]
-    #: None: nothing, the exception ends here; an empty name: the same one again.
+    #: None: nothing, the exception ends here; an empty name: the same exception again.
     raises: str | None = None
-    #: Where what ends here is not the end, but the beginning of another try.
+    #: Set if the exception leads to another attempt.
     branch: Branch | None = None
 
 
-#: The handlers of one `try`; a condition is taken for a handler that catches everything.
+#: The handlers of one `try`; a condition counts as a handler that catches everything.
 Guard = tuple[Handler, ...]
 CONDITION: Guard = (Handler(frozenset({""})),)
 
 
-def branch(place: str, number: int, of: int) -> Guard:
-    """A condition with something to load in each of its branches, perhaps."""
+def make_branch(place: str, number: int, of: int) -> Guard:
+    """Return a condition with something to load in each of its branches, perhaps."""
     return (Handler(frozenset({""}), branch=Branch(place, number, of)),)
 
 
-def branches(guards: Iterable[Guard]) -> tuple[Branch, ...]:
-    """The branches that something stands in, the outermost first."""
+def find_branches(guards: Iterable[Guard]) -> tuple[Branch, ...]:
+    """Return the enclosing branches, the outermost first."""
     groups = ((handler.branch for handler in guard) for guard in guards)
     return tuple(item for several in groups for item in dict.fromkeys(several) if item is not None)
 
 
-def without_branches(guards: Iterable[Guard]) -> tuple[Guard, ...]:
-    """What else there is around."""
+def drop_branches(guards: Iterable[Guard]) -> tuple[Guard, ...]:
+    """Return the guards that are not branches."""
     return tuple(guard for guard in guards if all(handler.branch is None for handler in guard))
 
 
 def survives(error: str | None, guards: Sequence[Guard]) -> bool:
-    """Whether `error` is caught, or cannot happen, so that the import goes on."""
+    """True if `error` is caught, or cannot happen, so that the import continues."""
     if error is None:
         return True
     for guard in reversed(guards):
@@ -85,16 +85,16 @@ def survives(error: str | None, guards: Sequence[Guard]) -> bool:
     return False
 
 
-def guard_of(
+def make_guard(
     statement: ast.Try,
     scope: Sequence[ast.stmt],
     after: Sequence[ast.stmt] = (),
     assigned: Mapping[str, Sequence[ast.expr]] = MappingProxyType({}),
 ) -> Guard:
-    """The handlers of `statement`.
+    """Return the handlers of `statement`.
 
-    `scope` is the body of the function or module around it, `after` what follows it in its own
-    block, and `assigned` what names of the module stand for.
+    `scope` is the body of the function or module around it, `after` the statements behind it in its
+    own block, and `assigned` the values of module names.
     """
     raised_later: set[str] = set()
     loops: list[ast.For] = []
@@ -104,8 +104,8 @@ def guard_of(
                 raised_later.add(node.exc.id)
             elif isinstance(node, ast.For):
                 loops.append(node)
-    handlers = [_handler(handler, raised_later, assigned) for handler in statement.handlers]
-    at_last = _raised_at_last(statement, scope, loops)
+    handlers = [_make_handler(handler, raised_later, assigned) for handler in statement.handlers]
+    at_last = _raised_by_loop(statement, scope, loops)
     return tuple(
         replace(item, raises=_raised_by_flags(handler, after) or at_last)
         if item.raises is None
@@ -114,17 +114,18 @@ def guard_of(
     )
 
 
-def _raised_at_last(
+def _raised_by_loop(
     statement: ast.Try, scope: Sequence[ast.stmt], loops: Iterable[ast.For]
 ) -> str | None:
-    """What is raised when a loop has tried one thing after the other without success.
+    """Return the exception raised when a loop has tried all alternatives without success.
 
-    In its `else`, or at the end of a function that returns the first thing that works.
+    It is raised in the loop's `else`, or at the end of a function that returns on the first
+    success.
     """
     for loop in loops:
         if not any(inner is statement for line in loop.body for inner in walk(line)):
             continue
-        ended = raised_in(loop.orelse)
+        ended = certain_exception(loop.orelse)
         if ended is not None and any(isinstance(node, ast.Break) for node in walk(loop)):
             return ended
         returns = sum(isinstance(node, ast.Return) for line in scope for node in walk(line))
@@ -132,12 +133,12 @@ def _raised_at_last(
         if returns == 1 and any(
             isinstance(node, ast.Return) for line in guarded for node in walk(line)
         ):
-            return raised_in(scope[-1:])
+            return certain_exception(scope[-1:])
     return None
 
 
 def _raised_by_flags(handler: ast.ExceptHandler, after: Sequence[ast.stmt]) -> str | None:
-    """What a condition behind the `try` raises for the constants that the handler has assigned."""
+    """Return the exception of a condition after the `try`, given the handler's constants."""
     flags: dict[str, object] = {}
     for line in handler.body:
         match line:
@@ -159,17 +160,17 @@ def _raised_by_flags(handler: ast.ExceptHandler, after: Sequence[ast.stmt]) -> s
     for line in after:
         if not flags:
             break
-        if isinstance(line, ast.If) and truth(line.test, flag_value) is True:
-            raised = raised_in(line.body)
+        if isinstance(line, ast.If) and evaluate_condition(line.test, flag_value) is True:
+            raised = certain_exception(line.body)
             if raised is not None:
                 return raised
-        for name in _targets([line]):
+        for name in _find_targets([line]):
             flags.pop(name, None)
     return None
 
 
-def raised_in(body: Iterable[ast.stmt]) -> str | None:
-    """What `body` raises for sure."""
+def certain_exception(body: Iterable[ast.stmt]) -> str | None:
+    """Return the exception that `body` certainly raises."""
     for line in body:
         match line:
             case ast.Raise(exc=None):
@@ -185,7 +186,7 @@ def _ends_the_process(called: ast.expr) -> bool:
     return ast.unparse(called) in ("sys.exit", "os._exit", "exit", "quit", "os.abort")
 
 
-def _handler(
+def _make_handler(
     handler: ast.ExceptHandler,
     raised_later: set[str],
     assigned: Mapping[str, Sequence[ast.expr]],
@@ -211,7 +212,7 @@ def _handler(
 def exception_names(
     node: ast.expr | None, assigned: Mapping[str, Sequence[ast.expr]] = MappingProxyType({})
 ) -> Iterator[str]:
-    """The last parts of the names of exceptions; an empty one for a bare `except`."""
+    """Yield the last parts of exception names; an empty one for a bare `except`."""
     match node:
         case None:
             yield ""
@@ -225,10 +226,10 @@ def exception_names(
             yield last_name(node) or "?"
 
 
-def guard_of_context(node: ast.expr) -> Guard | None:
-    """The guard of `with node:`; None where exceptions pass through it.
+def make_context_guard(node: ast.expr) -> Guard | None:
+    """Return the guard of `with node:`; None if exceptions pass through it.
 
-    Other context managers than `contextlib.suppress` are judged by their names.
+    Context managers other than `contextlib.suppress` are judged by their names.
     """
     name = last_name(node) if isinstance(node, ast.Call) else None
     if isinstance(node, ast.Call) and name == "suppress":
@@ -236,21 +237,21 @@ def guard_of_context(node: ast.expr) -> Guard | None:
     return CONDITION if _FORGIVING.search(name or "") else None
 
 
-def needed_afterwards(node: ast.Try, after: Sequence[ast.stmt]) -> bool:
-    """Whether what the body assigns is used behind the `try` although no handler assigns it.
+def is_needed_afterwards(node: ast.Try, after: Sequence[ast.stmt]) -> bool:
+    """True if values assigned in the body are used after the `try`, and no handler assigns them.
 
-    Catching the exception is of no use then: a KeyError follows.
+    Catching the exception is then useless: a KeyError follows.
     """
     if not any(isinstance(item, ast.Call) for line in node.body for item in walk(line)):
         return False
-    assigned = set(_targets(node.body))
+    assigned = set(_find_targets(node.body))
     for handler in node.handlers:
-        assigned -= set(_targets(handler.body))
+        assigned -= set(_find_targets(handler.body))
         if any(isinstance(line, (ast.Return, ast.Raise)) for line in handler.body):
             return False
-    assigned -= set(_targets(node.finalbody))
+    assigned -= set(_find_targets(node.finalbody))
     if not any("[" in target for target in assigned):
-        # Only elements of a table: a plain name may have been given a value before.
+        # Only elements of a table: a plain name may have had a value before.
         return False
     for line in after:
         if not isinstance(line, (ast.Assign, ast.Expr, ast.AnnAssign)):
@@ -259,13 +260,13 @@ def needed_afterwards(node: ast.Try, after: Sequence[ast.stmt]) -> bool:
             loaded = isinstance(child, ast.Subscript) and isinstance(child.ctx, ast.Load)
             if loaded and ast.unparse(child) in assigned:
                 return True
-        assigned -= set(_targets([line]))
+        assigned -= set(_find_targets([line]))
         if not assigned:
             return False
     return False
 
 
-def _targets(body: Iterable[ast.stmt]) -> Iterator[str]:
+def _find_targets(body: Iterable[ast.stmt]) -> Iterator[str]:
     for line in body:
         for node in walk(line):
             if isinstance(node, (ast.Name, ast.Subscript)) and isinstance(node.ctx, ast.Store):

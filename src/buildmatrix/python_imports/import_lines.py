@@ -1,4 +1,4 @@
-"""Import statements, found in the text of a Python file by regular expressions."""
+"""Import statements in the text of a Python file, by regular expressions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from sys import intern
 
-#: What separates words of one line, or of lines that a backslash joins.
+#: Separator of words in one line, or in lines joined by a backslash.
 _GAP = rb"(?:[ \t\f]|\\\n)"
 _NAME = rb"[\w\x80-\xff]"
 #: From the first word on. `from.a import(b)` needs no space.
@@ -15,44 +15,44 @@ _IMPORT = re.compile(
     rb"(?<!%(name)s)import(?!%(name)s)%(gap)s*(\([^)]{0,20000}\)|(?:[^\n#;\\]|\\\n)*)"
     rb"|import(?!%(name)s)%(gap)s*((?:[^\n#;\\]|\\\n)*))" % {b"gap": _GAP, b"name": _NAME}
 )
-#: What stands between names that are imported.
+#: Comments, brackets and backslashes between imported names.
 _NO_NAME = re.compile(rb"#[^\n]*|[()\\]")
 _GAPS = re.compile(_GAP)
-#: What every import and every such call has in it.
+#: Text common to all imports and import calls.
 _IMPORT_WORD = re.compile(rb"import")
-#: What another statement, or the head of one, ends with.
-_BEHIND = (b";", b":")
-#: Lines that a backslash joins which are looked at for the start of a statement.
+#: Ends of another statement, or of the head of one.
+_STATEMENT_ENDS = (b";", b":")
+#: Joined lines searched for the start of a statement.
 _MOST_JOINED = 20
 
 
-def import_line(source: bytes, name: str) -> int:
-    """Number of the first line that imports the module `name`, or something of it; 1 for none."""
-    for match in import_matches(source):
+def find_import_line(source: bytes, name: str) -> int:
+    """Return the first line that imports the module `name`, or a part of it; 1 for none."""
+    for match in find_imports(source):
         names = imported_names(match)
         if any(imported == name or imported.startswith(f"{name}.") for imported in names):
             return source.count(b"\n", 0, match.start()) + 1
     return 1
 
 
-def import_matches(source: bytes) -> Iterator[re.Match[bytes]]:
-    """The import statements of a file: only lines with the word are looked at."""
+def find_imports(source: bytes) -> Iterator[re.Match[bytes]]:
+    """Yield the import statements of a file; only lines with the word are examined."""
     looked = separated = passed = line = behind = 0
     tried = -1
     for word in _IMPORT_WORD.finditer(source):
         at = word.start()
         if at < passed:
             continue
-        # What stands before was looked at already: a line may have a million such words.
+        # The text before was examined already: a line may have a million such words.
         newline = source.rfind(b"\n", looked, at) + 1
         looked = at
         if newline:
             line = behind = separated = newline
-        start = _joined_start(source, line)
+        start = _find_joined_start(source, line)
         match = _IMPORT.match(source, max(start, passed)) if start > tried else None
         tried = max(tried, start)
         if match is None or match.end() <= at:
-            for sign in _BEHIND:
+            for sign in _STATEMENT_ENDS:
                 behind = max(behind, source.rfind(sign, separated, at) + 1)
             separated = at
             if behind <= tried:
@@ -64,8 +64,8 @@ def import_matches(source: bytes) -> Iterator[re.Match[bytes]]:
             passed = match.end()
 
 
-def _joined_start(source: bytes, line: int) -> int:
-    """The start of the lines that backslashes join with the one that begins at `line`."""
+def _find_joined_start(source: bytes, line: int) -> int:
+    """Return the start of the lines that backslashes join with the one at `line`."""
     for _ in range(_MOST_JOINED):
         if source[line - 2 : line] != b"\\\n":
             break
@@ -74,29 +74,29 @@ def _joined_start(source: bytes, line: int) -> int:
 
 
 def begins_line(match: re.Match[bytes]) -> bool:
-    """Whether an import stands at the beginning of a line, so that nothing is around it."""
+    """True if an import begins a line, so that nothing encloses it."""
     start = match.start()
     return match[0][:1] in (b"f", b"i") and match.string[start - 1 : start] in (b"", b"\n")
 
 
 def imported_names(match: re.Match[bytes]) -> Iterator[str]:
-    """What an import statement imports, as `Outline.imports` has it."""
+    """Yield the names that an import statement imports, as in `Outline.imports`."""
     origin, names, modules = match.groups()
     if origin:
         base = _origin(origin)
         yield intern(base)
         for words in _names(names):
-            yield intern(joined(base, words[0]))
+            yield intern(join_names(base, words[0]))
     else:
         for words in _names(modules or b""):
             yield intern(words[0])
 
 
 def bound_names(match: re.Match[bytes]) -> Iterator[tuple[str, str]]:
-    """The names that an import statement makes, and what they stand for."""
+    """Yield the local names that an import statement binds, with their dotted names."""
     origin, names, modules = match.groups()
     for words in _names(names if origin else modules or b""):
-        name = joined(_origin(origin), words[0]) if origin else words[0]
+        name = join_names(_origin(origin), words[0]) if origin else words[0]
         if len(words) > 2:
             yield words[2], name
         elif origin:
@@ -110,13 +110,13 @@ def _origin(written: bytes) -> str:
     return _GAPS.sub(b"", written).decode("utf-8", "replace")
 
 
-def joined(base: str, name: str) -> str:
-    """The dotted name of `name` in the module `base`, which may be dots alone."""
+def join_names(base: str, name: str) -> str:
+    """Return the dotted name of `name` in the module `base`, which may consist of dots."""
     return f"{base}{name}" if base.endswith(".") else f"{base}.{name}"
 
 
 def _names(listing: bytes) -> Iterator[list[str]]:
-    """The words of each name in a list of imports: it alone, or with `as` and another one."""
+    """Yield the words of each name in a list of imports: the name, or `name as other`."""
     for part in _NO_NAME.sub(b" ", listing).decode("utf-8", "replace").split(","):
         words = part.split()
         if words and words[0] != "*":

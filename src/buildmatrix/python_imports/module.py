@@ -1,4 +1,4 @@
-"""One parsed module of a distribution, and what calls of its functions bind."""
+"""One parsed module of a distribution, and the arguments of calls of its functions."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from buildmatrix.python_imports.skeleton import (
-    NOTHING_LEFT_OUT,
-    LeftOutBodies,
+    NOTHING_OMITTED,
+    OmittedBodies,
 )
 from buildmatrix.python_imports.syntax import Function, children
 from buildmatrix.python_imports.values import (
@@ -17,7 +17,7 @@ from buildmatrix.python_imports.values import (
     Evaluator,
     Scope,
     Value,
-    scope_of,
+    make_scope,
 )
 
 
@@ -29,43 +29,43 @@ class Module:
     path: str
     tree: ast.Module
     scope: Scope = field(default_factory=Scope)
-    #: Numbers of the lines that hold a load or a word of one, sorted.
+    #: Sorted numbers of the lines with a loading call or a word of one.
     loading_lines: tuple[int, ...] = ()
-    #: Functions and classes at the module's level, also inside of `if` and `try`.
+    #: Functions and classes at module level, including those inside of `if` and `try`.
     functions: dict[str, Function] = field(default_factory=dict)
     classes: dict[str, ast.ClassDef] = field(default_factory=dict)
-    #: Local name → absolute dotted name that it was imported from.
+    #: Local name to the absolute dotted name it was imported from.
     imported: dict[str, str] = field(default_factory=dict)
 
-    #: The functions whose bodies are not parsed yet.
-    left_out: LeftOutBodies = NOTHING_LEFT_OUT
+    #: Functions with bodies that are not parsed yet.
+    left_out: OmittedBodies = NOTHING_OMITTED
 
-    #: What was found out about the bodies of functions, by their identity.
+    #: Results about the bodies of functions, by identity.
     _inside: dict[int, Scope] = field(default_factory=dict)
     _returned: dict[int, tuple[ast.expr, ...]] = field(default_factory=dict)
 
     def scope_inside(self, function: Function, bound: Mapping[str, Value]) -> Scope:
-        """The scope of a function of this module, with these values of its parameters."""
+        """Return the scope of a function of this module, with these values of its parameters."""
         scope = self._inside.get(id(function))
         if scope is None:
-            scope = self._inside[id(function)] = scope_of(function.body, self.scope)
+            scope = self._inside[id(function)] = make_scope(function.body, self.scope)
         return Scope(scope.assigned, bound, self.scope)
 
-    def returned(self, function: Function) -> tuple[ast.expr, ...]:
-        """What a function of this module returns or yields."""
+    def returned_values(self, function: Function) -> tuple[ast.expr, ...]:
+        """Return the expressions that a function of this module returns or yields."""
         if id(function) not in self._returned:
-            self._returned[id(function)] = tuple(_returned(function))
+            self._returned[id(function)] = tuple(_find_returned(function))
         return self._returned[id(function)]
 
     @property
     def package(self) -> str:
-        """What a relative import with one dot is relative to."""
+        """Package that a relative import with one dot refers to."""
         is_package = posixpath.basename(self.path) == "__init__.py"
         return self.name if is_package else self.name.rpartition(".")[0]
 
 
-def bind(function: Function, call: ast.Call, evaluator: Evaluator) -> Mapping[str, Value]:
-    """What each parameter of `function` stands for in `call`."""
+def bind_arguments(function: Function, call: ast.Call, evaluator: Evaluator) -> Mapping[str, Value]:
+    """Return the value of each parameter of `function` in `call`."""
     arguments = function.args
     names = [child.arg for child in (*arguments.posonlyargs, *arguments.args)]
     if names[:1] == ["self"]:
@@ -83,7 +83,7 @@ def bind(function: Function, call: ast.Call, evaluator: Evaluator) -> Mapping[st
     return {**dict.fromkeys(names, UNKNOWN), **bound}
 
 
-def _returned(function: Function) -> Iterator[ast.expr]:
+def _find_returned(function: Function) -> Iterator[ast.expr]:
     ahead: list[ast.AST] = list(function.body)
     while ahead:
         node = ahead.pop()

@@ -1,4 +1,4 @@
-"""Syntax trees of Python files, as far as the parser of this interpreter and memory allow."""
+"""Syntax trees of Python files, within the limits of this interpreter's parser and of memory."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ import re
 import threading
 import warnings
 
-#: Signs and line ends of a file that is parsed; the largest file of tensorflow has 75,000. Nothing
-#: else says before how much memory a syntax tree takes: one of names and commas takes 700 times
-#: its source.
+#: Signs and line ends of a parsed file; the largest file of tensorflow has 75,000. Nothing else
+#: predicts the memory of a syntax tree: one of names and commas takes 700 times its source.
 MOST_SIGNS = 100_000
 _NO_SIGNS = bytes(
     code for code in range(256) if chr(code).isalnum() or code in b" _\"'#\r\t\\" or code > 127
 )
-#: Where two threads make syntax trees at once, Python 3.11 may mix up how deep each of them is
-#: ("AST constructor recursion depth mismatch"); and filters of warnings are those of all threads.
+#: If two threads build syntax trees at once, Python 3.11 may mix up their recursion depths ("AST
+#: constructor recursion depth mismatch"). Warning filters are also shared by all threads.
 _PARSING = threading.Lock()
 _BLANK_LINES = re.compile(rb"\n{2,}")
 
 
 class Unparsable(Exception):
-    """A file that this interpreter's parser does not take; `reason` is one sentence."""
+    """A file that this interpreter's parser rejects; `reason` is one sentence."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -29,30 +28,30 @@ class Unparsable(Exception):
 
 
 class OtherSyntax(Unparsable):
-    """A file in the syntax of another Python, or of none."""
+    """A file in the syntax of another Python, or not in Python."""
 
 
-def syntax_tree(source: bytes | str) -> ast.Module:
-    """What `ast.parse` makes of a file, for one thread at a time. Raises what it raises."""
+def parse_with_lock(source: bytes | str) -> ast.Module:
+    """Parse a file with `ast.parse`, one thread at a time. Raises the same exceptions."""
     with _PARSING, warnings.catch_warnings():
-        # Of invalid escapes, about which its authors may care.
+        # Warnings of invalid escapes are for the authors of the file.
         warnings.simplefilter("ignore")
         return ast.parse(source)
 
 
 def has_many_signs(source: bytes) -> bool:
-    """Whether a file may take more memory as a syntax tree than there is for it."""
+    """True if the syntax tree of a file may take too much memory."""
     if len(source) <= MOST_SIGNS:
         return False
     return len(_BLANK_LINES.sub(b"\n", source).translate(None, delete=_NO_SIGNS)) > MOST_SIGNS
 
 
 def parse(source: bytes) -> ast.Module:
-    """The syntax tree of a Python file. Raises Unparsable."""
+    """Parse a Python file. Raises Unparsable."""
     if has_many_signs(source):
         raise Unparsable(f"more than {MOST_SIGNS} signs and lines: too large to be parsed")
     try:
-        return syntax_tree(source)
+        return parse_with_lock(source)
     except SyntaxError as error:
         position = f" in line {error.lineno}" if error.lineno else ""
         raise OtherSyntax(

@@ -1,8 +1,8 @@
-"""A Python file as Python reads it, in the one form that everything else here knows.
+"""Normal form of Python files, the only form that other modules here know.
 
-Text in UTF-8 without a mark, lines that end with a line feed, identifiers in one spelling; and a
-syntax tree in fewer kinds of nodes, without what is not evaluated, and with the code that stands in
-the constants that a module runs.
+Text in UTF-8 without a byte order mark, lines ending with a line feed, identifiers in one spelling;
+and a syntax tree with fewer kinds of nodes, without parts that are never evaluated, and with the
+code in the constants that a module runs.
 """
 
 from __future__ import annotations
@@ -14,20 +14,22 @@ import tokenize
 import unicodedata
 
 _BOM = b"\xef\xbb\xbf"
-#: Decoding these takes the square of their length.
+#: Encodings with decoding time quadratic in the length.
 _SLOW = frozenset({"punycode", "idna"})
 _LARGEST_SLOW = 64 << 10
-#: Words of a line whose identifiers are brought into one spelling: all others are as good as any.
-_TELLING = re.compile(r"import|from|[dD][lL][lL]|[lL]oad|dlopen|librar|register_fake|impl_abstract")
-#: What makes a tree worth a second look.
+#: Words of lines whose identifiers are normalized; others do not matter.
+_RELEVANT = re.compile(
+    r"import|from|[dD][lL][lL]|[lL]oad|dlopen|librar|register_fake|impl_abstract"
+)
+#: Text that makes a tree worth a second look.
 _UNUSUAL = re.compile(rb"\b(?:exec|eval)\b|\bexcept[ \t]*\*")
 #: Texts inside of texts that are run.
 _DEEPEST = 3
 _LARGEST_TEXT = 64 << 10
 
 
-def normalized(source: bytes) -> bytes:
-    """The text of a file in UTF-8; the file itself where Python could not decode it either."""
+def normalize_source(source: bytes) -> bytes:
+    """Return the text of a file in UTF-8; unchanged if Python could not decode it either."""
     if b"\r" in source:
         source = source.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     is_ascii = source.isascii()
@@ -43,38 +45,38 @@ def normalized(source: bytes) -> bytes:
     except (SyntaxError, LookupError, ValueError):
         return source
     if encoding not in ("utf-8", "utf-8-sig"):
-        # The cookie would be believed again.
+        # Otherwise the cookie would be believed again.
         first, end, rest = text.partition("\n")
         second, other_end, rest = rest.partition("\n")
         text = (first + end + second + other_end).replace("coding", "Coding") + rest
     if not unicodedata.is_normalized("NFKC", text):
-        text = "\n".join(map(_one_spelling, text.split("\n")))
+        text = "\n".join(map(_normalize_identifiers, text.split("\n")))
     return re.sub("\r\n?", "\n", text).encode("utf-8", "replace")
 
 
 def _may_have_cookie(source: bytes) -> bool:
-    """Whether one of the first two lines may name an encoding (PEP 263)."""
+    """True if one of the first two lines may name an encoding (PEP 263)."""
     end = source.find(b"\n", source.find(b"\n") + 1)
     return b"coding" in source[: end if end >= 0 else len(source)]
 
 
-def _one_spelling(line: str) -> str:
-    """A line with its identifiers as the parser has them, where it may import or load."""
+def _normalize_identifiers(line: str) -> str:
+    """Return a line with identifiers normalized as by the parser, if it may import or load."""
     if line.isascii():
         return line
     spelled = unicodedata.normalize("NFKC", line)
-    return spelled if "\n" not in spelled and _TELLING.search(spelled) else line
+    return spelled if "\n" not in spelled and _RELEVANT.search(spelled) else line
 
 
 def startup_lines(source: bytes) -> bytes:
-    """The lines of a `.pth` file that `site` runs when Python starts; all others are empty."""
+    """Return the lines of a `.pth` file that `site` runs when Python starts; blank others."""
     lines = source.removeprefix(_BOM).decode("utf-8", "replace").splitlines()
     is_run = (line.startswith(("import ", "import\t")) for line in lines)
     return "\n".join(line if run else "" for line, run in zip(lines, is_run, strict=True)).encode()
 
 
-def simplified(tree: ast.Module, source: bytes, *, strip_annotations: bool) -> ast.Module:
-    """`tree` of `source` in the form that is described above, changed in place."""
+def simplify_tree(tree: ast.Module, source: bytes, *, strip_annotations: bool) -> ast.Module:
+    """Bring the `tree` of `source` into the form described above, in place."""
     if strip_annotations or _UNUSUAL.search(source):
         keeps_text = any(
             isinstance(statement, ast.ImportFrom)
@@ -88,17 +90,17 @@ def simplified(tree: ast.Module, source: bytes, *, strip_annotations: bool) -> a
 
 class _Simplifier(ast.NodeTransformer):
     def __init__(self, keeps_text: bool) -> None:
-        #: Whether annotations are text, and never run.
+        #: True if annotations are text that is never run.
         self._keeps_text = keeps_text
         self._functions = 0
         self._texts = 0
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        """A function, whose own annotations belong to the scope around it."""
+        """Visit a function, whose own annotations belong to the scope around it."""
         return self._function(node)
 
     def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
-        """A function, whose own annotations belong to the scope around it."""
+        """Visit a function, whose own annotations belong to the scope around it."""
         return self._function(node)
 
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
@@ -116,44 +118,44 @@ class _Simplifier(ast.NodeTransformer):
         return node
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
-        """A class, whose annotations are evaluated wherever it stands."""
+        """Visit a class, whose annotations are always evaluated."""
         functions, self._functions = self._functions, 0
         self.generic_visit(node)
         self._functions = functions
         return node
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
-        """A name with an annotation, which nobody evaluates in a function."""
+        """Visit an annotated name; inside functions, the annotation is not evaluated."""
         if self._keeps_text or self._functions:
             node.annotation = ast.copy_location(ast.Constant(None), node.annotation)
         self.generic_visit(node)
         return node
 
     def visit_TryStar(self, node: ast.AST) -> ast.AST:
-        """`except*`, as if it was `except`."""
+        """Convert `except*` to `except`."""
         self.generic_visit(node)
         fields = {name: getattr(node, name) for name in ast.Try._fields}
         return ast.copy_location(ast.Try(**fields), node)
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST:
-        """`exec("...")`"""
+        """Replace `exec("...")` with its code."""
         tree = self._run(node.value, "exec")
         if not isinstance(tree, ast.Module):
             self.generic_visit(node)
             return node
         body = tree.body or [ast.Pass()]
-        return _placed(ast.If(ast.Constant(True), body, []), node)
+        return _set_location(ast.If(ast.Constant(True), body, []), node)
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        """`eval("...")`"""
+        """Replace `eval("...")` with its expression."""
         tree = self._run(node, "eval")
         if isinstance(tree, ast.Expression):
-            return _placed(tree.body, node)
+            return _set_location(tree.body, node)
         self.generic_visit(node)
         return node
 
     def _run(self, node: ast.expr, mode: str) -> ast.AST | None:
-        """The tree of the constant that a call runs."""
+        """Parse the constant that a call runs."""
         if self._texts >= _DEEPEST:
             return None
         match node:
@@ -169,11 +171,11 @@ class _Simplifier(ast.NodeTransformer):
                 pass
             case _:
                 return None
-        # Here, since the parser warns and locks.
-        from buildmatrix.python_imports.parser import syntax_tree
+        # Imported here, since the parser warns and locks.
+        from buildmatrix.python_imports.parser import parse_with_lock
 
         try:
-            tree = syntax_tree(text if isinstance(text, str) else normalized(text))
+            tree = parse_with_lock(text if isinstance(text, str) else normalize_source(text))
         except (SyntaxError, ValueError, LookupError, RecursionError, MemoryError):
             return None
         self._texts += 1
@@ -187,8 +189,8 @@ class _Simplifier(ast.NodeTransformer):
         return None
 
 
-def _placed(tree: ast.AST, at: ast.expr | ast.stmt) -> ast.AST:
-    """`tree` with all of it where `at` stands."""
+def _set_location(tree: ast.AST, at: ast.expr | ast.stmt) -> ast.AST:
+    """Give all nodes of `tree` the location of `at`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.expr | ast.stmt | ast.excepthandler | ast.arg | ast.alias):
             ast.copy_location(node, at)

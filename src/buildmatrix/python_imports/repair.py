@@ -1,9 +1,9 @@
-"""Reads Python that the running interpreter's parser does not take, as far as that goes.
+"""Partial parsing of Python that the running interpreter's parser rejects.
 
-A wheel may be for a newer Python than the scanner runs on. What only the syntax of a newer version
-makes different is written anew in one that every parser takes (type parameters, PEP 695; strings
-with code, PEP 701 and 750; `except A, B`, PEP 758; `lazy import`, PEP 810). Statements that are no
-Python even then are left out and reported; all others are read. Lines keep their numbers.
+A wheel may be for a newer Python than the scanner's. Syntax of newer versions is rewritten to
+syntax that every parser accepts (type parameters, PEP 695; strings with code, PEP 701 and 750;
+`except A, B`, PEP 758; `lazy import`, PEP 810). Statements that are still invalid are omitted and
+reported; all others are read. Line numbers do not change.
 """
 
 from __future__ import annotations
@@ -14,50 +14,50 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from buildmatrix.python_imports.parser import OtherSyntax, parse, syntax_tree
-from buildmatrix.python_imports.tokens import Broken, Token, depths, tokens
+from buildmatrix.python_imports.parser import OtherSyntax, parse, parse_with_lock
+from buildmatrix.python_imports.tokens import InvalidSource, Token, add_depths, tokenize
 
-#: Blocks inside of blocks that are searched for the statement that does not parse.
+#: Depth of nested blocks searched for the invalid statement.
 _DEEPEST = 12
-#: Times the length of a file that may be parsed to find them, below the level of the module.
+#: Text parsed in that search below module level, as a multiple of the file's length.
 _MOST_PARSED = 6
 _GOES_ON = frozenset({"else", "elif", "except", "finally"})
 _COOKIE = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Repaired:
-    """What could be read."""
+class RepairedTree:
+    """The readable part of a file."""
 
     tree: ast.Module
-    #: Numbers of the lines at which statements begin that were left out.
+    #: Line numbers of the omitted statements.
     lost: tuple[int, ...] = ()
 
 
-def read_tree(source: bytes) -> Repaired:
-    """The syntax tree of a Python file, as far as it can be read. Raises Unparsable."""
+def read_tree(source: bytes) -> RepairedTree:
+    """Parse a Python file as far as possible. Raises Unparsable."""
     try:
-        return Repaired(parse(source))
+        return RepairedTree(parse(source))
     except OtherSyntax:
-        read = repaired(source)
+        read = repair(source)
         if read is None:
             raise
         return read
 
 
-def repaired(source: bytes) -> Repaired | None:
-    """What can be read of a file that does not parse as it is; None for nothing."""
-    text = _decoded(source)
+def repair(source: bytes) -> RepairedTree | None:
+    """Return the readable part of a file that does not parse; None if there is none."""
+    text = _decode(source)
     try:
         lines = _logical_lines(text)
-        rewritten = "".join(_rewritten(lines))
-    except Broken:
+        rewritten = "".join(_rewrite_lines(lines))
+    except InvalidSource:
         return None
     return _Repair(rewritten.split("\n"), lines).all()
 
 
-def _decoded(source: bytes) -> str:
-    """The text of a file: UTF-8, or what its cookie says, or Latin-1, which takes all bytes."""
+def _decode(source: bytes) -> str:
+    """Decode a file: as UTF-8, by its cookie, or as Latin-1, which accepts all bytes."""
     source = source.removeprefix(b"\xef\xbb\xbf")
     cookie = _COOKIE.search(b"\n".join(source[:1000].split(b"\n")[:2]))
     for name in ("utf-8", cookie[1].decode("ascii", "replace") if cookie else "latin-1"):
@@ -71,16 +71,16 @@ def _decoded(source: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """One logical line: physical ones that a bracket, a string or a backslash joins."""
+    """One logical line: physical lines joined by a bracket, a string or a backslash."""
 
     tokens: tuple[Token, ...]
-    #: Numbers of its first and last physical line, from 0 on.
+    #: Numbers of its first and last physical line, counted from 0.
     first: int
     last: int
 
     @property
     def signs(self) -> list[Token]:
-        """Its tokens without spaces and comments."""
+        """Tokens without spaces and comments."""
         return [token for token in self.tokens if token.kind not in ("space", "comment", "newline")]
 
     @property
@@ -91,7 +91,7 @@ class _Line:
 
     @property
     def word(self) -> str:
-        """Its first sign, or nothing."""
+        """First sign, or nothing."""
         return next((token.text for token in self.signs), "")
 
 
@@ -99,7 +99,7 @@ def _logical_lines(text: str) -> list[_Line]:
     lines: list[_Line] = []
     held: list[Token] = []
     first = number = 0
-    for token, depth in depths(list(tokens(text))):
+    for token, depth in add_depths(list(tokenize(text))):
         held.append(token)
         number += token.text.count("\n")
         if token.kind == "newline" and not depth:
@@ -113,22 +113,22 @@ def _logical_lines(text: str) -> list[_Line]:
 # Syntax of other versions
 
 
-def _rewritten(lines: Sequence[_Line]) -> Iterator[str]:
-    """The text of each line, in syntax that every parser takes."""
+def _rewrite_lines(lines: Sequence[_Line]) -> Iterator[str]:
+    """Yield the text of each line in syntax that every parser accepts."""
     for line in lines:
         texts = {token.start: token.text for token in line.tokens}
         signs = line.signs
         if signs:
             if line.tokens[0].kind == "space":
                 texts[line.tokens[0].start] = " " * line.indent
-            _strings(signs, texts)
-            _parameters(line, texts)
-            _first_word(line, texts)
-        yield _with_all_lines(line, texts)
+            _rewrite_strings(signs, texts)
+            _remove_type_parameters(line, texts)
+            _rewrite_first_word(line, texts)
+        yield _pad_lines(line, texts)
 
 
-def _with_all_lines(line: _Line, texts: Mapping[int, str]) -> str:
-    """What `line` became, with as many physical lines as it had."""
+def _pad_lines(line: _Line, texts: Mapping[int, str]) -> str:
+    """Return the rewritten text of `line`, with as many physical lines as before."""
     text = "".join(texts[token.start] for token in line.tokens)
     missing = sum(token.text.count("\n") for token in line.tokens) - text.count("\n")
     if missing <= 0:
@@ -138,8 +138,8 @@ def _with_all_lines(line: _Line, texts: Mapping[int, str]) -> str:
     return "".join(texts[token.start] for token in held) + " \\\n" * missing + texts[end.start]
 
 
-def _strings(signs: Sequence[Token], texts: dict[int, str]) -> None:
-    """Strings with code as sums, each together with the strings beside it."""
+def _rewrite_strings(signs: Sequence[Token], texts: dict[int, str]) -> None:
+    """Rewrite strings with code as sums, each together with adjacent strings."""
     run: list[Token] = []
     for token in (*signs, None):
         if token is not None and token.kind in ("string", "code-string"):
@@ -147,33 +147,37 @@ def _strings(signs: Sequence[Token], texts: dict[int, str]) -> None:
             continue
         if any(part.kind == "code-string" for part in run):
             for number, item in enumerate(run):
-                added = _sum(item) if item.pieces else texts[item.start]
+                added = _make_sum(item) if item.pieces else texts[item.start]
                 texts[item.start] = f"+{added}" if number else f"({added}"
             texts[run[-1].start] += ")"
         run = []
 
 
-def _sum(token: Token) -> str:
-    pieces = (_plain(piece) if number % 2 else piece for number, piece in enumerate(token.pieces))
+def _make_sum(token: Token) -> str:
+    pieces = (
+        _plain_code(piece) if number % 2 else piece for number, piece in enumerate(token.pieces)
+    )
     return "+".join(pieces)
 
 
-def _plain(code: str) -> str:
-    """The code in a string, whose own strings have none, and which has no comments."""
-    code_tokens = [token for token in tokens(code) if token.kind != "comment"]
+def _plain_code(code: str) -> str:
+    """Return the code in a string, with plain strings and without comments."""
+    code_tokens = [token for token in tokenize(code) if token.kind != "comment"]
     texts = {token.start: token.text for token in code_tokens}
-    _strings([token for token in code_tokens if token.kind not in ("space", "newline")], texts)
+    _rewrite_strings(
+        [token for token in code_tokens if token.kind not in ("space", "newline")], texts
+    )
     return f"({''.join(texts[token.start] for token in code_tokens)})"
 
 
-def _parameters(line: _Line, texts: dict[int, str]) -> None:
-    """`def f[T](x)` and `class A[T]:` without what stands in the brackets."""
+def _remove_type_parameters(line: _Line, texts: dict[int, str]) -> None:
+    """Remove the brackets and their contents in `def f[T](x)` and `class A[T]:`."""
     signs = line.signs
     words = [token.text for token in signs[:2]]
     at = 2 if words[:1] in (["def"], ["class"]) else 3 if words == ["async", "def"] else 0
     if not at or len(signs) <= at or signs[at].text != "[":
         return
-    closing = (token for token, depth in depths(signs[at:]) if token.text == "]" and not depth)
+    closing = (token for token, depth in add_depths(signs[at:]) if token.text == "]" and not depth)
     _blank(line, texts, signs[at], next(closing, signs[-1]))
 
 
@@ -183,23 +187,23 @@ def _blank(line: _Line, texts: dict[int, str], first: Token, last: Token) -> Non
             texts[token.start] = ""
 
 
-def _first_word(line: _Line, texts: dict[int, str]) -> None:
+def _rewrite_first_word(line: _Line, texts: dict[int, str]) -> None:
     signs = line.signs
     words = [token.text for token in signs[:3]]
     if words[0] == "type" and len(words) > 2 and signs[1].kind == "name" and words[2] in ("=", "["):
-        # Its value is not evaluated before it is used.
+        # Its value is evaluated only when it is used.
         _blank(line, texts, signs[0], signs[-1])
         texts[signs[0].start] = "pass"
     elif words[0] == "lazy" and words[1:2] in (["import"], ["from"]):
-        # It is run when the name is used.
+        # It runs when the name is used.
         texts[signs[0].start] = "if 0:"
     elif words[0] == "except":
-        _except(signs, texts)
+        _rewrite_except(signs, texts)
 
 
-def _except(signs: Sequence[Token], texts: dict[int, str]) -> None:
-    """`except A, B:` (PEP 758)."""
-    at_top = [token for token, depth in depths(signs) if not depth]
+def _rewrite_except(signs: Sequence[Token], texts: dict[int, str]) -> None:
+    """Rewrite `except A, B:` (PEP 758)."""
+    at_top = [token for token, depth in add_depths(signs) if not depth]
     commas = [item for item in at_top if item.text == ","]
     colon = next((item for item in at_top if item.text == ":"), None)
     if not commas or colon is None or any(item.text == "as" for item in at_top):
@@ -221,32 +225,34 @@ class _Repair:
         self._lost: list[int] = []
         self._budget = _MOST_PARSED * sum(len(text_line) + 1 for text_line in physical)
 
-    def all(self) -> Repaired | None:
-        """The tree of everything that parses; None where that cannot be had."""
-        tree = _parsed(self._text(0, len(self._physical)))
+    def all(self) -> RepairedTree | None:
+        """Return the tree of everything that parses; None if impossible."""
+        tree = _try_parse(self._text(0, len(self._physical)))
         if tree is None:
             self._block(self._lines, 0)
-            tree = _parsed(self._text(0, len(self._physical)))
-        return None if tree is None else Repaired(tree, tuple(number + 1 for number in self._lost))
+            tree = _try_parse(self._text(0, len(self._physical)))
+        return (
+            None if tree is None else RepairedTree(tree, tuple(number + 1 for number in self._lost))
+        )
 
     def _text(self, first: int, stop: int) -> str:
         return "\n".join(self._physical[first:stop]) + "\n"
 
     def _parses(self, text: str) -> bool:
         self._budget -= len(text)
-        return self._budget >= 0 and _parsed(text) is not None
+        return self._budget >= 0 and _try_parse(text) is not None
 
     def _block(self, lines: Sequence[_Line], depth: int) -> None:
-        """Leave out what does not parse among the statements of one block."""
-        for statement in _grouped(lines, lines[0].indent if lines else 0, decorators=True):
+        """Omit the statements of one block that do not parse."""
+        for statement in _group(lines, lines[0].indent if lines else 0, decorators=True):
             text = self._text(statement[0].first, statement[-1].last + 1)
             if statement[0].indent:
                 text = f"if 1:\n{text}"
-            if not (self._parses(text) if depth else _parsed(text)):
+            if not (self._parses(text) if depth else _try_parse(text)):
                 self._statement(statement, depth)
 
     def _statement(self, lines: Sequence[_Line], depth: int) -> None:
-        clauses = list(_grouped(lines, lines[0].indent, decorators=False))
+        clauses = list(_group(lines, lines[0].indent, decorators=False))
         skeleton = "".join(
             self._text(item[0].first, item[0].last + 1)
             + (" " * (item[0].indent + 1) + "pass\n" if len(item) > 1 else "")
@@ -266,8 +272,8 @@ class _Repair:
             self._physical[number] = ""
 
 
-def _grouped(lines: Sequence[_Line], indent: int, *, decorators: bool) -> Iterator[Sequence[_Line]]:
-    """Statements of a block, or, without their `decorators`, the clauses of one statement."""
+def _group(lines: Sequence[_Line], indent: int, *, decorators: bool) -> Iterator[Sequence[_Line]]:
+    """Yield the statements of a block, or, without `decorators`, the clauses of a statement."""
     starts: list[int] = []
     is_decorated = False
     for number, line in enumerate(lines):
@@ -280,8 +286,8 @@ def _grouped(lines: Sequence[_Line], indent: int, *, decorators: bool) -> Iterat
         yield lines[start:stop]
 
 
-def _parsed(text: str) -> ast.Module | None:
+def _try_parse(text: str) -> ast.Module | None:
     try:
-        return syntax_tree(text)
+        return parse_with_lock(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None

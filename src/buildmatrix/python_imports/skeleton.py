@@ -1,8 +1,8 @@
-"""A Python file without the bodies of most functions, which are parsed when they are called.
+"""Python files without most function bodies, which are parsed when called.
 
 An import runs the statements of a module and few of its functions, and a syntax tree takes ten
-times as long as this. Left out is a body that holds no import. Where the
-bytes leave any doubt about what is a body and what is not, there is no skeleton.
+times as long as this. Bodies without an import are omitted. If the bytes leave any doubt about the
+extent of a body, there is no skeleton.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from functools import cache
 
 from buildmatrix.python_imports.parser import Unparsable, parse
 
-#: Without the quantifiers of this version that never go back, hostile source would take minutes.
-#: Groups are repeated in an atomic group: before 3.11.5, and so in Debian 12, `*+` behind a group
-#: keeps what a repetition that failed has read (python/cpython#106052).
+#: Without the possessive quantifiers of this version, hostile source would take minutes. Groups are
+#: repeated in an atomic group: before 3.11.5, and so in Debian 12, `*+` behind a group keeps the
+#: text of a failed repetition (python/cpython#106052).
 _LEAST_PYTHON = (3, 11)
-#: Columns of a `def` whose body may be left out.
+#: Columns of a `def` whose body may be omitted.
 _DEEPEST = 40
-#: What is a line or a column to some parsers: tabs, form feeds, carriage returns, and NUL.
+#: Characters that only some parsers treat as line ends or columns: tabs, form feeds, carriage
+#: returns, and NUL.
 _DOUBTFUL = (b"\t", b"\f", b"\r", b"\v", b"\0")
 _OTHER_ENCODING = re.compile(
     rb"\A(?:[^\n]*\n)?[^\n]*coding[:=][ ]*(?! |utf-?8|ascii)", re.IGNORECASE
@@ -39,8 +40,8 @@ _HELD = {
 }
 
 
-def _strings() -> bytes:
-    """A pattern of all strings, from their quotes on."""
+def _make_string_pattern() -> bytes:
+    """Return a pattern of all strings, from their quotes on."""
     patterns = []
     for quotes, signs in ((b'"""', rb'[^"\\%s]'), (b"'''", rb"[^'\\%s]")):
         quote = quotes[:1]
@@ -63,8 +64,8 @@ def _strings() -> bytes:
     return b"|".join(patterns)
 
 
-_STRING = _strings()
-#: What belongs to a line, but for its end.
+_STRING = _make_string_pattern()
+#: The rest of a line, without its end.
 _REST = rb"(?>(?:[^\"'#\n\\]++|%b|#[^\n]*+|\\[\s\S])*)" % _STRING
 #: Everything up to the next line that begins a function.
 _UP_TO_FUNCTION = rb"(?>(?:%b\n(?![ ]*+(?:async[ ]++)?def[ ]))*)%b(?:\n|\Z)" % (_REST, _REST)
@@ -76,26 +77,26 @@ _SIGNATURE = (
     rb"(?:[ ]*+->(?>(?:[^:\n#\"'()\\]++|%b|%b)*))?[ ]*+:[ ]*+(?:#[^\n]*+)?\n"
     % (_PARAMETERS, _STRING, _INNER)
 )
-#: An import stands at the beginning of a line, or behind one of two signs.
+#: An import begins a line, or follows one of two signs.
 _IMPORT_INSIDE = re.compile(rb"(?:^|[;:])[ ]*(?:import|from)\b", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Skeleton:
-    """A file with all its lines, in which `0` stands for the bodies that are left out."""
+    """A file with all its lines, in which `0` replaces the omitted bodies."""
 
     text: bytes
-    #: Line of a `def` → where the function begins in the file, and where it ends.
+    #: Line of a `def` to the offsets of the function in the file.
     functions: Mapping[int, tuple[int, int]]
 
 
-def skeleton(source: bytes) -> Skeleton | None:
-    """`source` without the bodies that an import need not run; None where that is in doubt."""
+def make_skeleton(source: bytes) -> Skeleton | None:
+    """Return `source` without bodies that an import need not run; None in case of doubt."""
     if sys.version_info < _LEAST_PYTHON:
         return None
     if any(sign in source for sign in _DOUBTFUL) or _OTHER_ENCODING.match(source):
         return None
-    signature_at, up_to_function = _pattern(_SIGNATURE), _pattern(_UP_TO_FUNCTION)
+    signature_at, up_to_function = _compile(_SIGNATURE), _compile(_UP_TO_FUNCTION)
     pieces: list[bytes] = []
     functions: dict[int, tuple[int, int]] = {}
     at = copied = counted = 0
@@ -109,7 +110,7 @@ def skeleton(source: bytes) -> Skeleton | None:
             continue
         begin, start = at, signature.end()
         indent, name = len(signature[1]), signature[2]
-        body = _body(indent).match(source, start) if indent <= _DEEPEST else None
+        body = _body_pattern(indent).match(source, start) if indent <= _DEEPEST else None
         if body is None:
             return None
         at = body.end()
@@ -124,15 +125,15 @@ def skeleton(source: bytes) -> Skeleton | None:
     return Skeleton(b"".join((*pieces, source[copied:])), functions)
 
 
-class LeftOutBodies:
-    """The functions of a file whose bodies are not parsed yet."""
+class OmittedBodies:
+    """The functions of a file with bodies that are not parsed yet."""
 
     def __init__(self, source: bytes, functions: Mapping[int, tuple[int, int]]) -> None:
         self._source = source
         self._functions = dict(functions)
 
     def take(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bytes | None:
-        """The text of a function to `fill` it with, once; None for one that is whole."""
+        """Return the text of a function to `fill` it with, once; None if it is complete."""
         place = self._functions.pop(function.lineno, None)
         if place is None:
             return None
@@ -140,16 +141,16 @@ class LeftOutBodies:
         return b"if 1:\n" + text if function.col_offset else text
 
 
-NOTHING_LEFT_OUT = LeftOutBodies(b"", {})
+NOTHING_OMITTED = OmittedBodies(b"", {})
 
 
 def first_line(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """The line of the file that the text of a function begins at."""
+    """Return the line of the file at which the text of a function begins."""
     return function.lineno - (1 if function.col_offset else 0)
 
 
-def fill(function: ast.FunctionDef | ast.AsyncFunctionDef, tree: ast.Module) -> None:
-    """Put the body that was parsed from the text of `function` into its place."""
+def fill_body(function: ast.FunctionDef | ast.AsyncFunctionDef, tree: ast.Module) -> None:
+    """Insert the body that was parsed from the text of `function`."""
     ast.increment_lineno(tree, first_line(function) - 1)
     inner: ast.AST = tree
     while not isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -159,23 +160,23 @@ def fill(function: ast.FunctionDef | ast.AsyncFunctionDef, tree: ast.Module) -> 
     function.body = inner.body
 
 
-def parse_skeleton(source: bytes) -> tuple[ast.Module, LeftOutBodies] | None:
-    """The tree of a file without bodies, and these; None where the whole file is to be parsed.
+def parse_skeleton(source: bytes) -> tuple[ast.Module, OmittedBodies] | None:
+    """Parse a file without bodies, and return these; None if the whole file must be parsed.
 
-    What a `try` of the module means depends on what other statements do with its names.
+    The effect of a `try` in the module depends on how other statements use its names.
     """
-    stripped = skeleton(source)
+    stripped = make_skeleton(source)
     if stripped is None or not stripped.functions:
         return None
     try:
         tree = parse(stripped.text)
     except Unparsable:
         return None
-    return None if _has_try(tree) else (tree, LeftOutBodies(source, stripped.functions))
+    return None if _has_try(tree) else (tree, OmittedBodies(source, stripped.functions))
 
 
 def _has_try(tree: ast.Module) -> bool:
-    """Whether there is a `try` outside of functions."""
+    """True if there is a `try` outside of functions."""
     ahead: list[ast.AST] = [tree]
     while ahead:
         node = ahead.pop()
@@ -190,11 +191,11 @@ def _has_try(tree: ast.Module) -> bool:
 
 
 @cache
-def _pattern(pattern: bytes) -> re.Pattern[bytes]:
+def _compile(pattern: bytes) -> re.Pattern[bytes]:
     return re.compile(pattern)
 
 
 @cache
-def _body(indent: int) -> re.Pattern[bytes]:
-    """The lines below a `def` with so many spaces before it."""
+def _body_pattern(indent: int) -> re.Pattern[bytes]:
+    """Return the pattern of the lines below a `def` that is indented this much."""
     return re.compile(rb"(?>(?:(?:[ ]{%d}|[ ]*+(?=[#\n]))%b(?:\n|\Z))*)" % (indent + 1, _REST))

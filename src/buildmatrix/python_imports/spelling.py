@@ -1,9 +1,9 @@
-"""One spelling for the many ways to write a load, so that everything else knows only that one.
+"""Normalization of the many spellings of a loading call.
 
 `from ctypes import CDLL as L`, `load = ctypes.CDLL`, `cdll["x"]`, `cdll.x`, `partial(CDLL, ...)`,
-`map(CDLL, names)` and subclasses of `CDLL` become plain calls. A name stands for what its own scope
-assigns to it, whatever the order of statements; names that the scope binds to something else as
-well are taken for the load.
+`map(CDLL, names)` and subclasses of `CDLL` become plain calls. A name has the values assigned in
+its own scope, in any order of statements; a name that the scope also binds to something else counts
+as the load.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 from typing import TypeVar, cast
 
 from buildmatrix.python_imports.calls import IMPORTS, RAISES, WINDOWS
-from buildmatrix.python_imports.source import RESPELLED, loading_lines
+from buildmatrix.python_imports.source import NORMALIZED_WORDS, find_loading_lines
 from buildmatrix.python_imports.syntax import children, last_name
-from buildmatrix.python_imports.system import truth
+from buildmatrix.python_imports.system import evaluate_condition
 
-#: Objects of ctypes that load what is read from them as an attribute or an item.
+#: Objects of ctypes that load the library named by an attribute or an item.
 _LIBRARIES = frozenset({"cdll", "pydll"})
-#: Expressions inside of expressions.
+#: Depth of nested expressions.
 _DEEPEST = 20
 _Node = TypeVar("_Node", ast.stmt, ast.expr)
 _OWN_NAMES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
@@ -29,38 +29,38 @@ _OWN_NAMES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 @dataclass(frozen=True, slots=True)
 class _Load:
-    """What an expression stands for: a function that loads, or an object of `_LIBRARIES`."""
+    """A loading function, or an object of `_LIBRARIES`."""
 
     #: A key of `RAISES`, or one of `IMPORTS` or `_LIBRARIES`.
     name: str
-    #: Arguments that it was given already (`functools.partial`).
+    #: Arguments bound already (`functools.partial`).
     args: tuple[ast.expr, ...] = ()
     keywords: tuple[ast.keyword, ...] = ()
 
 
-#: Name → what it stands for; None for something else.
+#: Name to its load; None for something else.
 _Names = dict[str, _Load | None]
 
 
-def respell(
+def normalize_loads(
     body: list[ast.stmt],
     source: bytes,
     imported: Mapping[str, str],
     is_own: Callable[[str], bool],
 ) -> tuple[int, ...]:
-    """Give the loads of a module one spelling, in place.
+    """Normalize the loading calls of a module, in place.
 
-    Returns the numbers of the lines that hold a load, or a word of one.
+    Returns the numbers of the lines with a loading call, or a word of one.
 
     Args:
         body: the statements of the module.
         source: the text that they were parsed from.
-        imported: local name → the dotted name that it was imported from.
-        is_own: whether a dotted name is one of the distribution itself, which defines what it is.
+        imported: local name to the dotted name it was imported from.
+        is_own: test if a dotted name belongs to the distribution itself.
     """
     foreign = {name: origin for name, origin in imported.items() if not is_own(origin)}
     own_names = imported.keys() - foreign.keys()
-    speller = _Speller(foreign, loading_lines(source, RESPELLED))
+    speller = _LoadNormalizer(foreign, find_loading_lines(source, NORMALIZED_WORDS))
     speller.scopes.append(dict.fromkeys(own_names))
     for name, origin in foreign.items():
         last = origin.rpartition(".")[2]
@@ -69,45 +69,45 @@ def respell(
             speller.scopes[0][name] = _Load(last)
     speller.gather(body)
     speller.generic_visit(ast.Module(body, []))
-    _export(body, speller.scopes[0], imported)
+    _replace_names(body, speller.scopes[0], imported)
     return tuple(sorted(speller.respelled_lines.union(speller.lines)))
 
 
-def _export(body: list[ast.stmt], names: _Names, imported: Mapping[str, str]) -> None:
-    """Functions of the module in the place of its names for loads: other modules import them."""
+def _replace_names(body: list[ast.stmt], names: _Names, imported: Mapping[str, str]) -> None:
+    """Replace the module's names for loads with functions, since other modules import them."""
     for number, statement in enumerate(body):
         match statement:
             case ast.Assign(targets=[ast.Name(id=name)]) if name not in imported:
                 load = names.get(name)
                 if load is not None and load.name in RAISES:
-                    body[number] = _function(name, load, statement)
+                    body[number] = _make_function(name, load, statement)
 
 
-def _function(name: str, load: _Load, at: ast.stmt) -> ast.stmt:
+def _make_function(name: str, load: _Load, at: ast.stmt) -> ast.stmt:
     parameters = ast.arguments(
         posonlyargs=[], args=[ast.arg("name")], kwonlyargs=[], kw_defaults=[], defaults=[]
     )
-    call = ast.Call(_named(load.name), [*load.args, ast.Name("name", ast.Load())], [])
+    call = ast.Call(_loading_function(load.name), [*load.args, ast.Name("name", ast.Load())], [])
     made = ast.FunctionDef(name, parameters, [ast.Return(call)], [])
     return ast.fix_missing_locations(ast.copy_location(made, at))
 
 
-def _named(name: str) -> ast.expr:
-    """The function that loads, as no module of a distribution defines it."""
+def _loading_function(name: str) -> ast.expr:
+    """Return the loading function under a name that no distribution defines."""
     return ast.Attribute(ast.Name("ctypes", ast.Load()), name, ast.Load())
 
 
-class _Speller(ast.NodeTransformer):
-    """Replaces the loads of one module."""
+class _LoadNormalizer(ast.NodeTransformer):
+    """Replaces the loading calls of one module."""
 
     def __init__(self, imported: Mapping[str, str], lines: tuple[int, ...]) -> None:
         self._imported = imported
         self.lines = lines
         #: Numbers of further lines.
         self.respelled_lines: set[int] = set()
-        #: The module's names, then those of functions around.
+        #: Names of the module, then those of the functions around.
         self.scopes: list[_Names] = []
-        #: What the classes around derive from, where that loads.
+        #: Loading base classes of the classes around.
         self._bases: list[_Load | None] = []
 
     # Names
@@ -116,14 +116,14 @@ class _Speller(ast.NodeTransformer):
         """Find the names of the module that stand for loads."""
         self.scopes[0].update(self._assigned(body, self.scopes[0]))
         if self._has_names():
-            # Names for such names: nothing in those statements says so.
+            # Aliases of such names, which no word in those statements shows.
             self.scopes[0].update(self._assigned(body, self.scopes[0]))
 
     def _has_names(self) -> bool:
         return any(load is not None for scope in self.scopes for load in scope.values())
 
     def _assigned(self, body: Iterable[ast.stmt], inherited: _Names) -> _Names:
-        """What the statements of one scope assign: loads, and None for everything else."""
+        """Return the assignments in one scope: loads, and None for everything else."""
         loads: _Names = {}
         everything = len(self.scopes) > 1 or self._has_names()
         ahead: list[ast.AST] = list(body)
@@ -143,9 +143,9 @@ class _Speller(ast.NodeTransformer):
         match node:
             case ast.Assign(targets=targets, value=value):
                 for target in targets:
-                    yield from _pairs(target, value)
+                    yield from _bound_pairs(target, value)
             case ast.AnnAssign(target=target, value=ast.expr() as value):
-                yield from _pairs(target, value)
+                yield from _bound_pairs(target, value)
             case ast.NamedExpr(target=ast.Name(id=name), value=value):
                 yield name, value
             case ast.For(
@@ -164,14 +164,14 @@ class _Speller(ast.NodeTransformer):
                 yield name, None
 
     def _find(self, name: str) -> tuple[bool, _Load | None]:
-        """Whether a scope binds `name`, and the load that it stands for."""
+        """Return True if a scope binds `name`, and its load."""
         for scope in reversed(self.scopes):
             if name in scope:
                 return True, scope[name]
         return False, None
 
     def _load(self, node: ast.expr, depth: int = 0) -> _Load | None:
-        """The load that an expression stands for, without being called."""
+        """Return the load that an uncalled expression stands for."""
         if depth > _DEEPEST:
             return None
         match node:
@@ -191,7 +191,7 @@ class _Speller(ast.NodeTransformer):
             case ast.NamedExpr(value=inner):
                 return self._load(inner, depth + 1)
             case ast.IfExp(test=test, body=first, orelse=second):
-                outcome = truth(test)
+                outcome = evaluate_condition(test)
                 parts = [first, second] if outcome is None else [first if outcome else second]
                 return self._first(parts, depth)
             case ast.BoolOp(values=parts) | ast.Subscript(value=ast.Dict(values=parts)):
@@ -221,14 +221,14 @@ class _Speller(ast.NodeTransformer):
         if attribute in RAISES or attribute in IMPORTS:
             return None if last_name(inner) in WINDOWS else _Load(attribute)
         if attribute in _LIBRARIES and isinstance(inner, ast.Name):
-            # Many a class has a `self.cdll`, which is a library that is loaded already.
+            # Many classes have a `self.cdll`, which is a library already loaded.
             return _Load(attribute) if self._imported.get(inner.id) == "ctypes" else None
         return None
 
     # Replacing
 
     def visit(self, node: ast.AST) -> ast.AST:
-        """A node, or what stands in its place; statements without a word of a load stay."""
+        """Visit a node; statements without a loading word stay unchanged."""
         if isinstance(node, ast.stmt) and not self._may_load and not self._holds_words(node):
             return node
         made: ast.AST = super().visit(node)
@@ -236,7 +236,7 @@ class _Speller(ast.NodeTransformer):
 
     @property
     def _may_load(self) -> bool:
-        """Whether there are loads without a word of one."""
+        """True if loads without a loading word are possible."""
         return self._has_names() or (bool(self._bases) and self._bases[-1] is not None)
 
     def _holds_words(self, node: ast.stmt) -> bool:
@@ -247,11 +247,11 @@ class _Speller(ast.NodeTransformer):
         return at < len(self.lines) and self.lines[at] <= (node.end_lineno or node.lineno)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        """A function, with the names of its own scope."""
+        """Visit a function, with the names of its own scope."""
         return self._inside(node)
 
     def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
-        """A function, with the names of its own scope."""
+        """Visit a function, with the names of its own scope."""
         return self._inside(node)
 
     def _inside(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
@@ -262,7 +262,7 @@ class _Speller(ast.NodeTransformer):
             reversed(positional), reversed(parameters.defaults), strict=False
         ):
             names[child.arg] = self._load(default)
-        # What makes the function belongs to the scope around it.
+        # Decorators, defaults and annotations belong to the scope around the function.
         node.decorator_list = self._visited(node.decorator_list)
         parameters.defaults = self._visited(parameters.defaults)
         parameters.kw_defaults = [
@@ -280,18 +280,18 @@ class _Speller(ast.NodeTransformer):
         return node
 
     def _visited(self, nodes: Sequence[_Node]) -> list[_Node]:
-        """What stands in the place of each: a statement or an expression for another one."""
+        """Visit each node; statements stay statements, and expressions stay expressions."""
         return [cast(_Node, self.visit(node)) for node in nodes]
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
-        """A class, whose `super().__init__` may be what loads."""
+        """Visit a class, whose `super().__init__` may load."""
         self._bases.append(self._first(node.bases, 0))
         self.generic_visit(node)
         self._bases.pop()
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        """A call of what stands for a load."""
+        """Replace a call of a load."""
         self.generic_visit(node)
         match node:
             case ast.Call(
@@ -318,7 +318,7 @@ class _Speller(ast.NodeTransformer):
         return self._call(load, node, node.args)
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
-        """`cdll["x"]`"""
+        """Replace `cdll["x"]`."""
         self.generic_visit(node)
         load = self._load(node.value) if isinstance(node.ctx, ast.Load) else None
         if load is None or load.name not in _LIBRARIES:
@@ -326,7 +326,7 @@ class _Speller(ast.NodeTransformer):
         return self._call(_Load("LoadLibrary"), node, [node.slice])
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
-        """`cdll.x`"""
+        """Replace `cdll.x`."""
         self.generic_visit(node)
         if node.attr in RAISES or node.attr.startswith("_") or not isinstance(node.ctx, ast.Load):
             return node
@@ -338,15 +338,15 @@ class _Speller(ast.NodeTransformer):
     def _call(self, load: _Load, node: ast.expr, args: Sequence[ast.expr]) -> ast.AST:
         self.respelled_lines.add(node.lineno)
         keywords = [*load.keywords, *(node.keywords if isinstance(node, ast.Call) else ())]
-        func = _named(load.name)
+        func = _loading_function(load.name)
         if load.name in IMPORTS:
             func = ast.Name(load.name, ast.Load())
         call = ast.Call(func, [*load.args, *args], keywords)
         return ast.fix_missing_locations(ast.copy_location(call, node))
 
 
-def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr | None]]:
-    """The names that an assignment binds, each with what it is given."""
+def _bound_pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr | None]]:
+    """Yield the names that an assignment binds, each with its value."""
     match target:
         case ast.Name(id=name):
             yield name, value
@@ -358,4 +358,4 @@ def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr | 
                 values = value.elts
             for inner, inner_value in zip(targets, values, strict=True):
                 if inner_value is not None:
-                    yield from _pairs(inner, inner_value)
+                    yield from _bound_pairs(inner, inner_value)

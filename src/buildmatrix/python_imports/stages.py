@@ -1,4 +1,4 @@
-"""Which Python files of a wheel its import runs, found while they are read one after the other."""
+"""Python files of a wheel that its import runs, found in the course of reading it."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from buildmatrix.python_imports.source import (
     ANY_MODULE,
     ANY_SUBMODULE,
     Outline,
-    imported_at_once,
+    find_run_imports,
 )
 
 
-class Stages:
-    """The Python files of a wheel, of which `paths` are known and nothing else."""
+class ImportStages:
+    """The Python files of a wheel, of which only `paths` are known."""
 
     def __init__(self, paths: Iterable[str]) -> None:
         nothing = Outline()
         self._program = Program("", dict.fromkeys(paths, nothing), (), lambda _: None, 0)
-        #: Name of what is imported -> files that this runs.
+        #: Imported name to the files that its import runs.
         self._runs: dict[str, tuple[str, ...]] = {}
 
-    def first(self) -> Iterator[str]:
-        """What users import first; what an installer moves elsewhere counts as that."""
+    def first_files(self) -> Iterator[str]:
+        """Yield the files that users import first, including those that an installer moves."""
         program = self._program
         for name in program.roots():
             yield program.modules[name]
@@ -31,12 +31,12 @@ class Stages:
             if path.partition("/")[0].endswith(".data"):
                 yield path
 
-    def after(self, path: str, source: bytes) -> Iterator[str]:
-        """What an import of the file at `path`, which has these bytes, runs in turn."""
+    def files_after(self, path: str, source: bytes) -> Iterator[str]:
+        """Yield the files that an import of the file at `path`, with these bytes, runs in turn."""
         program = self._program
         name = program.names[path]
         package = name if path.endswith("__init__.py") else name.rpartition(".")[0]
-        for written in imported_at_once(source):
+        for written in find_run_imports(source):
             if written == ANY_MODULE:
                 yield from (
                     other
@@ -47,19 +47,19 @@ class Stages:
             if written == ANY_SUBMODULE:
                 yield from (
                     program.modules[module]
-                    for inner in program.submodules(package)
+                    for inner in program.list_submodules(package)
                     if (module := f"{package}.{inner}") in program.modules
                 )
                 continue
-            imported = program.absolute(written, package)
+            imported = program.resolve_name(written, package)
             if imported not in self._runs:
-                self._runs[imported] = tuple(self._run_by(imported))
+                self._runs[imported] = tuple(self._find_run_files(imported))
             yield from self._runs[imported]
 
-    def _run_by(self, imported: str) -> Iterator[str]:
-        """The files of a module and of the packages that it is in."""
+    def _find_run_files(self, imported: str) -> Iterator[str]:
+        """Yield the files of a module and of its packages."""
         program = self._program
-        owner = program.owner_of(imported)
+        owner = program.find_owner(imported)
         module = owner[0] if owner is not None else ""
         while module:
             if module in program.modules:

@@ -1,7 +1,7 @@
-"""What a Python file that is named after its version or its build says of it.
+"""Literals in Python files that are named after a version or a build.
 
 Builders write such files: `version.py` with `cuda = '12.4'`, `build_info.py` with a dictionary.
-Only literals at the level of the module are read; nothing is computed or run.
+Only literals at module level are read; nothing is computed or run.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ from collections.abc import Iterator, Mapping
 
 from buildmatrix.python_imports.parser import Unparsable, parse
 
-#: Bytes of such a file; the largest that are known, with functions that print it, have 8,000.
+#: File size limit; the largest known, with functions that print it, have 8,000 bytes.
 LARGEST = 16 << 10
 _MOST_NAMES = 64
 _MOST_VALUES = 64
-#: Characters of a name or a value; hashes of commits have 40.
+#: Characters of a name or a value; commit hashes have 40.
 _LONGEST = 100
 _NAMES = re.compile(
     r"(?:^|/)(?:\w*_)?(?:version|build_info|package_info)(?:_\w*)?(?:\.py|/__init__\.py)\Z"
 )
 
-#: Name -> its texts: one, or those of a list.
-Stated = Mapping[str, tuple[str, ...]]
+#: Name to its texts: one, or those of a list.
+Literals = Mapping[str, tuple[str, ...]]
 
 
-def is_stating(path: str, size: int) -> bool:
-    """Whether a file is read for what it says, by its name."""
+def has_literals(path: str, size: int) -> bool:
+    """True if the literals of a file are read, by its name."""
     return size <= LARGEST and _NAMES.search(path) is not None
 
 
-def stated(source: bytes) -> Stated:
-    """Names and keys with their texts, in the order of the file; none of what is no Python.
+def read_literals(source: bytes) -> Literals:
+    """Return names and keys with their texts, in file order; none if the file is not Python.
 
-    `name = "text"`, `name: type = "text"`, lists and tuples of texts, and what a dictionary, or a
-    call with a list of pairs (`OrderedDict([("key", "text")])`), has under its keys. What is
-    assigned twice says nothing.
+    `name = "text"`, `name: type = "text"`, lists and tuples of texts, and the keys of a dictionary,
+    or of a call with a list of pairs (`OrderedDict([("key", "text")])`). Names assigned twice are
+    dropped.
     """
     try:
         module = parse(source)
@@ -44,8 +44,8 @@ def stated(source: bytes) -> Stated:
         return {}
     result: dict[str, tuple[str, ...]] = {}
     twice: set[str] = set()
-    for name, value in _pairs(module):
-        texts = _texts(value)
+    for name, value in _find_pairs(module):
+        texts = _read_texts(value)
         if name in result or name in twice:
             twice.add(name)
             result.pop(name, None)
@@ -54,16 +54,16 @@ def stated(source: bytes) -> Stated:
     return result
 
 
-def _pairs(module: ast.Module) -> Iterator[tuple[str, ast.expr]]:
+def _find_pairs(module: ast.Module) -> Iterator[tuple[str, ast.expr]]:
     for statement in module.body:
         match statement:
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                yield from _of_value(name, value)
+                yield from _expand_value(name, value)
             case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
-                yield from _of_value(name, value)
+                yield from _expand_value(name, value)
 
 
-def _of_value(name: str, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+def _expand_value(name: str, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
     match value:
         case ast.Dict(keys=keys, values=values):
             for written, item in zip(keys, values, strict=True):
@@ -78,7 +78,7 @@ def _of_value(name: str, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
             yield name, value
 
 
-def _texts(value: ast.expr) -> tuple[str, ...]:
+def _read_texts(value: ast.expr) -> tuple[str, ...]:
     items = value.elts if isinstance(value, ast.List | ast.Tuple) else [value]
     texts = tuple(
         item.value

@@ -1,7 +1,6 @@
 """Walks over syntax trees, several times as fast as those of `ast`.
 
-Left out are the nodes that say nothing by themselves: operators, and whether a name is read or
-written.
+Nodes without a meaning of their own are skipped: operators, and contexts of names.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
-#: Fields that never hold a node, or only one that is left out.
+#: Fields that never hold a node, or only a skipped one.
 _EMPTY = frozenset(
     {"ctx", "op", "ops", "id", "attr", "arg", "asname", "level", "module", "kind", "type_comment"}
     | {"conversion", "simple", "is_async", "tag"}
@@ -27,7 +26,7 @@ _FIELDS: dict[type[ast.AST], tuple[str, ...]] = {}
 
 
 def children(node: ast.AST) -> list[ast.AST]:
-    """The nodes directly below `node`, in the order of `ast.iter_child_nodes`."""
+    """Return the nodes directly below `node`, in the order of `ast.iter_child_nodes`."""
     kind = type(node)
     fields = _FIELDS.get(kind)
     if fields is None:
@@ -43,15 +42,15 @@ def children(node: ast.AST) -> list[ast.AST]:
 
 
 def walk(node: ast.AST) -> Iterator[ast.AST]:
-    """`node` and all nodes below it, level by level, as `ast.walk` has them."""
+    """Yield `node` and all nodes below it, level by level, like `ast.walk`."""
     level = [node]
     while level:
         yield from level
         level = [below for child in level for below in children(child)]
 
 
-def made_of(node: Function | ast.ClassDef | ast.Lambda) -> list[ast.expr]:
-    """What is evaluated where a function or a class is made, and not when it is called."""
+def evaluated_at_definition(node: Function | ast.ClassDef | ast.Lambda) -> list[ast.expr]:
+    """Return the expressions evaluated when a function or class is defined, not when called."""
     if isinstance(node, ast.ClassDef):
         return [*node.decorator_list, *node.bases, *(word.value for word in node.keywords)]
     arguments = node.args
@@ -69,7 +68,7 @@ def made_of(node: Function | ast.ClassDef | ast.Lambda) -> list[ast.expr]:
 
 
 def last_name(node: ast.expr) -> str | None:
-    """`c` of `c`, of `a.b.c`, and of a call of either."""
+    """Return `c` for `c`, for `a.b.c`, and for a call of either."""
     match node:
         case ast.Name(id=name) | ast.Attribute(attr=name):
             return name
@@ -79,7 +78,7 @@ def last_name(node: ast.expr) -> str | None:
 
 
 def all_statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """All statements, also inside of functions and classes; expressions are not looked into."""
+    """Yield all statements, including those in functions and classes; expressions are skipped."""
     ahead: list[ast.AST] = list(body)
     while ahead:
         node = ahead.pop()
@@ -90,7 +89,7 @@ def all_statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def definitions(body: Iterable[ast.stmt]) -> Iterator[Function | ast.ClassDef]:
-    """Functions and classes, also behind conditions; those inside of others are left out."""
+    """Yield functions and classes, also behind conditions, but not nested ones."""
     ahead: list[ast.AST] = list(reversed(list(body)))
     while ahead:
         node = ahead.pop()

@@ -1,4 +1,4 @@
-"""Which conditions hold on Linux when a module is imported, whatever the machine is."""
+"""Outcome of conditions on any Linux machine when a module is imported."""
 
 from __future__ import annotations
 
@@ -6,26 +6,29 @@ import ast
 from collections.abc import Callable, Sequence
 
 
-def truth(test: ast.expr, decide: Callable[[ast.expr], bool | None] | None = None) -> bool | None:
-    """Whether a condition holds on Linux when a module is imported; None when that is unknown.
+def evaluate_condition(
+    test: ast.expr, decide: Callable[[ast.expr], bool | None] | None = None
+) -> bool | None:
+    """Return the outcome of a condition on Linux at import time; None if unknown.
 
-    `decide` is called for what neither the system nor the condition itself decides.
+    `decide` is called for conditions that depend on more than the system.
     """
     match test:
         case ast.Constant(value=value):
             return bool(value)
         case ast.UnaryOp(op=ast.Not(), operand=inner):
-            outcome = truth(inner, decide)
+            outcome = evaluate_condition(inner, decide)
             return None if outcome is None else not outcome
         case ast.BoolOp(op=operator, values=values):
-            return _connected(
-                [truth(value, decide) for value in values], isinstance(operator, ast.Or)
+            return _combine(
+                [evaluate_condition(value, decide) for value in values],
+                isinstance(operator, ast.Or),
             )
-    outcome = _of_the_system(test)
+    outcome = _evaluate_system(test)
     return outcome if outcome is not None or decide is None else decide(test)
 
 
-def _of_the_system(test: ast.expr) -> bool | None:
+def _evaluate_system(test: ast.expr) -> bool | None:
     match test:
         case ast.Name(id="TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING"):
             return False
@@ -39,7 +42,7 @@ def _of_the_system(test: ast.expr) -> bool | None:
             if actual is None:
                 actual, expected = _platform(right), _literals(left)
                 if isinstance(operator, (ast.In, ast.NotIn)):
-                    # `"win" in sys.platform`: a part of it.
+                    # `"win" in sys.platform` tests for a part of it.
                     if actual in (None, "module") or expected is None:
                         return None
                     return (expected[0] in actual) is equal
@@ -54,14 +57,14 @@ def _of_the_system(test: ast.expr) -> bool | None:
     return None
 
 
-def _connected(outcomes: Sequence[bool | None], any_of: bool) -> bool | None:
+def _combine(outcomes: Sequence[bool | None], any_of: bool) -> bool | None:
     if any_of in outcomes:
         return any_of
     return None if None in outcomes else not any_of
 
 
 def _platform(node: ast.expr) -> str | None:
-    """The value that the standard library's word for the system has on Linux."""
+    """Return the value of a standard library expression for the system on Linux."""
     text = ast.unparse(node) if isinstance(node, (ast.Attribute, ast.Name, ast.Call)) else ""
     return {
         "os.name": "posix",

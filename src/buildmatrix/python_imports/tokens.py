@@ -1,7 +1,7 @@
-"""Tokens of Python source, whichever version it is for; the same on every interpreter.
+"""Tokens of Python source of any version, on every interpreter.
 
-`tokenize` knows the syntax of the interpreter that it runs on. This knows what all versions of
-Python have in common, and strings with code inside (PEP 498, 701, 750).
+`tokenize` knows the syntax of its own interpreter. This module knows the common syntax of all
+Python versions, and strings with code inside (PEP 498, 701, 750).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Literal, cast
 
 Kind = Literal["name", "number", "string", "code-string", "operator", "newline", "comment", "space"]
 
-#: Strings inside of the code of strings.
+#: Depth of strings nested in the code of strings.
 _DEEPEST = 20
 _TOKEN = re.compile(
     r"(?P<space>(?:[ \t\f]|\\\n)+)|(?P<comment>\#[^\n]*)|(?P<newline>\n)"
@@ -31,8 +31,8 @@ _REST = {
 _OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
 
 
-class Broken(Exception):
-    """Source that is no Python of any version."""
+class InvalidSource(Exception):
+    """The source is not valid in any version of Python."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,26 +42,26 @@ class Token:
     kind: Kind
     start: int
     text: str
-    #: Of a `code-string`: its literal pieces, with quotes, and the code between them.
+    #: For a `code-string`: its literal pieces, with quotes, and the code between them.
     pieces: tuple[str, ...] = ()
 
     @property
     def end(self) -> int:
-        """Where the next one begins."""
+        """Offset of the next token."""
         return self.start + len(self.text)
 
 
-def tokens(text: str) -> Iterator[Token]:
-    """All tokens of `text`, which together are all of it. Raises Broken."""
+def tokenize(text: str) -> Iterator[Token]:
+    """Yield the tokens of `text`, which add up to it. Raises Broken."""
     at = 0
     while at < len(text):
-        token = _token(text, at, 0)
+        token = _read_token(text, at, 0)
         yield token
         at = token.end
 
 
-def depths(items: Sequence[Token]) -> Iterator[tuple[Token, int]]:
-    """Each token with the number of brackets around it; a bracket counts as outside of itself."""
+def add_depths(items: Sequence[Token]) -> Iterator[tuple[Token, int]]:
+    """Yield each token with the number of brackets around it; a bracket is outside of itself."""
     depth = 0
     for token in items:
         if token.kind == "operator" and token.text in _CLOSING:
@@ -71,10 +71,10 @@ def depths(items: Sequence[Token]) -> Iterator[tuple[Token, int]]:
             depth += 1
 
 
-def _token(text: str, at: int, depth: int) -> Token:
+def _read_token(text: str, at: int, depth: int) -> Token:
     match = _TOKEN.match(text, at)
     if match is None:
-        raise Broken
+        raise InvalidSource
     kind = cast(Kind, match.lastgroup)
     if kind != "string":
         return Token(kind, at, match[0])
@@ -82,20 +82,20 @@ def _token(text: str, at: int, depth: int) -> Token:
     if not {"f", "t"} & {*prefix.lower()}:
         rest = _REST[quotes].match(text, match.end())
         if rest is None:
-            raise Broken
+            raise InvalidSource
         return Token("string", at, text[at : rest.end()])
-    stop, pieces = _with_code(
+    stop, pieces = _read_code_string(
         text, match.end(), "r" if "r" in prefix.lower() else "", quotes, depth
     )
     return Token("code-string", at, text[at:stop], pieces)
 
 
-def _with_code(
+def _read_code_string(
     text: str, at: int, prefix: str, quotes: str, depth: int
 ) -> tuple[int, tuple[str, ...]]:
-    """Where a string with code ends, and its pieces: literals at even places, code at odd ones."""
+    """Return the end of a string with code, and its pieces: literals and code in turn."""
     if depth > _DEEPEST:
-        raise Broken
+        raise InvalidSource
     pieces: list[str] = []
     literal: list[str] = []
     while True:
@@ -104,7 +104,7 @@ def _with_code(
             return at + len(quotes), tuple(pieces)
         sign = text[at : at + 2]
         if not sign or (sign[0] == "\n" and len(quotes) == 1):
-            raise Broken
+            raise InvalidSource
         if sign in ("{{", "}}"):
             literal.append(sign[0])
             at += 2
@@ -121,7 +121,7 @@ def _with_code(
         elif sign[0] == "{":
             pieces.append(_literal(prefix, quotes, literal))
             literal = []
-            at, code = _code(text, at + 1, quotes, depth)
+            at, code = _read_code(text, at + 1, quotes, depth)
             pieces.append(code)
         else:
             literal.append(sign[0])
@@ -129,22 +129,22 @@ def _with_code(
 
 
 def _literal(prefix: str, quotes: str, signs: Sequence[str]) -> str:
-    """A literal piece as a string of its own; a quote at its end does not end it too early."""
+    """Return a literal piece as a string of its own, with an escaped quote at its end."""
     if signs and signs[-1] == quotes[0]:
         signs = [*signs[:-1], f"\\{quotes[0]}"]
     return f"{prefix}{quotes}{''.join(signs)}{quotes}"
 
 
-def _code(text: str, at: int, quotes: str, depth: int) -> tuple[int, str]:
-    """Where the code in a string ends, behind its `}`, and the expression in it."""
+def _read_code(text: str, at: int, quotes: str, depth: int) -> tuple[int, str]:
+    """Return the end of the code in a string, behind its `}`, and the expression in it."""
     if depth > _DEEPEST:
-        raise Broken
+        raise InvalidSource
     brackets, start, end = 0, at, -1
     while True:
         if text.startswith("!=", at):
             at += 2
             continue
-        token = _token(text, at, depth + 1)
+        token = _read_token(text, at, depth + 1)
         at = token.end
         if token.kind != "operator":
             continue
@@ -159,19 +159,19 @@ def _code(text: str, at: int, quotes: str, depth: int) -> tuple[int, str]:
             break
     code = text[start:end]
     if text[end] != "}":
-        at = _format(text, at, quotes, depth)
+        at = _skip_format(text, at, quotes, depth)
     if code.rstrip().endswith("=") and not code.rstrip().endswith(("==", "!=", "<=", ">=")):
         code = code.rstrip()[:-1]
     if not code.strip():
-        raise Broken
+        raise InvalidSource
     return at, code
 
 
-def _format(text: str, at: int, quotes: str, depth: int) -> int:
-    """Where the format in a string ends, behind its `}`."""
+def _skip_format(text: str, at: int, quotes: str, depth: int) -> int:
+    """Return the end of the format in a string, behind its `}`."""
     while True:
         if at >= len(text) or text.startswith(quotes, at):
-            raise Broken
+            raise InvalidSource
         if text[at] == "}":
             return at + 1
-        at = _code(text, at + 1, quotes, depth + 1)[0] if text[at] == "{" else at + 1
+        at = _read_code(text, at + 1, quotes, depth + 1)[0] if text[at] == "{" else at + 1

@@ -1,11 +1,11 @@
-"""Which strings an expression of a Python file can stand for, judged by its text.
+"""Possible string values of expressions in a Python file, from its text.
 
-A value is a set of patterns: strings in which `*` stands for what only a run would show. A list,
-tuple, set or dictionary stands for all its elements. `{"*"}` is known to be nothing at all. The
-order of statements is not looked at: a name stands for everything that is ever assigned to it.
+A value is a set of patterns: strings with `*` for parts known only at run time. A list, tuple, set
+or dictionary has the values of all its elements. `{"*"}` means that nothing is known. The order of
+statements is ignored: a name has every value that is ever assigned to it.
 
-`__file__` is the path of the module in the tree with a leading slash, so that a library that is
-looked up beside the module gets the path that it has in the tree.
+`__file__` is the path of the module in the tree with a leading slash, so that a library next to the
+module gets its path in the tree.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from buildmatrix.python_imports.syntax import children
-from buildmatrix.python_imports.system import truth
+from buildmatrix.python_imports.system import evaluate_condition
 
 Value = frozenset[str]
 
 UNKNOWN: Value = frozenset({"*"})
 NOTHING: Value = frozenset()
 
-#: Patterns in one value; more say no more than "computed".
+#: Patterns in one value; with more, the value counts as computed.
 MOST_PATTERNS = 64
 LONGEST_PATTERN = 1024
-#: Expressions inside of expressions, names that stand for names, and calls, all together.
+#: Total depth of nested expressions, names that stand for names, and calls.
 DEEPEST = 40
-#: Steps of one evaluation, and of the calls that it follows, all together.
+#: Total steps of one evaluation, and of the calls that it follows.
 MOST_STEPS = 500
 
-#: Calls that give back what they are given, as far as a name is concerned.
+#: Calls that return their argument, as far as names are concerned.
 _SAME_VALUE = frozenset(
     {"str", "bytes", "list", "tuple", "set", "frozenset", "sorted", "reversed", "iter", "next"}
     | {"enumerate", "fspath", "fsencode", "fsdecode", "abspath", "realpath", "normpath", "copy"}
     | {"expanduser", "expandvars", "c_char_p", "Path", "PurePath", "PosixPath", "glob", "iglob"}
 )
-#: Methods that give back what they are called on.
+#: Methods that return their object.
 _SAME_METHOD = frozenset(
     {"resolve", "absolute", "expanduser", "as_posix", "encode", "decode", "strip", "lstrip"}
     | {"rstrip", "copy", "iterdir", "items", "values", "keys"}
 )
 _SAME_ATTRIBUTE = frozenset({"origin", "path", "location"})
-#: A template string (PEP 750) and a field of one, which Python parses since 3.14.
+#: A template string (PEP 750) and its field, which Python parses since 3.14.
 _Template = getattr(ast, "TemplateStr", ast.JoinedStr)
 _Interpolation = getattr(ast, "Interpolation", ast.FormattedValue)
 _PERCENT = re.compile(r"%(?:\([^)]*\))?[-+ #0]*\d*(?:\.\d+)?[a-zA-Z]|%%")
@@ -54,18 +54,18 @@ _BRACES = re.compile(r"\{\{|\}\}|\{[^{}]*\}")
 
 @dataclass(slots=True)
 class Scope:
-    """The names of a module or a function, and all that is assigned to each."""
+    """The names of a module or a function, with everything assigned to each."""
 
-    #: Name → expressions; of a loop variable, what is looped over.
+    #: Name to expressions; for a loop variable, the iterated expression.
     assigned: dict[str, list[ast.expr]] = field(default_factory=dict)
     #: Parameters of a call that is being followed.
     bound: Mapping[str, Value] = field(default_factory=dict)
     parent: Scope | None = None
-    #: Names that stand for one thing after the other.
+    #: Names assigned by a loop.
     looped: set[str] = field(default_factory=set)
 
 
-#: Finds what a name that is called, and defined elsewhere, gives back; None when it is not known.
+#: Evaluates a call of a name defined elsewhere; None if unknown.
 Follow = Callable[[ast.Call, "Evaluator"], Value | None]
 
 
@@ -76,8 +76,8 @@ _ASSIGNING = frozenset(
 )
 
 
-def scope_of(body: Iterable[ast.stmt], parent: Scope | None = None) -> Scope:
-    """The scope of a module's or function's body; functions inside of it have their own."""
+def make_scope(body: Iterable[ast.stmt], parent: Scope | None = None) -> Scope:
+    """Return the scope of a module's or function's body; inner functions have their own."""
     scope = Scope(parent=parent)
     ahead: list[ast.AST] = list(body)
     loops: list[tuple[ast.expr, ast.expr]] = []
@@ -90,12 +90,12 @@ def scope_of(body: Iterable[ast.stmt], parent: Scope | None = None) -> Scope:
             _assignments(scope, node, loops)
         ahead.extend(children(node))
     for target, iterated in loops:
-        _loop(scope, target, iterated)
+        _assign_loop(scope, target, iterated)
     return scope
 
 
 def _assignments(scope: Scope, node: ast.AST, loops: list[tuple[ast.expr, ast.expr]]) -> None:
-    """What one node assigns; loops are put off until all else is known."""
+    """Record the assignments of one node; loops are deferred until all else is known."""
     match node:
         case ast.Assign():
             for target in node.targets:
@@ -114,8 +114,8 @@ def _assignments(scope: Scope, node: ast.AST, loops: list[tuple[ast.expr, ast.ex
             scope.assigned.setdefault(name, []).append(node.args[-1])
 
 
-def _loop(scope: Scope, target: ast.expr, iterated: ast.expr) -> None:
-    """A loop: over literal tuples each variable stands for its own column."""
+def _assign_loop(scope: Scope, target: ast.expr, iterated: ast.expr) -> None:
+    """Record a loop: over literal tuples, each variable has the values of its own column."""
     scope.looped.update(node.id for node in ast.walk(target) if isinstance(node, ast.Name))
     lists = [iterated]
     if isinstance(iterated, ast.Name):
@@ -147,7 +147,7 @@ def _assign(scope: Scope, target: ast.expr, value: ast.expr) -> None:
 
 
 class Evaluator:
-    """Evaluates expressions of the module at `path` in a scope; `outer` follows the call."""
+    """Evaluates expressions of the module at `path` in a scope; `outer` is the caller's."""
 
     def __init__(
         self, path: str, scope: Scope, follow: Follow | None = None, outer: Evaluator | None = None
@@ -160,18 +160,18 @@ class Evaluator:
         self._evaluated: set[tuple[int, str]] = set()
 
     def value(self, node: ast.expr) -> Value:
-        """All strings that `node` can stand for."""
+        """Return all strings that `node` can stand for."""
         self._steps[0] += 1
         if self._depth >= DEEPEST or self._steps[0] > MOST_STEPS:
             return UNKNOWN
         self._depth += 1
         try:
-            return _limited(self._value(node))
+            return _limit(self._value(node))
         finally:
             self._depth -= 1
 
     def inside(self, scope: Scope, node: ast.expr) -> Value:
-        """`node` in another scope of the same module."""
+        """Evaluate `node` in another scope of the same module."""
         outer, self._scope = self._scope, scope
         try:
             return self.value(node)
@@ -187,7 +187,7 @@ class Evaluator:
             case ast.Name(id=name):
                 return self._name(name)
             case ast.JoinedStr(values=parts) | _Template(values=parts):
-                return _product([self.value(part) for part in parts])
+                return _concatenate([self.value(part) for part in parts])
             case ast.FormattedValue(value=inner) | _Interpolation(value=inner):
                 return self.value(inner)
             case ast.BinOp(left=left, op=ast.Add(), right=right):
@@ -195,13 +195,13 @@ class Evaluator:
                     right, (ast.List, ast.Tuple)
                 ):
                     return self.value(left) | self.value(right)
-                return _product([self.value(left), self.value(right)])
+                return _concatenate([self.value(left), self.value(right)])
             case ast.BinOp(left=left, op=ast.Div(), right=right):
-                return _joined([self.value(left), self.value(right)])
+                return _join_paths([self.value(left), self.value(right)])
             case ast.BinOp(left=left, op=ast.Mod(), right=right):
                 return self._percent(left, right)
             case ast.IfExp(test=test, body=body, orelse=orelse):
-                outcome = truth(test)
+                outcome = evaluate_condition(test)
                 if outcome is not None:
                     return self.value(body if outcome else orelse)
                 return self.value(body) | self.value(orelse)
@@ -253,7 +253,7 @@ class Evaluator:
             if name in scope.bound:
                 return scope.bound[name]
             if name in scope.assigned:
-                # `path = path / "lib"`: what is being evaluated adds nothing to itself.
+                # `path = path / "lib"`: the name being evaluated adds nothing to itself.
                 if (id(scope), name) in self._evaluated:
                     return NOTHING
                 self._evaluated.add((id(scope), name))
@@ -281,7 +281,7 @@ class Evaluator:
                     inserted = single if parts is None else dict(enumerate(parts)).get(number)
                     pieces.append(inserted or UNKNOWN)
                 end = spec.end()
-            results |= _product([*pieces, frozenset({pattern[end:]})])
+            results |= _concatenate([*pieces, frozenset({pattern[end:]})])
         return results
 
     def _call(self, node: ast.Call) -> Value:
@@ -293,19 +293,19 @@ class Evaluator:
         first = arguments[0] if arguments else UNKNOWN
         match node.func:
             case ast.Attribute(value=owner, attr="join") if not isinstance(owner, ast.Constant):
-                return _joined(arguments) if arguments else UNKNOWN
+                return _join_paths(arguments) if arguments else UNKNOWN
             case ast.Name(id="join"):  # from os.path import join
-                return _joined(arguments) if arguments else UNKNOWN
+                return _join_paths(arguments) if arguments else UNKNOWN
             case ast.Attribute(attr="dirname") | ast.Name(id="dirname"):
                 return _map(posixpath.dirname, first)
             case ast.Attribute(attr="basename") | ast.Name(id="basename"):
                 return _map(posixpath.basename, first)
             case ast.Attribute(value=owner, attr="joinpath"):
-                return _joined([self.value(owner), *arguments])
-            case ast.Attribute(value=owner, attr="glob" | "rglob") if not _is(owner, "glob"):
-                return _joined([self.value(owner), first])
+                return _join_paths([self.value(owner), *arguments])
+            case ast.Attribute(value=owner, attr="glob" | "rglob") if not _is_name(owner, "glob"):
+                return _join_paths([self.value(owner), first])
             case ast.Attribute(value=owner, attr="with_name"):
-                return _joined([_map(posixpath.dirname, self.value(owner)), first])
+                return _join_paths([_map(posixpath.dirname, self.value(owner)), first])
             case ast.Attribute(value=owner, attr="format"):
                 return self._format(owner, node, arguments)
             case ast.Attribute(value=owner, attr=method) if method in _SAME_METHOD:
@@ -318,7 +318,7 @@ class Evaluator:
             case ast.Attribute(attr="find_spec") | ast.Name(id="find_spec"):
                 return _map(lambda name: f"*/{name.rpartition('.')[2]}.*so", first)
             case ast.Name(id=name) | ast.Attribute(attr=name) if name in _SAME_VALUE:
-                return _joined(arguments) if len(arguments) > 1 and "Path" in name else first
+                return _join_paths(arguments) if len(arguments) > 1 and "Path" in name else first
         return UNKNOWN
 
     def _format(self, owner: ast.expr, node: ast.Call, arguments: Sequence[Value]) -> Value:
@@ -339,23 +339,23 @@ class Evaluator:
                 index = int(key) if key.isdecimal() and len(key) < 4 else len(arguments)
                 inserted = arguments[index] if index < len(arguments) else named.get(key, UNKNOWN)
                 pieces.append(inserted)
-            results |= _product([*pieces, frozenset({pattern[end:]})])
+            results |= _concatenate([*pieces, frozenset({pattern[end:]})])
         return results
 
 
 def _constant(constant: str | bytes | int) -> Value:
-    # In decimal digits a number is no longer than its bits; Python refuses to write 4300 of them.
+    # A number has fewer decimal digits than bits; Python refuses to write 4300 digits.
     if isinstance(constant, int) and constant.bit_length() > LONGEST_PATTERN:
         return UNKNOWN
     text = constant.decode("utf-8", "replace") if isinstance(constant, bytes) else str(constant)
     return frozenset({text}) if len(text) <= LONGEST_PATTERN else UNKNOWN
 
 
-def _is(node: ast.expr, name: str) -> bool:
+def _is_name(node: ast.expr, name: str) -> bool:
     return isinstance(node, ast.Name) and node.id == name
 
 
-def _limited(value: Value) -> Value:
+def _limit(value: Value) -> Value:
     if len(value) > MOST_PATTERNS or any(len(pattern) > LONGEST_PATTERN for pattern in value):
         return UNKNOWN
     return value
@@ -365,19 +365,19 @@ def _map(function: Callable[[str], str], value: Value) -> Value:
     return frozenset("*" if pattern == "*" else function(pattern) or "*" for pattern in value)
 
 
-def _product(parts: Sequence[Value]) -> Value:
-    """All ways to put one of each part behind one another."""
+def _concatenate(parts: Sequence[Value]) -> Value:
+    """Concatenate one pattern of each part, in all combinations."""
     count = 1
     for part in parts:
         count *= len(part)
         if count > MOST_PATTERNS:
             return UNKNOWN
     joined = ("".join(pieces) for pieces in itertools.product(*parts))
-    return _limited(frozenset(re.sub(r"\*+", "*", pattern) for pattern in joined))
+    return _limit(frozenset(re.sub(r"\*+", "*", pattern) for pattern in joined))
 
 
-def _joined(parts: Sequence[Value]) -> Value:
-    """All ways to join one of each part to a path."""
+def _join_paths(parts: Sequence[Value]) -> Value:
+    """Join one pattern of each part to a path, in all combinations."""
     count = 1
     for part in parts:
         count *= len(part)

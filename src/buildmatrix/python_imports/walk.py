@@ -1,9 +1,9 @@
-"""Which libraries an `import` of a distribution loads, and whether the import survives without.
+"""Libraries that an `import` of a distribution loads, and if it survives without them.
 
-Followed are the statements that run when a module is imported: imports inside of the distribution,
-the bodies of classes, and the functions of the distribution that are called on the way, with the
-constants that they are called with. Conditions that do not depend on the system are taken to be
-open: what stands behind one is chosen at run time.
+The walk follows the statements that run when a module is imported: imports within the distribution,
+the bodies of classes, and functions of the distribution called on the way, with their constant
+arguments. Conditions that do not depend on the system count as open: code behind one is chosen at
+run time.
 """
 
 from __future__ import annotations
@@ -17,45 +17,45 @@ from buildmatrix.python_imports.calls import (
     IMPORTS,
     OPERATORS,
     RAISES,
-    Loading,
-    is_load,
-    is_silent,
+    LoadingCode,
     library_argument,
     load_names,
+    loading_call_name,
+    needs_library_name,
 )
-from buildmatrix.python_imports.conditions import Conditions, surely_runs
+from buildmatrix.python_imports.conditions import Conditions, cannot_fail
 from buildmatrix.python_imports.graph import ImportGraph
 from buildmatrix.python_imports.guards import (
     CONDITION,
     Branch,
     Guard,
-    branch,
-    branches,
-    guard_of,
-    guard_of_context,
-    needed_afterwards,
+    drop_branches,
+    find_branches,
+    is_needed_afterwards,
+    make_branch,
+    make_context_guard,
+    make_guard,
     survives,
-    without_branches,
 )
-from buildmatrix.python_imports.module import Module, bind
+from buildmatrix.python_imports.module import Module, bind_arguments
 from buildmatrix.python_imports.program import Program
 from buildmatrix.python_imports.reach import Reach
 from buildmatrix.python_imports.source import runs_at_startup
-from buildmatrix.python_imports.syntax import children, last_name, made_of
-from buildmatrix.python_imports.system import truth
+from buildmatrix.python_imports.syntax import children, evaluated_at_definition, last_name
+from buildmatrix.python_imports.system import evaluate_condition
 from buildmatrix.python_imports.values import UNKNOWN, Scope, Value
 
-#: Calls inside of calls that are followed at import.
+#: Depth of nested calls followed at import.
 DEEPEST_CALL = 8
-#: Modules that Python imports when it starts, if they are there.
+#: Modules that Python imports at startup, if they exist.
 _AT_STARTUP = frozenset({"sitecustomize", "usercustomize"})
-#: Statements that are followed in one distribution.
+#: Statements followed in one distribution.
 MOST_STATEMENTS = 200_000
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
-    """How far an import gets to something, and the place in the source that leads there."""
+class ReachedFrom:
+    """Extent to which an import reaches something, and the source location that leads there."""
 
     reach: Reach
     #: `path:line`
@@ -65,34 +65,34 @@ class Reached:
 class Walk:
     """Follows the imports of one program from its roots."""
 
-    def __init__(self, program: Program, loading: Mapping[str, Loading]) -> None:
+    def __init__(self, program: Program, loading: Mapping[str, LoadingCode]) -> None:
         self._program = program
         self._graph = ImportGraph(program, loading)
-        #: Path of a binary → how it is reached.
-        self.binaries: dict[str, Reached] = {}
-        #: (path, line, whether it is a search) of a call → how it is reached, and its names.
+        #: Path of a binary to its reach.
+        self.binaries: dict[str, ReachedFrom] = {}
+        #: (path, line, True for a search) of a call to its reach, and its names.
         self.loads: dict[tuple[str, int, bool], tuple[Reach, frozenset[str]]] = {}
-        #: Path of a file that could not be read, or in part only → how it is reached.
+        #: Path of an unreadable or partly readable file to its reach.
         self.unread: dict[str, Reach] = {}
         self._ahead: deque[tuple[str, tuple[Guard, ...]]] = deque()
         self._followed: dict[str, set[tuple[bool, bool]]] = {}
         self._called: set[tuple[str, int, tuple[bool, bool], tuple[tuple[str, Value], ...]]] = set()
         self._statements = 0
-        #: (place, how many branches) → branch → branches inside of it that lead to files.
+        #: (place, number of branches) to branch to inner branches that lead to files.
         self._branches: dict[tuple[str, int], dict[int, set[tuple[Branch, ...]]]] = {}
-        #: Path of a binary that only branches guard → those branches.
+        #: Path of a binary that only branches guard, to these branches.
         self._chosen: dict[str, tuple[Branch, ...]] = {}
 
     def run(self) -> None:
         """Follow everything that leads to a library."""
         for root in self._program.roots():
-            # `site` reports their failures, and goes on.
+            # `site` reports their failures, and continues.
             is_started = root in _AT_STARTUP or runs_at_startup(self._path_of(root))
             guards: tuple[Guard, ...] = (CONDITION,) if is_started else ()
             self._import(root, guards, f"{self._path_of(root)}:1")
         while self._ahead:
             name, guards = self._ahead.popleft()
-            state = _state(guards)
+            state = _caught(guards)
             states = self._followed.setdefault(name, set())
             if any(
                 all(a <= b for a, b in zip(followed, state, strict=True)) for followed in states
@@ -113,9 +113,9 @@ class Walk:
                 self._follow_attributes(module, guards)
             except RecursionError:
                 self._program.unparsed[module.path] = "nested too deep to be followed"
-            del module  # Or its tree would be there while the next one is parsed.
+            del module  # Frees its tree before the next one is parsed.
         for path in self._program.partial.keys() - self.unread.keys():
-            # What a body that was parsed late turned out to be.
+            # Problems in a body that was parsed late.
             states = self._followed.get(self._program.names[path], set())
             if states:
                 self.unread[path] = "guarded" if all(map(all, states)) else "import"
@@ -123,16 +123,16 @@ class Walk:
         for name, paths in self._program.extensions.items():
             if self._graph.is_mentioned(name) or self._program.is_importable(name):
                 for path in paths:
-                    self.binaries.setdefault(path, Reached("lazy", ""))
+                    self.binaries.setdefault(path, ReachedFrom("lazy", ""))
 
     def _follow_attributes(self, module: Module, guards: tuple[Guard, ...]) -> None:
         """Follow a module's `__getattr__` (PEP 562) for each submodule: users import those."""
         function = module.functions.get("__getattr__")
         if function is None or not function.args.args:
             return
-        function = self._program.whole(module, function)
+        function = self._program.complete_function(module, function)
         name = function.args.args[0].arg
-        names = frozenset(self._program.submodules(module.package))
+        names = frozenset(self._program.list_submodules(module.package))
         scope = module.scope_inside(function, {name: names})
         _FollowedBody(self, module, scope, function.body, guards, 1, name).block(function.body)
 
@@ -146,8 +146,8 @@ class Walk:
         return program.modules.get(name) or program.extensions[name][0]
 
     def _import(self, dotted: str, guards: tuple[Guard, ...], place: str) -> None:
-        """An import statement for `dotted`, whose parents are imported first."""
-        owner = self._program.owner_of(dotted)
+        """Follow an import of `dotted`, whose parents are imported first."""
+        owner = self._program.find_owner(dotted)
         if owner is None:
             return
         parts = owner[0].split(".")
@@ -163,25 +163,25 @@ class Walk:
 
     def _reach(self, path: str, error: str | None, guards: tuple[Guard, ...], place: str) -> None:
         harmless = survives(error, guards)
-        if harmless and not survives(error, without_branches(guards)):
-            ways = branches(guards)
+        if harmless and not survives(error, drop_branches(guards)):
+            ways = find_branches(guards)
             for number, item in enumerate(ways):
                 numbered = self._branches.setdefault((item.place, item.of), {})
                 numbered.setdefault(item.number, set()).add(ways[number + 1 :])
             self._chosen.setdefault(path, ways)
         reached = self.binaries.get(path)
         if reached is None or (reached.reach != "import" and not harmless):
-            self.binaries[path] = Reached("guarded" if harmless else "import", place)
+            self.binaries[path] = ReachedFrom("guarded" if harmless else "import", place)
 
     def _choose(self) -> None:
-        """Tell of the files one of which is loaded whatever way a run takes."""
+        """Mark the files of which one is loaded whatever way a run takes."""
         for path, ways in self._chosen.items():
             is_certain = all(self._is_certain(way, frozenset()) for way in ways)
             if is_certain and self.binaries[path].reach == "guarded":
-                self.binaries[path] = Reached("chosen", ways[0].place)
+                self.binaries[path] = ReachedFrom("chosen", ways[0].place)
 
     def _is_certain(self, item: Branch, around: frozenset[tuple[str, int]]) -> bool:
-        """Whether each of the ways that `item` is among leads to a file for sure."""
+        """True if each of the ways around `item` certainly leads to a file."""
         key = (item.place, item.of)
         if key in around:
             return False
@@ -192,17 +192,17 @@ class Walk:
         )
 
     def conditions(self, run: _FollowedBody) -> Conditions:
-        """The conditions of the body that is being followed."""
+        """Return the conditions of the body that is being followed."""
         program, module = self._program, run.module
 
         def is_there(named: ast.expr) -> bool:
-            value = program.evaluator(module, run.scope).value(named)
+            value = program.make_evaluator(module, run.scope).value(named)
             return any(self._graph.files(path for path in value if path.startswith("/")))
 
         return Conditions(program, module, run.scope, is_there)
 
     def step(self) -> bool:
-        """Count a statement; False when there were too many."""
+        """Count a statement; return False at the limit."""
         self._statements += 1
         if self._statements <= MOST_STATEMENTS:
             return True
@@ -217,23 +217,23 @@ class Walk:
                 self._import(alias.name, guards, place)
         elif isinstance(node, ast.ImportFrom):
             base = "." * node.level + (node.module or "")
-            origin = self._program.absolute(base, module.package)
+            origin = self._program.resolve_name(base, module.package)
             self._import(origin, guards, place)
             for alias in node.names:
                 inner = f"{origin}.{alias.name}"
-                owner = self._program.owner_of(inner)
+                owner = self._program.find_owner(inner)
                 if owner is not None and not owner[1]:
                     self._import(inner, guards, place)
 
     def call(self, run: _FollowedBody, node: ast.Call, guards: tuple[Guard, ...]) -> None:
         """Follow a call: into a function of the distribution, an import, or a load."""
         program, module = self._program, run.module
-        evaluator = program.evaluator(module, run.scope)
-        callee = program.function(module, node.func, self._graph.is_worth_calling)
+        evaluator = program.make_evaluator(module, run.scope)
+        callee = program.find_function(module, node.func, self._graph.is_worth_calling)
         if callee is not None:
             defining, function = callee
-            bound = bind(function, node, evaluator)
-            key = (defining.path, function.lineno, _state(guards), tuple(sorted(bound.items())))
+            bound = bind_arguments(function, node, evaluator)
+            key = (defining.path, function.lineno, _caught(guards), tuple(sorted(bound.items())))
             if key in self._called or run.depth >= DEEPEST_CALL:
                 return
             self._called.add(key)
@@ -246,18 +246,19 @@ class Walk:
         if name in IMPORTS and (node.args or node.keywords):
             named = library_argument(node)
             modules = sorted(
-                program.absolute(name, module.package) for name in evaluator.value(named) - UNKNOWN
+                program.resolve_name(name, module.package)
+                for name in evaluator.value(named) - UNKNOWN
             )
-            chosen = len(modules) > 1 and not run.asked and run.conditions.is_chosen(named)
+            chosen = len(modules) > 1 and not run.parameter and run.conditions.depends_on_run(named)
             place = f"{module.path}:{node.lineno}"
             for number, target in enumerate(modules):
-                way = (branch(place, number, len(modules)),) if chosen else ()
+                way = (make_branch(place, number, len(modules)),) if chosen else ()
                 self._import(target, (*guards, *way), place)
             return
-        call = is_load(node)
+        call = loading_call_name(node)
         if call is not None:
             names = load_names(call, evaluator.value(library_argument(node)))
-            if names or not is_silent(call):
+            if names or not needs_library_name(call):
                 self._load(run, node, names, guards)
 
     def _load(
@@ -270,16 +271,16 @@ class Walk:
         self.loads[place] = (reach if harmless else "import", earlier_names | set(names))
         if last_name(node.func) in OPERATORS or last_name(node.func) == "find_library":
             return
-        # A name in a folder of the distribution that none of its files has is no way to go.
+        # A path inside the distribution without a file is no alternative.
         ways = [
             (name, files)
             for name in names
             if (files := list(self._graph.files([name]))) or not name.startswith("/")
         ]
-        chosen = len(ways) > 1 and run.conditions.is_chosen(library_argument(node))
+        chosen = len(ways) > 1 and run.conditions.depends_on_run(library_argument(node))
         position = f"{module.path}:{node.lineno}"
         for number, (_, files) in enumerate(ways):
-            way = (branch(position, number, len(ways)),) if chosen else ()
+            way = (make_branch(position, number, len(ways)),) if chosen else ()
             for path in files:
                 self._reach(path, error, (*guards, *way), position)
 
@@ -295,32 +296,33 @@ class _FollowedBody:
     scope_body: Sequence[ast.stmt]
     guards: tuple[Guard, ...]
     depth: int
-    #: The parameter of a function that is called with every value that matters.
-    asked: str = ""
+    #: Parameter that takes every relevant value in turn, such as `name` of `__getattr__`.
+    parameter: str = ""
 
     @property
     def conditions(self) -> Conditions:
-        """What is known of its conditions."""
+        """Conditions of this body."""
         return self.walk.conditions(self)
 
     def block(self, body: Sequence[ast.stmt], *guards: Guard) -> bool:
-        """Follow statements behind further `guards`; False when they end the function for sure."""
+        """Follow statements behind `guards`; return False if they certainly end the function."""
         for number, statement in enumerate(body):
             if not self.walk.step():
                 return False
             if not self._statement(statement, body[number + 1 :], guards):
                 return False
-            if not self._is_about_asked(statement) and self.conditions.leaves_early(statement):
+            if not self._tests_parameter(statement) and self.conditions.leaves_early(statement):
                 guards = (*guards, CONDITION)
         return True
 
-    def _is_about_asked(self, node: ast.stmt) -> bool:
-        """Whether a condition asks for the value of the parameter that has all that matter."""
+    def _tests_parameter(self, node: ast.stmt) -> bool:
+        """Return True if a condition depends on `parameter`."""
         return (
-            bool(self.asked)
+            bool(self.parameter)
             and isinstance(node, ast.If)
             and any(
-                isinstance(part, ast.Name) and part.id == self.asked for part in ast.walk(node.test)
+                isinstance(part, ast.Name) and part.id == self.parameter
+                for part in ast.walk(node.test)
             )
         )
 
@@ -331,10 +333,10 @@ class _FollowedBody:
             case ast.Import() | ast.ImportFrom():
                 self.walk.imports(self.module, node, (*self.guards, *guards))
             case ast.FunctionDef() | ast.AsyncFunctionDef():
-                for child in made_of(node):
+                for child in evaluated_at_definition(node):
                     self._calls(child, guards)
             case ast.ClassDef():
-                for child in made_of(node):
+                for child in evaluated_at_definition(node):
                     self._calls(child, guards)
                 self.block(node.body, *guards)
             case ast.If():
@@ -345,7 +347,7 @@ class _FollowedBody:
                 inner = guards
                 for item in node.items:
                     self._calls(item.context_expr, guards)
-                    if (guard := guard_of_context(item.context_expr)) is not None:
+                    if (guard := make_context_guard(item.context_expr)) is not None:
                         inner = (*inner, guard)
                 return self.block(node.body, *inner)
             case ast.For() | ast.AsyncFor() | ast.While():
@@ -367,16 +369,18 @@ class _FollowedBody:
 
     def _if(self, node: ast.If, guards: tuple[Guard, ...]) -> bool:
         self._calls(node.test, guards)
-        if self._is_about_asked(node):
+        if self._tests_parameter(node):
             self.block(node.body, *guards)
             self.block(node.orelse, *guards)
             return True
-        decided = truth(node.test)
+        decided = evaluate_condition(node.test)
         if decided is not None:
             return self.block(node.body if decided else node.orelse, *guards)
-        usual = self.conditions.usually(node.test)
+        usual = self.conditions.usual_outcome(node.test)
         place = f"{self.module.path}:{node.lineno}"
-        ways = [CONDITION if usual is not None else branch(place, number, 2) for number in (0, 1)]
+        ways = [
+            CONDITION if usual is not None else make_branch(place, number, 2) for number in (0, 1)
+        ]
         first = self.block(node.body, *guards, *(() if usual is True else ways[:1]))
         second = self.block(node.orelse, *guards, *(() if usual is False else ways[1:]))
         if usual is not None:
@@ -384,8 +388,8 @@ class _FollowedBody:
         return first or second
 
     def _try(self, node: ast.Try, after: Sequence[ast.stmt], guards: tuple[Guard, ...]) -> None:
-        guard = guard_of(node, self.scope_body, after, self.module.scope.assigned)
-        if needed_afterwards(node, after):
+        guard = make_guard(node, self.scope_body, after, self.module.scope.assigned)
+        if is_needed_afterwards(node, after):
             guard = ()
         ending = [number for number, item in enumerate(guard) if item.raises is None]
         ways = [
@@ -396,7 +400,7 @@ class _FollowedBody:
         for number, handler in enumerate(node.handlers):
             way = ways[ending.index(number) + 1] if number in ending else None
             self.block(handler.body, *guards, (replace(CONDITION[0], branch=way),))
-        self.block(node.orelse, *guards, CONDITION if guard and not surely_runs(node.body) else ())
+        self.block(node.orelse, *guards, CONDITION if guard and not cannot_fail(node.body) else ())
         self.block(node.finalbody, *guards)
 
     def _calls(self, node: ast.AST, guards: tuple[Guard, ...]) -> None:
@@ -405,10 +409,10 @@ class _FollowedBody:
             child, around = ahead.pop()
             match child:
                 case ast.Lambda():
-                    ahead.extend((inner, around) for inner in made_of(child))
+                    ahead.extend((inner, around) for inner in evaluated_at_definition(child))
                     continue
                 case ast.IfExp():
-                    usual = self.conditions.usually(child.test)
+                    usual = self.conditions.usual_outcome(child.test)
                     ahead.append((child.test, around))
                     for inner, chosen in ((child.body, True), (child.orelse, False)):
                         ahead.append((inner, around if usual is chosen else (*around, CONDITION)))
@@ -422,6 +426,6 @@ class _FollowedBody:
             ahead.extend((inner, around) for inner in children(child))
 
 
-def _state(guards: tuple[Guard, ...]) -> tuple[bool, bool]:
-    """What is caught: a module that was followed with less caught needs no second time."""
+def _caught(guards: tuple[Guard, ...]) -> tuple[bool, bool]:
+    """Return the exceptions caught: following a module again with more caught adds nothing."""
     return survives("ImportError", guards), survives("OSError", guards)

@@ -26,7 +26,7 @@ def generate(
     on nothing of this machine.
     Raises `SpecError` for a template or a value that cannot be used.
     """
-    from buildmatrix.inventory.archive import scanner_archive
+    from buildmatrix.inventory.archive import build_scanner_archive
 
     environment = make_environment(spec.root)
     files: dict[str, bytes] = {}
@@ -40,7 +40,7 @@ def generate(
     scan = render(environment, SCAN_TEMPLATE, {"tools": spec.tools}, subject="scan")
     files[f"{spec.output}/docker-bake.json"] = bake_file(spec).encode()
     files[f"{spec.output}/scan/Dockerfile"] = scan.encode()
-    files[f"{spec.output}/scan/scan.pyz"] = scanner_archive()
+    files[f"{spec.output}/scan/scan.pyz"] = build_scanner_archive()
     return {path: files[path] for path in sorted(files)}
 
 

@@ -11,7 +11,7 @@ from itertools import groupby
 
 from buildmatrix.catalogue.lookup import distribution, library
 from buildmatrix.catalogue.model import Evidence
-from buildmatrix.inventory.model import Buried
+from buildmatrix.inventory.model import ShadowedFiles
 from buildmatrix.phrases import listing, size
 from buildmatrix.rules.belonging import title
 from buildmatrix.rules.findings import finding
@@ -42,7 +42,7 @@ def check(image: ImageSubject) -> Iterator[Finding]:
 
 def _finding(
     image: ImageSubject,
-    groups: list[Buried],
+    groups: list[ShadowedFiles],
     total: int,
     layer: int,
     by: int,
@@ -97,7 +97,7 @@ def _vendor(evidence: tuple[Evidence, ...]) -> str:
     return evidence[0].vendor if evidence else ""
 
 
-def _foreign(image: ImageSubject, buried: Buried) -> tuple[Evidence, ...]:
+def _foreign(image: ImageSubject, buried: ShadowedFiles) -> tuple[Evidence, ...]:
     """What the names of hidden files say of another vendor; nothing for what says nothing."""
     last = buried.path.rpartition("/")[2]
     evidence: list[Evidence] = []

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from buildmatrix.catalogue.lookup import distribution
 from buildmatrix.catalogue.model import DistributionMatch
 from buildmatrix.inventory.model import Distribution, PythonPath
-from buildmatrix.inventory.python_path import first_on_path, with_environment
+from buildmatrix.inventory.python_path import add_pythonpath, find_visible_distributions
 from buildmatrix.phrases import listing, size
 from buildmatrix.rules.findings import finding
 from buildmatrix.rules.model import Finding, Fix, Severity
@@ -35,8 +35,8 @@ def _seen_twice(image: ImageSubject) -> Iterator[tuple[PythonPath | None, list[D
     """Copies that one interpreter finds, the one that it imports first."""
     everything = image.inventory.distributions
     for python_path in image.inventory.python_paths:
-        path = with_environment(python_path, image.inventory.environment)
-        first = first_on_path(path, everything)
+        path = add_pythonpath(python_path, image.inventory.environment)
+        first = find_visible_distributions(path, everything)
         for name, copies in _by_name(
             item for item in everything if posixpath.dirname(item.path) in path.folders
         ).items():

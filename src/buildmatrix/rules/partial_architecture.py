@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from buildmatrix.catalogue.architectures import READY, grade, is_bound
-from buildmatrix.device_code.kernels import readable_name
+from buildmatrix.device_code.kernels import demangle
 from buildmatrix.device_code.model import CodeGroup
 from buildmatrix.phrases import count, listing
 from buildmatrix.rules.code_objects import WORTH, portable
@@ -124,7 +124,7 @@ def _finding(image: ImageSubject, holder: CodeHolder, gaps: Sequence[_Gap]) -> F
 
 def _kernels(gap: _Gap) -> str:
     names = dict.fromkeys(
-        readable_name(kernel)[:_LONGEST_NAME] for group in gap.lacking for kernel in group.kernels
+        demangle(kernel)[:_LONGEST_NAME] for group in gap.lacking for kernel in group.kernels
     )
     shown = f" such as {', '.join(list(names)[:_MOST_NAMED])}" if names else ""
     if gap.is_late:

@@ -13,7 +13,7 @@ from buildmatrix.catalogue.lookup import distribution
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.names import demangle, matches_any, version_of
 from buildmatrix.catalogue.runtimes import built_for
-from buildmatrix.device_code.entries import newer
+from buildmatrix.device_code.entries import newer_version
 from buildmatrix.device_code.model import DeviceCode
 from buildmatrix.rules.belonging import title
 from buildmatrix.rules.findings import split_owner
@@ -127,7 +127,7 @@ def _said(image: ImageSubject, item: Evidence) -> Iterator[str]:
     codes = device_codes(image).get(item.path, ()) if item.kind == "static" else ()
     language = None
     for code in codes:
-        language = newer(language, code.language)
+        language = newer_version(language, code.language)
     if language is not None:
         yield drivers.compiles("ptx", language, image.backend, catalogue) or ""
     if name and version and match is not None and match.backend == image.backend:

@@ -142,7 +142,7 @@ def _read_layers(
 
 def _has_same_layers(image: ImageFacts, inventory: Inventory, earlier: Inventory) -> bool:
     """Return True if an image has the layers of an earlier one, apart from labels and variables."""
-    from buildmatrix.inventory.layers import paths
+    from buildmatrix.inventory.layers import layered_paths
     from buildmatrix.layers.saved_image import format_instruction
 
     # Search each step after the previous one.
@@ -150,5 +150,5 @@ def _has_same_layers(image: ImageFacts, inventory: Inventory, earlier: Inventory
     return (
         tuple(layer.digest for layer in earlier.layers) == image.layers
         and all(layer.instruction in steps for layer in earlier.layers)
-        and all(path in earlier.origins for path in paths(inventory))
+        and all(path in earlier.origins for path in layered_paths(inventory))
     )

@@ -42,7 +42,7 @@ import msgspec
 import buildmatrix
 from buildmatrix import git
 from buildmatrix.errors import UsageError
-from buildmatrix.inventory.writing import atomically
+from buildmatrix.inventory.writing import open_atomically
 from buildmatrix.store.shared import SharedEntries
 from buildmatrix.trees.base import reason
 
@@ -284,7 +284,7 @@ class Store:
         try:
             # Contents of private indexes and images are for this user only.
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with atomically(path, is_private=True) as file:
+            with open_atomically(path, is_private=True) as file:
                 for part in parts:
                     file.write(part)
             if self._cache.is_due(self._kind, size, self._limit):

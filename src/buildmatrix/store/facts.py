@@ -28,7 +28,7 @@ from pathlib import Path
 from buildmatrix.inventory.archive import PACKAGES
 from buildmatrix.inventory.codec import encode
 from buildmatrix.inventory.model import SCHEMA, Inventory
-from buildmatrix.inventory.workers import Watch, unwatched
+from buildmatrix.inventory.workers import Watch, ignore_progress
 from buildmatrix.store.cache import DAY, Cache, source_digest
 from buildmatrix.store.inventories import INVENTORY_DECODER
 from buildmatrix.trees.base import File, RandomAccess, Symlink, Tree, Trouble
@@ -83,7 +83,7 @@ class FactCache:
             self._store.put(key, encode(inventory))
         return inventory
 
-    def folder(self, root: Path, tree: Tree, watch: Watch = unwatched) -> Inventory:
+    def folder(self, root: Path, tree: Tree, watch: Watch = ignore_progress) -> Inventory:
         """Return the inventory of `tree`, the folder `root`; unchanged files are not read.
 
         Raises OSError, as `collect` does.

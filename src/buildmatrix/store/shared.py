@@ -25,7 +25,7 @@ from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from buildmatrix.errors import ComponentError, UsageError
-from buildmatrix.inventory.writing import atomically
+from buildmatrix.inventory.writing import open_atomically
 from buildmatrix.text import printable, shown
 from buildmatrix.threads import ended_within
 from buildmatrix.trees.base import reason
@@ -129,7 +129,7 @@ class FolderStorage(EntryStorage):
         if path.parent.is_symlink():
             raise OSError(f"{path.parent} is a link")
         path.parent.mkdir(parents=True, exist_ok=True)
-        with atomically(path) as file:
+        with open_atomically(path) as file:
             for part in parts:
                 file.write(part)
 

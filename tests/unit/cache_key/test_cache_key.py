@@ -11,8 +11,8 @@ import pytest
 from rulecases import lock, pin, target
 
 from buildmatrix.catalogue.load import load
-from buildmatrix.commands.cache_key.key import LONGEST, CacheKey, cache_key, node_class
-from buildmatrix.commands.cache_key.run import single
+from buildmatrix.commands.cache_key.key import LONGEST, CacheKey, find_node_class, make_cache_key
+from buildmatrix.commands.cache_key.run import require_single_key
 from buildmatrix.errors import SpecError, UsageError
 from buildmatrix.locks.model import Lock
 from buildmatrix.spec.model import NodeClass, Position, Target
@@ -26,7 +26,7 @@ CUDA = target("cuda", "12.8")
 
 
 def key(node: NodeClass = H100, where: Target = CUDA, locked: Lock | None = None) -> CacheKey:
-    return cache_key(node, where, locked, load())
+    return make_cache_key(node, where, locked, load())
 
 
 def refused(node: NodeClass = H100, where: Target = CUDA) -> str:
@@ -149,16 +149,16 @@ def test_everything_that_is_missing_is_said_at_once_with_its_line() -> None:
 
 def test_a_class_that_there_is_not_has_a_hint() -> None:
     with pytest.raises(UsageError, match="did you mean `h100`"):
-        node_class("h10", [H100, PLAIN])
+        find_node_class("h10", [H100, PLAIN])
     with pytest.raises(UsageError, match="no node class 'x'"):
-        node_class("x", [])
+        find_node_class("x", [])
 
 
 def test_targets_with_different_keys_are_no_single_one() -> None:
     first, other = key(), key(where=target("cuda", "13.0"))
-    assert single("h100", [first, replace(first, target="another")]) == first.text
+    assert require_single_key("h100", [first, replace(first, target="another")]) == first.text
     with pytest.raises(UsageError, match="--select"):
-        single("h100", [first, other])
+        require_single_key("h100", [first, other])
 
 
 def test_a_key_is_the_name_of_a_folder(tmp_path: Path) -> None:

@@ -96,14 +96,14 @@ def test_a_hostile_tree_is_read_and_told_about(tree: Path, arguments: list[str],
 
 
 def test_what_one_file_makes_a_reader_raise_costs_that_file(tree: Path, monkeypatch) -> None:
-    look = file_facts.look
+    look = file_facts.inspect_source
 
     def stumbling(source, path, size, **more):
         if path.endswith("add-mask::x.so"):
             raise ValueError("\x1b[2J what nobody foresaw")
         return look(source, path, size, **more)
 
-    monkeypatch.setattr(file_facts, "look", stumbling)
+    monkeypatch.setattr(file_facts, "inspect_source", stumbling)
     with DirectoryTree(tree) as opened:
         found = collect(opened)
     assert [one.name for one in found.distributions if one.name == "good"]
@@ -117,7 +117,7 @@ def test_what_one_file_makes_a_reader_raise_costs_that_file(tree: Path, monkeypa
 def test_what_one_distribution_makes_a_reader_raise_costs_that_one(tree, monkeypatch) -> None:
     from buildmatrix.inventory import distributions
 
-    entry_points = distributions._entry_points
+    entry_points = distributions._parse_entry_points
     seen = []
 
     def stumbling(text):
@@ -126,7 +126,7 @@ def test_what_one_distribution_makes_a_reader_raise_costs_that_one(tree, monkeyp
             raise KeyError("what nobody foresaw")
         return entry_points(text)
 
-    monkeypatch.setattr(distributions, "_entry_points", stumbling)
+    monkeypatch.setattr(distributions, "_parse_entry_points", stumbling)
     with DirectoryTree(tree) as opened:
         found = collect(opened)
     assert len(found.distributions) == 4

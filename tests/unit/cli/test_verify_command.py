@@ -11,7 +11,7 @@ import pytest
 
 from buildmatrix import cli
 from buildmatrix.commands.verify import run
-from buildmatrix.commands.verify.judgement import Demands
+from buildmatrix.commands.verify.judgement import AdmissionDemands
 from buildmatrix.errors import UndecidedError
 
 KEY = Path(__file__).parents[1] / "attestation/vectors/cosign.pub"
@@ -37,9 +37,11 @@ def far_east(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.usefixtures("far_east")
 def test_today_is_the_same_day_on_all_machines(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether a waiver has expired is no matter of the time zone of who admits an image."""
-    seen: list[Demands] = []
+    seen: list[AdmissionDemands] = []
 
-    def verify(registry: object, source: object, reference: object, demands: Demands) -> None:
+    def verify(
+        registry: object, source: object, reference: object, demands: AdmissionDemands
+    ) -> None:
         seen.append(demands)
         raise UndecidedError("that is all")
 

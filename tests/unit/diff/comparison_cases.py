@@ -11,7 +11,7 @@ from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.commands.diff.compare import compare
 from buildmatrix.commands.diff.model import Side
-from buildmatrix.commands.diff.sides import with_inventory
+from buildmatrix.commands.diff.sides import add_inventory
 from buildmatrix.device_code.model import DeviceCode
 from buildmatrix.inventory.model import Binary, Distribution, Inventory, Layer, Stats
 from buildmatrix.locks.model import Lock, Package, Wheel
@@ -69,7 +69,7 @@ def tree(
 
 
 def side(inventory: Inventory, kind: Kind = "image", source: str = "docker:demo:1") -> Side:
-    return with_inventory(Side(source, kind), inventory, evidence(inventory, load()))
+    return add_inventory(Side(source, kind), inventory, evidence(inventory, load()))
 
 
 def difference(before: Inventory, after: Inventory, kind: Kind = "image") -> Comparison:

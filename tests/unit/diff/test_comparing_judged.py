@@ -9,7 +9,7 @@ from comparison_cases import difference, finding, installed, judged, side, tree,
 
 from buildmatrix.commands.diff.compare import compare
 from buildmatrix.commands.diff.model import Side
-from buildmatrix.commands.diff.run import compared as checked
+from buildmatrix.commands.diff.run import compare_sides as checked
 from buildmatrix.commands.diff.run import exit_code
 from buildmatrix.errors import UsageError
 from buildmatrix.inventory.model import Layer

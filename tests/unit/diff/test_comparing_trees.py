@@ -13,7 +13,7 @@ from comparison_cases import lock as locked
 from buildmatrix.commands.diff.compare import compare
 from buildmatrix.commands.diff.image import HIDDEN
 from buildmatrix.commands.diff.model import HeldDistribution, Side
-from buildmatrix.commands.diff.sides import with_lock
+from buildmatrix.commands.diff.sides import add_lock
 from buildmatrix.inventory.collect import collect
 from buildmatrix.inventory.model import ClosedFile, Inventory, Layer
 from buildmatrix.reports.diff.model import DistributionChanges
@@ -169,7 +169,7 @@ def test_locks_are_compared_by_hash_wheel_and_index() -> None:
 def test_what_a_lock_holds_and_nobody_could_read_is_compared_too() -> None:
     def of(*lines: str) -> Side:
         packages = locked(*(pin(line) for line in lines))
-        return with_lock(Side("lock:a", "lock"), packages, lambda one: one.wheels[0])
+        return add_lock(Side("lock:a", "lock"), packages, lambda one: one.wheels[0])
 
     found = compare(of("numpy 2.1.0", "scipy 1.0"), of("numpy 2.3.0", "scipy 1.0"))
     assert [one.name for one in found.distributions.changes] == ["numpy"]

@@ -21,7 +21,7 @@ from comparison_cases import (
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.commands.diff.compare import compare
-from buildmatrix.commands.diff.drift import drifts
+from buildmatrix.commands.diff.drift import find_drifts
 from buildmatrix.inventory.model import Layer, Unread
 from buildmatrix.reports import json_form as comparison_json
 from buildmatrix.reports import schemas
@@ -153,7 +153,7 @@ def test_the_markdown_shows_what_is_new_and_folds_the_rest(everything: Compariso
 
 @pytest.fixture
 def drift() -> Drifts:
-    return drifts(
+    return find_drifts(
         [
             (target("cpu-a"), lock(pin("numpy 2.3.0", "cpu.in:2"), pin("torch 2.9.0+cpu"))),
             (target("cuda12.8-a"), lock(pin("numpy 2.1.0", "base.in:9"), pin("torch 2.9.0+cu128"))),

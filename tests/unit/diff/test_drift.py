@@ -7,7 +7,7 @@ from dataclasses import replace
 from comparison_cases import lock, pin, target
 
 from buildmatrix.catalogue.load import load
-from buildmatrix.commands.diff.drift import drifts
+from buildmatrix.commands.diff.drift import find_drifts
 from buildmatrix.commands.diff.targets import exit_code
 from buildmatrix.locks.model import Lock
 from buildmatrix.reports.diff.drifts import Drift, Drifts, ExplainedDrift
@@ -15,7 +15,7 @@ from buildmatrix.spec.model import Target
 
 
 def found(*locks: tuple[Target, Lock]) -> Drifts:
-    return drifts(locks, load())
+    return find_drifts(locks, load())
 
 
 def only(*locks: tuple[Target, Lock]) -> Drift:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.commands.diff.git_revision import at_revision, moved
+from buildmatrix.commands.diff.git_revision import extract_revision, make_relative
 from buildmatrix.errors import ComponentError, UsageError
 
 
@@ -52,7 +52,7 @@ def repository(tmp_path: Path) -> Path:
 
 
 def test_files_are_as_they_were_and_the_work_tree_stays_as_it_is(repository: Path) -> None:
-    with at_revision(repository, "HEAD~1") as old:
+    with extract_revision(repository, "HEAD~1") as old:
         assert (old.folder / "service/requirements.in").read_text() == "numpy\n"
         assert not (old.folder / "new.in").exists()
         assert not (old.folder / "model.bin").exists()
@@ -64,7 +64,7 @@ def test_files_are_as_they_were_and_the_work_tree_stays_as_it_is(repository: Pat
 
 
 def test_a_folder_of_the_repository_still_sees_what_lies_beside_it(repository: Path) -> None:
-    with at_revision(repository / "service", "main") as now:
+    with extract_revision(repository / "service", "main") as now:
         assert (now.folder / "requirements.in").read_text() == "numpy\ntorch\n"
         assert (now.folder / "../common.in").read_text() == "scipy\n"
 
@@ -78,7 +78,7 @@ def test_links_are_followed_within_the_repository_and_never_out_of_it(
     (repository / "up.txt").symlink_to("../secret.txt")
     (repository / "loop.txt").symlink_to("loop.txt")
     commit(repository, {"service/requirements.in": "torch\n"})
-    with at_revision(repository, "HEAD") as now:
+    with extract_revision(repository, "HEAD") as now:
         assert (now.folder / "link.in").read_text() == "torch\n"
         for name in ("out.txt", "up.txt", "loop.txt"):
             assert not (now.folder / name).exists()
@@ -94,21 +94,21 @@ def test_no_filter_and_no_hook_of_the_repository_runs(repository: Path, tmp_path
     # Written behind git's back, which would run the monitor for an `add`.
     git(repository, "-c", "core.fsmonitor=false", "config", "core.attributesFile", "/dev/null")
     (repository / ".git" / "info" / "attributes").write_text("*.in filter=evil\n")
-    with at_revision(repository, "HEAD~1") as old:
+    with extract_revision(repository, "HEAD~1") as old:
         assert (old.folder / "common.in").read_text() == "scipy\n"
     assert not trap.exists()
 
 
 @pytest.mark.parametrize("ref", ["--help", "", "HEAD\n", "-x"])
 def test_what_is_no_revision_never_reaches_git(repository: Path, ref: str) -> None:
-    with pytest.raises(UsageError, match="is not a revision"), at_revision(repository, ref):
+    with pytest.raises(UsageError, match="is not a revision"), extract_revision(repository, ref):
         pass
 
 
 def test_an_unknown_revision_says_what_to_do(repository: Path) -> None:
     with (
         pytest.raises(UsageError, match="git knows no revision 'origin/main' here; fetch it"),
-        at_revision(repository, "origin/main"),
+        extract_revision(repository, "origin/main"),
     ):
         pass
 
@@ -119,22 +119,25 @@ def test_a_folder_without_a_repository_and_a_machine_without_git_are_told_apart(
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
     with (
         pytest.raises(UsageError, match="is not in a git repository, so there is no main"),
-        at_revision(tmp_path, "main"),
+        extract_revision(tmp_path, "main"),
     ):
         pass
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ComponentError, match="git was not found"), at_revision(repository, "main"):
+    with (
+        pytest.raises(ComponentError, match="git was not found"),
+        extract_revision(repository, "main"),
+    ):
         pass
 
 
 def test_absolute_sources_are_moved_with_their_folder(repository: Path) -> None:
     text = f"{repository}/service/requirements.in"
     (repository / "pyproject.toml").write_text("")
-    assert moved([text, "pypi:numpy==2", "common.in"], repository) == (
+    assert make_relative([text, "pypi:numpy==2", "common.in"], repository) == (
         "requirements:service/requirements.in",
         "pypi:numpy==2",
         "common.in",
     )
-    assert moved([f"{repository}/pyproject.toml[gpu]:dev"], repository) == (
+    assert make_relative([f"{repository}/pyproject.toml[gpu]:dev"], repository) == (
         "pyproject:pyproject.toml[gpu]:dev",
     )

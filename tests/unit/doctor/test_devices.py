@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from buildmatrix.catalogue.load import Catalogue, load
-from buildmatrix.commands.doctor.checks import LITTLE, disk
-from buildmatrix.commands.doctor.examine import device_lines
+from buildmatrix.commands.doctor.checks import LOW_DISK_SPACE, report_disk
+from buildmatrix.commands.doctor.examine import check_devices
 from buildmatrix.commands.doctor.machine import LARGEST, MachineFiles
 from buildmatrix.engines.model import Facilities
 from buildmatrix.errors import SpecError
@@ -48,7 +48,7 @@ def generated(tmp_path: Path) -> Generate:
 def said(
     machine: MachineFiles, backend: str, *runtimes: str, catalogue: Catalogue | None = None
 ) -> str:
-    lines = device_lines(machine, catalogue or load(), {backend}, Facilities(runtimes))
+    lines = check_devices(machine, catalogue or load(), {backend}, Facilities(runtimes))
     (line,) = [line for line in lines if line.subject == f"devices {backend}"]
     return f"{line.state}: {line.text}"
 
@@ -158,7 +158,7 @@ def test_a_file_of_a_generated_machine_is_read_up_to_a_bound(generated: Generate
 
 
 def test_backends_without_a_sign_on_a_generated_machine_are_one_line(generated: Generate) -> None:
-    lines = list(device_lines(generated(NVIDIA), load(), (), None))
+    lines = list(check_devices(generated(NVIDIA), load(), (), None))
     assert [(line.state, line.subject) for line in lines] == [
         ("ok", "devices cuda"),
         ("none", "devices"),
@@ -172,7 +172,7 @@ def test_a_backend_whose_devices_nobody_knows_to_look_for_is_no_trouble_of_a_hea
     backends = ("openvino", "tpu", "vulkan")
     lines = [
         line
-        for line in device_lines(generated({}), load(), backends, None)
+        for line in check_devices(generated({}), load(), backends, None)
         if line.subject.removeprefix("devices ") in backends
     ]
     assert {line.state for line in lines} == {"none"}
@@ -196,8 +196,8 @@ def test_a_data_file_of_the_user_tells_how_its_devices_look_on_a_generated_machi
 
 
 def test_a_disk_with_little_room_is_said_to_be_low() -> None:
-    assert disk("images", "/var", LITTLE - 1, 100 * LITTLE).state == "low"
-    assert disk("images", "/var", LITTLE, 100 * LITTLE).state == "ok"
+    assert report_disk("images", "/var", LOW_DISK_SPACE - 1, 100 * LOW_DISK_SPACE).state == "low"
+    assert report_disk("images", "/var", LOW_DISK_SPACE, 100 * LOW_DISK_SPACE).state == "ok"
 
 
 @pytest.mark.parametrize("node", ["", "dev/wave0", "/", "/dev/**/wave", "/*/wave0", "/dev/w**"])

@@ -11,7 +11,7 @@ from test_live_process import MAPS, generated
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.commands.doctor import process
-from buildmatrix.commands.doctor.examine import diagnosis, node
+from buildmatrix.commands.doctor.examine import find_node, make_diagnosis
 from buildmatrix.commands.doctor.machine import MachineFiles
 from buildmatrix.reports.doctor.model import Diagnosis, DoctorLine
 from buildmatrix.reports.doctor.table import render as table
@@ -48,7 +48,7 @@ def machine(folder: Path) -> MachineFiles:
 
 def test_a_diagnosis_has_what_programs_want_to_know_of_the_machine(tmp_path):
     lines = [DoctorLine("ok", "resolver", "uv 1")]
-    held = diagnosis(machine(tmp_path), load(), None, lines)
+    held = make_diagnosis(machine(tmp_path), load(), None, lines)
     document = json.loads(render(held))
     jsonschema.validate(document, schema(Diagnosis, "x"))
     assert (document["host"], document["kernel"]) == ("desk", "6.1.0-28-amd64")
@@ -76,16 +76,16 @@ def test_a_diagnosis_has_what_programs_want_to_know_of_the_machine(tmp_path):
 
 
 def test_a_machine_without_anything_is_an_empty_diagnosis(tmp_path):
-    held = diagnosis(MachineFiles(tmp_path), load(), None, [])
+    held = make_diagnosis(MachineFiles(tmp_path), load(), None, [])
     assert (held.host, held.kernel, held.devices) == ("", "", ())
 
 
 def test_the_json_of_a_node_and_a_process_is_read_again(tmp_path):
     files = generated(tmp_path, MAPS)
     hosts.write(tmp_path / "dgx", hosts.dgx())
-    checks = tuple(node(MachineFiles(tmp_path / "dgx"), load()).checks(None))
+    checks = tuple(find_node(MachineFiles(tmp_path / "dgx"), load()).run_checks(None))
     seen = process.examine(7, load(), files)
-    held = diagnosis(files, load(), None, (), checks=checks, process=seen)
+    held = make_diagnosis(files, load(), None, (), checks=checks, process=seen)
     text = render(held)
     jsonschema.validate(json.loads(text), schema(Diagnosis, "x"))
     assert parse(text.encode(), Diagnosis) == held

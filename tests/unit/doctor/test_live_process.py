@@ -48,7 +48,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def said(seen: ProcessLibraries) -> list[str]:
-    return [f"{line.state} {line.subject}: {line.text}" for line in process.lines(seen)]
+    return [f"{line.state} {line.subject}: {line.text}" for line in process.format_process(seen)]
 
 
 def test_two_copies_of_one_library_in_a_live_process_are_named(tmp_path, built):
@@ -71,7 +71,7 @@ def test_two_copies_of_one_library_in_a_live_process_are_named(tmp_path, built):
     assert {(item.vendor, item.role, item.deleted) for item in seen.libraries} == {
         ("nvidia", "runtime", False)
     }
-    (line,) = [line for line in process.lines(seen) if line.subject == "library libcudart"]
+    (line,) = [line for line in process.format_process(seen) if line.subject == "library libcudart"]
     assert line.state == "partly"
     assert line.text.startswith("2 copies: ")
     assert str(wheel) in line.text and str(other) in line.text

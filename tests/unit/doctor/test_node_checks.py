@@ -11,9 +11,9 @@ import pytest
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.commands.doctor import machine as machines
-from buildmatrix.commands.doctor.examine import device_lines, node
+from buildmatrix.commands.doctor.examine import check_devices, find_node
 from buildmatrix.commands.doctor.machine import MachineFiles
-from buildmatrix.commands.doctor.node import Sample, lines
+from buildmatrix.commands.doctor.node import Sample, format_checks
 from buildmatrix.errors import SpecError
 from buildmatrix.reports.doctor.model import NodeCheck
 
@@ -21,7 +21,7 @@ from buildmatrix.reports.doctor.model import NodeCheck
 def checked(
     machine: MachineFiles, samples: tuple[Sample, Sample] | None = None
 ) -> dict[str, NodeCheck]:
-    return {check.id: check for check in node(machine, load()).checks(samples)}
+    return {check.id: check for check in find_node(machine, load()).run_checks(samples)}
 
 
 def states(checks: Mapping[str, NodeCheck], *wanted: str) -> dict[str, str]:
@@ -128,7 +128,7 @@ def test_every_part_of_a_divided_gpu_is_a_device_of_its_vendor(tmp_path):
     machine = hosts.write(tmp_path, hosts.instinct())
     (line,) = [
         line
-        for line in device_lines(machine, load(), {"rocm"}, None)
+        for line in check_devices(machine, load(), {"rocm"}, None)
         if line.subject == "devices rocm"
     ]
     assert line.text.startswith("16 devices (/dev/dri/renderD128 ")
@@ -198,8 +198,8 @@ def test_every_check_names_its_sources_and_what_is_out_of_bounds_a_remedy(kind, 
 
 
 def test_checks_with_nothing_to_read_are_one_line(tmp_path):
-    checks = node(MachineFiles(tmp_path), load()).checks(None)
-    (line,) = lines(tuple(checks))
+    checks = find_node(MachineFiles(tmp_path), load()).run_checks(None)
+    (line,) = format_checks(tuple(checks))
     assert (line.state, line.subject) == ("none", "node")
     assert "cpu-governor" in line.text
 
@@ -291,9 +291,9 @@ def test_any_text_in_any_file_gives_a_state(tmp_path, text):
         for name, content in {**hosts.dgx(), **hosts.desktop(), **hosts.instinct()}.items()
     }
     machine = hosts.write(tmp_path, files)
-    seen = node(machine, load())
-    both = (seen.sample(1.0), seen.sample(2.0))
-    assert all(check.text for check in seen.checks(both))
+    seen = find_node(machine, load())
+    both = (seen.take_sample(1.0), seen.take_sample(2.0))
+    assert all(check.text for check in seen.run_checks(both))
 
 
 @pytest.mark.parametrize(
@@ -380,6 +380,8 @@ def test_a_data_file_of_the_user_adds_a_check(tmp_path):
     )
     machine = hosts.write(tmp_path / "root", {"/proc/pool": "4\n"})
     catalogue = load((tmp_path / "acme.toml",))
-    (check,) = [check for check in node(machine, catalogue).checks(None) if check.id == "pool"]
+    (check,) = [
+        check for check in find_node(machine, catalogue).run_checks(None) if check.id == "pool"
+    ]
     assert (check.state, check.text) == ("partly", "/proc/pool: 4 (should be 3 or less)")
     assert check.sources == ("page 17",)

@@ -9,8 +9,8 @@ from test_live_process import MAPS, generated
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.commands.doctor import process
-from buildmatrix.commands.doctor.examine import diagnosis, node
-from buildmatrix.commands.doctor.node import lines
+from buildmatrix.commands.doctor.examine import find_node, make_diagnosis
+from buildmatrix.commands.doctor.node import format_checks
 from buildmatrix.reports.doctor.model import Diagnosis, DoctorLine
 from buildmatrix.reports.doctor.prometheus import render
 
@@ -41,9 +41,9 @@ def parsed(held: Diagnosis) -> dict[tuple[str, frozenset[tuple[str, str]]], floa
 @pytest.mark.parametrize("kind", hosts.KINDS)
 def test_every_machine_is_valid_text_without_a_sample_twice(kind, tmp_path):
     machine = hosts.write(tmp_path, hosts.KINDS[kind]())
-    seen = node(machine, load())
-    checks = tuple(seen.checks((seen.sample(1.0), seen.sample(2.0))))
-    held = diagnosis(machine, load(), None, tuple(lines(checks)), checks=checks)
+    seen = find_node(machine, load())
+    checks = tuple(seen.run_checks((seen.take_sample(1.0), seen.take_sample(2.0))))
+    held = make_diagnosis(machine, load(), None, tuple(format_checks(checks)), checks=checks)
     samples = parsed(held)
     states = {
         (labels["check"], labels["state"])
@@ -55,8 +55,8 @@ def test_every_machine_is_valid_text_without_a_sample_twice(kind, tmp_path):
 
 def test_numbers_and_violations_are_those_of_the_checks(tmp_path):
     machine = hosts.write(tmp_path, hosts.dgx())
-    checks = tuple(node(machine, load()).checks(None))
-    samples = parsed(diagnosis(machine, load(), None, (), checks=checks))
+    checks = tuple(find_node(machine, load()).run_checks(None))
+    samples = parsed(make_diagnosis(machine, load(), None, (), checks=checks))
     place = "/sys/bus/pci/devices/0000:1e:00.0/current_link_width"
     labels = {"check": "pcie-link-width", "place": place, "unit": "lanes"}
     assert samples["buildmatrix_doctor_measure", frozenset(labels.items())] == 8
@@ -69,7 +69,7 @@ def test_a_process_and_what_needs_to_be_escaped(tmp_path):
     machine = generated(tmp_path, MAPS)
     seen = process.examine(7, load(), machine)
     odd = DoctorLine("ok", 'a "quoted"\nback\\slash', "text")
-    samples = parsed(diagnosis(machine, load(), None, [odd, odd], process=seen))
+    samples = parsed(make_diagnosis(machine, load(), None, [odd, odd], process=seen))
     labels = {"subject": odd.subject, "state": "ok"}
     assert samples["buildmatrix_doctor_lines", frozenset(labels.items())] == 2
     labels = {"pid": "7", "vendor": "nvidia", "origin": "image", "deleted": "false"}

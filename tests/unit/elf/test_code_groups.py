@@ -10,7 +10,7 @@ from elf_images import Image, Part, bundle, compressed_bundle, fat_binary, fat_e
 
 from buildmatrix.binaries.reader import read_elf
 from buildmatrix.device_code import groups
-from buildmatrix.device_code.kernels import HEAD, readable_name
+from buildmatrix.device_code.kernels import HEAD, demangle
 from buildmatrix.device_code.model import CodeGroup
 from buildmatrix.elf.source import BytesSource
 from buildmatrix.trees import lz4
@@ -213,4 +213,4 @@ def test_little_more_is_decompressed_than_was_asked_for() -> None:
     ],
 )
 def test_mangled_names_are_read_up_to_their_arguments(symbol: str, name: str) -> None:
-    assert readable_name(symbol) == name
+    assert demangle(symbol) == name

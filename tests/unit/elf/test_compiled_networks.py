@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.binaries.devicefile import HEAD, kind_of, read_device_file
+from buildmatrix.binaries.devicefile import HEAD, detect_kind, read_device_file
 from buildmatrix.binaries.model import DeviceFile
 from buildmatrix.elf.source import BytesSource
 
@@ -205,7 +205,7 @@ def test_a_pipeline_cache_names_its_vendor(vendor: int, kind: str) -> None:
 
 def test_only_the_beginning_says_what_a_network_is() -> None:
     for data in (engine(), BLOB, CACHED, MXR, neff(), om(), pipelines()):
-        assert kind_of("x", data[:HEAD]) is not None
+        assert detect_kind("x", data[:HEAD]) is not None
 
 
 def test_twenty_megabytes_that_claim_to_be_an_engine_are_read_once(no_hang: None) -> None:

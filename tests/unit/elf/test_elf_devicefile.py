@@ -7,7 +7,7 @@ import struct
 import pytest
 from elf_images import ALLOC, Image, Part, bundle, fat_binary, fat_entry
 
-from buildmatrix.binaries.devicefile import HEAD, kind_of, read_device_file
+from buildmatrix.binaries.devicefile import HEAD, detect_kind, read_device_file
 from buildmatrix.binaries.model import DeviceFile
 from buildmatrix.binaries.reader import read_elf
 from buildmatrix.device_code.spirv import read as read_spirv
@@ -235,7 +235,7 @@ def test_bitcode_of_the_host_is_no_device_code() -> None:
     ],
 )
 def test_other_files_are_of_no_interest(name: str, head: bytes) -> None:
-    assert kind_of(name, head) is None
+    assert detect_kind(name, head) is None
     assert read(head, name) is None
 
 

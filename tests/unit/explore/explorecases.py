@@ -6,14 +6,14 @@ from datetime import date
 
 from buildmatrix.binaries.model import Elf
 from buildmatrix.commands.explore.model import Exploration
-from buildmatrix.commands.explore.reading import explored
+from buildmatrix.commands.explore.reading import make_exploration
 from buildmatrix.device_code.model import DeviceCode
 from buildmatrix.inventory.model import (
     Binary,
-    Buried,
     Distribution,
     Inventory,
     Layer,
+    ShadowedFiles,
     Stats,
     Unread,
 )
@@ -69,8 +69,8 @@ def image(*more: Binary) -> Inventory:
         layers=layers,
         origins=origins,
         buried=(
-            Buried(f"{SITE}/old", 12, 30_000_000, 1, 3, False, ("libold.so",)),
-            Buried("etc", 2, 4_000_000, 1, 2, True),
+            ShadowedFiles(f"{SITE}/old", 12, 30_000_000, 1, 3, False, ("libold.so",)),
+            ShadowedFiles("etc", 2, 4_000_000, 1, 2, True),
         ),
         unread=(Unread("opt/broken.so", "it ends in the middle of its headers"),),
         stats=Stats(files=40, binaries=len(binaries), bytes_total=123_600_000),
@@ -87,7 +87,7 @@ def exploration(
     given = facts(inventory, label)
     if backend is None:
         given = Facts(given.label, given.inventory)
-    return explored(given, backend=backend, today=DAY)
+    return make_exploration(given, backend=backend, today=DAY)
 
 
 def large(count: int) -> Inventory:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from explorecases import exploration, image, large
 
-from buildmatrix.commands.explore.details import details, question
+from buildmatrix.commands.explore.details import make_details, make_question
 from buildmatrix.commands.explore.model import VIEWS, Exploration, Item
 from buildmatrix.commands.explore.rows import Filters, Listing
 from buildmatrix.errors import UsageError
@@ -37,7 +37,7 @@ def _named(items: tuple[Item, ...], name: str) -> Item | None:
 
 
 def text(item: Item, exploration: Exploration) -> str:
-    return "\n".join(f"{line.name}: {line.text}" for line in details(item, exploration))
+    return "\n".join(f"{line.name}: {line.text}" for line in make_details(item, exploration))
 
 
 def test_what_a_layer_wastes_is_hidden_or_foreign(shown: Exploration) -> None:
@@ -172,15 +172,15 @@ def test_every_row_of_every_view_has_details_and_a_question(shown: Exploration) 
         listing = Listing(shown.views[view])
         listing.toggle_all()
         for row in listing.rows(Filters()):
-            assert details(row.item, shown), row.item
-            question(row.item, shown)
+            assert make_details(row.item, shown), row.item
+            make_question(row.item, shown)
 
 
 def test_why_is_asked_for_files_distributions_and_vendors(shown: Exploration) -> None:
-    assert question(named(shown.views["distributions"], "gradients 2.0"), shown) == "gradients"
-    assert question(named(shown.views["vendors"], "nvidia cuda"), shown) == "cuda"
-    assert question(shown.views["layers"][0], shown) is None
-    path = question(named(shown.views["libraries"], "libcudart.so.12"), shown)
+    assert make_question(named(shown.views["distributions"], "gradients 2.0"), shown) == "gradients"
+    assert make_question(named(shown.views["vendors"], "nvidia cuda"), shown) == "cuda"
+    assert make_question(shown.views["layers"][0], shown) is None
+    path = make_question(named(shown.views["libraries"], "libcudart.so.12"), shown)
     assert path is not None and path.endswith("/lib/libcudart.so.12")
 
 
@@ -194,7 +194,7 @@ def test_names_of_strangers_are_made_fit_to_be_shown() -> None:
     item = next(item for item in shown.views["libraries"] if item.key == evil)
     assert (item.note, item.name) == ("opt/\\x1b[31m[bold]red[", "bold]\\u202e.so")
     assert item.name.isprintable() and item.note.isprintable()
-    assert all(line.text.isprintable() for line in details(item, shown))
+    assert all(line.text.isprintable() for line in make_details(item, shown))
 
 
 def test_a_filter_keeps_all_that_match_of_a_hundred_thousand_libraries() -> None:

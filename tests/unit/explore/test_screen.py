@@ -307,10 +307,10 @@ def test_keys_are_heard_while_an_answer_is_looked_for(
     def slowly(*arguments: object, **options: object) -> object:
         asked.append(threading.current_thread() is threading.main_thread())
         assert is_wanted.wait(60)
-        return why(*arguments, **options)  # type: ignore[arg-type]
+        return answer_question(*arguments, **options)  # type: ignore[arg-type]
 
-    why = app_module.why
-    monkeypatch.setattr(app_module, "why", slowly)
+    answer_question = app_module.answer_question
+    monkeypatch.setattr(app_module, "answer_question", slowly)
 
     async def steps(pilot: Pilot[None], app: ExploreApp) -> None:
         await press(pilot, "2", "j", "j")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from buildmatrix.commands.fleet import performing
-from buildmatrix.commands.fleet.lookup import LookedUp, LookUp
+from buildmatrix.commands.fleet.lookup import AnswerSource, LookedUp
 from buildmatrix.commands.fleet.model import (
     ImageDone,
     ImageTask,
@@ -155,7 +155,7 @@ class Nothing:
         return ()
 
 
-def look_up(_: WorkerSettings) -> AbstractContextManager[LookUp]:
+def look_up(_: WorkerSettings) -> AbstractContextManager[AnswerSource]:
     return nullcontext(Nothing())
 
 

@@ -11,15 +11,15 @@ import pytest
 from fleet_steps import STEPS, subject
 
 from buildmatrix.commands.fleet import cluster as cluster_module
-from buildmatrix.commands.fleet.access import Access, sentences
+from buildmatrix.commands.fleet.access import RepositoryAccess, describe_problems
 from buildmatrix.commands.fleet.model import ClusterOptions, ImageTask, Subject, WorkerSettings
-from buildmatrix.commands.fleet.run import Outcome, scan
+from buildmatrix.commands.fleet.run import RunOutcome, scan
 from buildmatrix.progress import Silent
 from buildmatrix.reports.fleet.model import FleetResult
 
 
 def test_what_one_worker_is_refused_others_are_asked_for_within_bounds() -> None:
-    access = Access()
+    access = RepositoryAccess()
     for number in range(3):
         assert access.may_have_more(10) and access.may_have_more(number + 1)
         access.note(f"worker {number}", denied=True)
@@ -30,14 +30,16 @@ def test_what_one_worker_is_refused_others_are_asked_for_within_bounds() -> None
 
 
 def test_sentences_name_registries_repositories_and_workers() -> None:
-    partly = Access(given={"tcp://a": None}, refused={"tcp://c": None, "tcp://b": None})
+    partly = RepositoryAccess(given={"tcp://a": None}, refused={"tcp://c": None, "tcp://b": None})
     accesses = {
         "registry.test/two": partly,
         "registry.test/one": partly,
-        "other.test/private": Access(refused={f"tcp://{number}": None for number in range(7)}),
-        "other.test/open": Access(given={"tcp://a": None}),
+        "other.test/private": RepositoryAccess(
+            refused={f"tcp://{number}": None for number in range(7)}
+        ),
+        "other.test/open": RepositoryAccess(given={"tcp://a": None}),
     }
-    assert [*sentences(accesses)] == [
+    assert [*describe_problems(accesses)] == [
         "other.test refused private to the workers tcp://0, tcp://1, tcp://2, tcp://3, tcp://4 and "
         "2 more; workers take credentials where they run, and not from here",
         "registry.test refused one, two to the workers tcp://b, tcp://c; others were given it and "
@@ -55,7 +57,7 @@ class TwoWorkers:
         self.is_local = is_local
         self.asked: list[str] = []
 
-    async def do(
+    async def run_work(
         self,
         work: Callable[..., Any],
         argument: object,
@@ -80,7 +82,7 @@ class TwoWorkers:
         seen(worker, answer)
         return answer
 
-    async def watch(self) -> None:
+    async def watch_workers(self) -> None:
         return None
 
 
@@ -88,17 +90,17 @@ SETTINGS = WorkerSettings(store="", platform="linux/amd64", today=date(2026, 1, 
 
 
 @pytest.fixture
-def judged(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Callable[[TwoWorkers], Outcome]:
+def judged(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Callable[[TwoWorkers], RunOutcome]:
     import contextlib
 
     monkeypatch.setattr("test_fleet_access.SETTINGS", replace(SETTINGS, store=str(tmp_path)))
 
-    def judge(cluster: TwoWorkers) -> Outcome:
+    def judge(cluster: TwoWorkers) -> RunOutcome:
         @contextlib.asynccontextmanager
         async def connected(*_: object) -> Any:
             yield cluster
 
-        monkeypatch.setattr(cluster_module, "connected", connected)
+        monkeypatch.setattr(cluster_module, "connect", connected)
         names = [f"image-1-{number}" for number in range(3, 7)]
         return scan(
             [subject(name) for name in names], SETTINGS, STEPS, ClusterOptions(), progress=Silent()
@@ -108,7 +110,7 @@ def judged(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Callable[[TwoWorke
 
 
 def test_images_go_to_workers_that_have_credentials(
-    judged: Callable[[TwoWorkers], Outcome],
+    judged: Callable[[TwoWorkers], RunOutcome],
 ) -> None:
     cluster = TwoWorkers({"other"})
     outcome = judged(cluster)
@@ -119,7 +121,7 @@ def test_images_go_to_workers_that_have_credentials(
 
 
 def test_images_that_nobody_may_read_are_undecided_at_once(
-    judged: Callable[[TwoWorkers], Outcome],
+    judged: Callable[[TwoWorkers], RunOutcome],
 ) -> None:
     outcome = judged(TwoWorkers(set()))
     assert [result.error for result in outcome.results] == ["401"] * 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from typing import TypeVar
 
-from buildmatrix.commands.fleet.answers import Alike
+from buildmatrix.commands.fleet.answers import ResultInterner
 from buildmatrix.reports.fleet.model import FleetFinding, FleetLayer, FleetResult
 
 Value = TypeVar("Value")
@@ -35,7 +35,7 @@ def test_what_results_say_alike_is_there_once() -> None:
         for rule in ("BM101", "BM204")
     )
     results = [result(one, two, top=1), result(one, two, top=2), result(two, top=3)]
-    alike = Alike()
+    alike = ResultInterner()
     held = [alike(as_sent(item)) for item in results]
     assert held == results
     assert held[0].findings is held[1].findings

@@ -13,7 +13,7 @@ import pytest
 from buildmatrix.commands.fleet import audit_run, cluster, running
 from buildmatrix.commands.fleet.audit_model import AuditDone, AuditTask, Holder
 from buildmatrix.commands.fleet.audit_run import audit
-from buildmatrix.commands.fleet.audit_work import undecided
+from buildmatrix.commands.fleet.audit_work import make_undecided
 from buildmatrix.commands.fleet.failing import WorkerKilledError, WorkError
 from buildmatrix.commands.fleet.model import ClusterOptions, WorkerSettings
 from buildmatrix.commands.fleet.waiting import WaitingOptions
@@ -42,7 +42,9 @@ class Workers:
         self._answers = {name: list(queue) for name, queue in answers.items()}
         self.keys: list[str] = []
 
-    async def do(self, work: object, argument: AuditTask, *, key: str, priority: int) -> AuditDone:
+    async def run_work(
+        self, work: object, argument: AuditTask, *, key: str, priority: int
+    ) -> AuditDone:
         self.keys.append(key)
         await asyncio.sleep(0)
         queue = self._answers.get(argument.path.partition(".")[0], [passed(argument)])
@@ -51,7 +53,7 @@ class Workers:
             raise answer
         return answer
 
-    async def watch(self) -> None:
+    async def watch_workers(self) -> None:
         await asyncio.Event().wait()
 
 
@@ -72,12 +74,12 @@ def ran(
     *tasks: AuditTask,
     waiting: WaitingOptions | None = None,
     progress: Progress | None = None,
-) -> running.Outcome:
+) -> running.RunOutcome:
     @asynccontextmanager
     async def connected(*_: object):
         yield workers
 
-    monkeypatch.setattr(cluster, "connected", connected)
+    monkeypatch.setattr(cluster, "connect", connected)
     return audit(
         tasks,
         SETTINGS,
@@ -102,7 +104,7 @@ def test_what_killed_its_worker_or_may_pass_is_tried_again_alone(monkeypatch: py
     kills, passes, fails = task("kills.txt"), task("passes.txt"), task("fails.txt")
     workers = Workers(
         kills=[WorkerKilledError()],
-        passes=[undecided(passes, SETTINGS, "disk full", again=True), passed(passes)],
+        passes=[make_undecided(passes, SETTINGS, "disk full", again=True), passed(passes)],
         fails=[WorkError("internal error")],
     )
     outcome = ran(monkeypatch, workers, kills, passes, fails)
@@ -127,7 +129,7 @@ def test_a_cluster_that_is_gone_leaves_what_was_judged(monkeypatch: pytest.Monke
 
 def away(asked: AuditTask) -> AuditDone:
     return replace(
-        undecided(asked, SETTINGS, "no answer", again=True), away="index.test", bytes_read=1
+        make_undecided(asked, SETTINGS, "no answer", again=True), away="index.test", bytes_read=1
     )
 
 
@@ -150,8 +152,10 @@ class BackAfter(Workers):
         super().__init__()
         self._left = others
 
-    async def do(self, work: object, argument: AuditTask, *, key: str, priority: int) -> AuditDone:
-        done = await super().do(work, argument, key=key, priority=priority)
+    async def run_work(
+        self, work: object, argument: AuditTask, *, key: str, priority: int
+    ) -> AuditDone:
+        done = await super().run_work(work, argument, key=key, priority=priority)
         is_other = not argument.path.startswith("back")
         self._left -= is_other
         return done if is_other or self._left <= 0 else away(argument)
@@ -168,7 +172,7 @@ def test_an_index_that_is_away_is_waited_for_by_those_alone_who_need_it(
     assert {item.state for item in outcome.results} == {"passed"}
     assert len(outcome.results) == 38
     assert outcome.notes == ("the store is full",)
-    # A first try each, before it is known, and what `Waiting` asked again.
+    # A first try each, before it is known, and what `RegistryWaiting` asked again.
     assert len(workers.keys) == len(set(workers.keys)) == 29 + 9 + outcome.work.retries
     assert heard.notes in ([], ["index.test is away or busy: waiting for it"])
 

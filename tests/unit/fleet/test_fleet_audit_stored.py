@@ -17,7 +17,7 @@ from loopback import answering
 from buildmatrix.commands.fleet import audit_work, context
 from buildmatrix.commands.fleet.audit_model import AuditDone, AuditTask, Holder
 from buildmatrix.commands.fleet.audit_work import audit_file
-from buildmatrix.commands.fleet.kept_audits import KeptAudits, answer_of
+from buildmatrix.commands.fleet.kept_audits import CachedAudits, summarize_answer
 from buildmatrix.commands.fleet.model import WorkerSettings
 from buildmatrix.errors import UndecidedError
 from buildmatrix.index.client import Client
@@ -157,7 +157,7 @@ RESULT = FleetResult(kind="lock", repository="", backend="cpu", state="passed")
 
 def kept_on(day: int, folder: Path, answer: str = "") -> bool:
     settings = replace(SETTINGS, today=date(2026, 1, day))
-    return bool(KeptAudits(Cache(folder), settings, task(""), {}).load(answer))
+    return bool(CachedAudits(Cache(folder), settings, task(""), {}).load(answer))
 
 
 def test_what_is_accepted_until_a_day_holds_until_that_day(tmp_path: Path):
@@ -165,7 +165,7 @@ def test_what_is_accepted_until_a_day_holds_until_that_day(tmp_path: Path):
         Waiver("BM101", (), None, None, "x", "", date(2026, 1, day), Position("a", 1))
         for day in (5, 20, 25)
     ]
-    kept = KeptAudits(Cache(tmp_path), SETTINGS, task(""), {})
+    kept = CachedAudits(Cache(tmp_path), SETTINGS, task(""), {})
     kept.save([RESULT], "", waivers)
     assert [day for day in range(1, 31) if kept_on(day, tmp_path)] == list(range(6, 21))
     kept.save([RESULT], "")
@@ -178,15 +178,15 @@ def test_an_entry_holds_for_one_answer_of_the_index(tmp_path: Path):
         lock = Lock(tmp_path / "pylock.toml", (package,), "", "")
         return Resolved(bare_target("a", "cpu"), lock, None, "a", is_asked)
 
-    one, other = answer_of([resolved("1")], "x"), answer_of([resolved("2")], "x")
-    assert len({one, other, answer_of([resolved("1", is_asked=False)], "x")}) == 3
-    assert answer_of([resolved("1", is_asked=False)], "x") == ""
+    one, other = summarize_answer([resolved("1")], "x"), summarize_answer([resolved("2")], "x")
+    assert len({one, other, summarize_answer([resolved("1", is_asked=False)], "x")}) == 3
+    assert summarize_answer([resolved("1", is_asked=False)], "x") == ""
     # What cannot be resolved today is asked again, and so is what comes with it.
     failed = UndecidedError("/tmp/7/a.txt: no solution")
-    assert answer_of([failed], "/tmp/7") == answer_of(
+    assert summarize_answer([failed], "/tmp/7") == summarize_answer(
         [UndecidedError("/tmp/8/a.txt: no solution")], "/tmp/8"
     )
-    kept = KeptAudits(Cache(tmp_path), SETTINGS, task(""), {})
+    kept = CachedAudits(Cache(tmp_path), SETTINGS, task(""), {})
     kept.save([RESULT], one)
     assert [kept_on(10, tmp_path, answer) for answer in (one, other, "")] == [True, False, False]
 

@@ -11,8 +11,8 @@ import pytest
 
 from buildmatrix.commands.fleet.batches import Batches
 from buildmatrix.commands.fleet.failing import LateError, WorkerKilledError, WorkError
-from buildmatrix.commands.fleet.performing import Answered
-from buildmatrix.commands.fleet.waiting import PutBackError, Waiting, WaitingOptions
+from buildmatrix.commands.fleet.performing import WorkAnswer
+from buildmatrix.commands.fleet.waiting import RegistryWaiting, RequeuedError, WaitingOptions
 from buildmatrix.errors import ComponentError
 
 
@@ -34,16 +34,16 @@ def ask(
     """What comes of each number, and the batches in which they went out; `late` has no end."""
     sent: list[list[int]] = []
 
-    async def hand_out(arguments: Sequence[int], _: str) -> Answered[Said]:
+    async def hand_out(arguments: Sequence[int], _: str) -> WorkAnswer[Said]:
         sent.append(list(arguments))
         await asyncio.sleep(0)
-        return Answered(
+        return WorkAnswer(
             tuple(work(arguments)), 0.0, "worker", late="late" if late in arguments else ""
         )
 
     async def run() -> list[Any]:
         batches = Batches(hand_out, threads)
-        asked = (batches.answer(number, str(number)) for number in numbers)
+        asked = (batches.ask(number, str(number)) for number in numbers)
         return await asyncio.gather(*asked, return_exceptions=True)
 
     return asyncio.run(run()), sent
@@ -106,7 +106,7 @@ def test_after_an_answer_that_may_pass_nothing_else_is_tried_unasked() -> None:
         range(40), lambda some: [Said(some[0], again=True)] if some[0] == 0 else map_all(some)
     )
     assert answers[0][1] == Said(0, again=True)
-    assert {type(answer) for answer in answers[1:16]} == {PutBackError}
+    assert {type(answer) for answer in answers[1:16]} == {RequeuedError}
     assert sent[0] == list(range(16))
 
 
@@ -116,8 +116,8 @@ def map_all(some: Sequence[int]) -> list[Said]:
 
 def test_what_was_put_back_waits_for_its_registry_and_is_asked_again() -> None:
     async def run() -> Said:
-        waiting = Waiting(WaitingOptions(first_pause=0.0), lambda _: None)
-        outcomes: list[Said | Exception] = [PutBackError(), PutBackError(), Said(3)]
+        waiting = RegistryWaiting(WaitingOptions(first_pause=0.0), lambda _: None)
+        outcomes: list[Said | Exception] = [RequeuedError(), RequeuedError(), Said(3)]
 
         async def once() -> Said:
             outcome = outcomes.pop(0)
@@ -125,7 +125,7 @@ def test_what_was_put_back_waits_for_its_registry_and_is_asked_again() -> None:
                 raise outcome
             return outcome
 
-        said = await waiting.answer("registry.test", once)
+        said = await waiting.ask("registry.test", once)
         assert waiting.repeated == 0
         return said
 
@@ -135,15 +135,13 @@ def test_what_was_put_back_waits_for_its_registry_and_is_asked_again() -> None:
 def test_who_has_gone_holds_nobody_up() -> None:
     sent: list[list[int]] = []
 
-    async def hand_out(arguments: Sequence[int], _: str) -> Answered[Said]:
+    async def hand_out(arguments: Sequence[int], _: str) -> WorkAnswer[Said]:
         sent.append(list(arguments))
-        return Answered(tuple(map(Said, arguments)), 0.0, "worker")
+        return WorkAnswer(tuple(map(Said, arguments)), 0.0, "worker")
 
     async def run() -> None:
         batches = Batches(hand_out, 1)
-        first, second = (
-            asyncio.create_task(batches.answer(number, str(number))) for number in (1, 2)
-        )
+        first, second = (asyncio.create_task(batches.ask(number, str(number))) for number in (1, 2))
         await asyncio.sleep(0)
         first.cancel()
         assert (await second)[1] == Said(2)

@@ -13,7 +13,7 @@ from registry import INDEX, MANIFEST, RegistryServer, error
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.commands.fleet import catalog
-from buildmatrix.commands.fleet.listing import Listing, SubjectSettings
+from buildmatrix.commands.fleet.listing import SubjectList, SubjectSettings
 from buildmatrix.commands.fleet.subjects import Lister
 from buildmatrix.errors import UsageError
 from buildmatrix.oci.documents import CONFIGURATIONS
@@ -35,14 +35,14 @@ def quiet(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
     monkeypatch.delenv("DOCKER_CONFIG", raising=False)
 
 
-def found(name: str, **settings: object) -> Listing:
+def found(name: str, **settings: object) -> SubjectList:
     with Registry(patience=HASTY) as registry:
         return Lister(SubjectSettings(**settings), load(), lambda: registry).find(
             [f"registry:{name}"]
         )
 
 
-def tagged(server: RegistryServer, listing: Listing) -> list[str]:
+def tagged(server: RegistryServer, listing: SubjectList) -> list[str]:
     return [item.reference.removeprefix(f"{server.host}/") for item in listing.subjects]
 
 

@@ -46,7 +46,7 @@ def test_a_run_ends_when_it_has_had_no_worker_for_long_and_not_before() -> None:
     async def ended() -> float:
         client: Any = Workers((0, 1000), (1500, 2000))
         with pytest.raises(ComponentError, match="has had no worker for 600 s"):
-            await cluster.Cluster(client, "the scheduler", "run-1", {}, print).watch()
+            await cluster.Cluster(client, "the scheduler", "run-1", {}, print).watch_workers()
         return asyncio.get_running_loop().time()
 
     assert 2600 <= on_clock(ended()) < 2620
@@ -66,12 +66,12 @@ def test_the_news_of_dask_say_when_the_last_worker_is_gone(
             )
             async with (
                 Worker(scheduler.address, nthreads=1, dashboard=False) as worker,
-                cluster.connected(options, settings, notes.append) as connected,
+                cluster.connect(options, settings, notes.append) as connected,
             ):
                 assert cluster._has_workers(connected._client)
                 await worker.close()
                 with pytest.raises(ComponentError, match=r"has had no worker for"):
-                    await asyncio.wait_for(connected.watch(), PATIENCE)
+                    await asyncio.wait_for(connected.watch_workers(), PATIENCE)
 
     with dask.config.set({"distributed.client.scheduler-info-interval": "20 ms"}):
         asyncio.run(run())
@@ -88,7 +88,7 @@ def test_workers_that_never_come_are_waited_for_and_then_said_to_be_missing(
         async with Scheduler(port=0, host="127.0.0.1", dashboard=False) as scheduler:
             options = ClusterOptions(scheduler=scheduler.address)
             settings = WorkerSettings(store="", platform="linux/amd64", today=date(2026, 1, 1))
-            async with cluster.connected(options, settings, notes.append):
+            async with cluster.connect(options, settings, notes.append):
                 pytest.fail("there is a worker")
 
     with pytest.raises(ComponentError, match=r"has had no worker for .* Kubernetes why none"):
@@ -115,7 +115,9 @@ async def waited_for(note: Callable[[str], None], number: int) -> AsyncIterator[
     keys = []
     tasks = []
     for name in range(number):
-        tasks.append(asyncio.create_task(held.do(STEPS.judge, cast(Any, None), key=str(name))))
+        tasks.append(
+            asyncio.create_task(held.run_work(STEPS.judge, cast(Any, None), key=str(name)))
+        )
         await asyncio.sleep(0)
         keys.append(client.key)
     yield held, keys
@@ -131,15 +133,15 @@ def removed(held: cluster.Cluster, **keys: Sequence[object]) -> None:
     """Have the scheduler say that a worker is gone which had something to do with these tasks."""
     names = {"processing": "processing-tasks", "computed": "lost-computed-tasks"}
     tasks = {names[name]: set(some) for name, some in keys.items()}
-    held.heed((0.0, {"action": "remove-worker", **tasks}))
+    held.on_scheduler_event((0.0, {"action": "remove-worker", **tasks}))
 
 
 def test_work_of_workers_that_die_is_counted_while_somebody_waits_for_it() -> None:
     async def run() -> None:
         async with waited_for(print, 3) as (held, (first, second, third)):
             removed(held, processing=[first, ("judge-run-2", "0"), "else"])
-            held.heed((0.0, {"action": "add-worker", "worker": "tcp://127.0.0.1:1"}))
-            held.heed((0.0, "anything"))
+            held.on_scheduler_event((0.0, {"action": "add-worker", "worker": "tcp://127.0.0.1:1"}))
+            held.on_scheduler_event((0.0, "anything"))
             assert held.repeated == 1
             removed(held, processing=[first], computed=[second, third, ("judge-run-1", "9")])
             assert held.repeated == 4, "what was done, and whose answer is lost, is done again"

@@ -19,7 +19,7 @@ from registry import RegistryServer
 from test_python_loading import ELF
 
 from buildmatrix.commands.fleet import context
-from buildmatrix.commands.fleet.context import context_of
+from buildmatrix.commands.fleet.context import find_context
 from buildmatrix.commands.fleet.model import ImageDone, Subject, WorkerSettings
 from buildmatrix.commands.fleet.work import judge_image, read_layer, resolve
 from buildmatrix.oci.documents import Descriptor, Manifest, encode
@@ -87,8 +87,8 @@ def test_threads_of_one_process_share_a_context(own_machine: Path) -> None:
 
 
 def test_a_process_has_few_contexts(own_machine: Path) -> None:
-    first = context_of(SETTINGS)
-    assert context_of(replace(SETTINGS)) is first
+    first = find_context(SETTINGS)
+    assert find_context(replace(SETTINGS)) is first
     for number in range(context.MOST_CONTEXTS):
-        context_of(replace(SETTINGS, backend=f"{number}"))
-    assert context_of(SETTINGS) is not first
+        find_context(replace(SETTINGS, backend=f"{number}"))
+    assert find_context(SETTINGS) is not first

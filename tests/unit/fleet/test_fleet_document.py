@@ -14,7 +14,7 @@ from test_fleet_lists import found
 
 from buildmatrix.commands.fleet import catalog
 from buildmatrix.commands.fleet.listing import SubjectSettings
-from buildmatrix.commands.fleet.registry_lists import Listed
+from buildmatrix.commands.fleet.registry_lists import ListedNames
 from buildmatrix.progress import Silent
 from buildmatrix.registry.reference import Reference
 from buildmatrix.reports.schemas import fleet
@@ -40,11 +40,11 @@ def test_the_list_of_references_is_one(tmp_path: Path, monkeypatch: pytest.Monke
 class Lists:
     """What every registry has."""
 
-    def repositories(self, host: str) -> Listed:
-        return Listed(("other/x", "team-a/serve", "team/x"))
+    def repositories(self, host: str) -> ListedNames:
+        return ListedNames(("other/x", "team-a/serve", "team/x"))
 
-    def tags(self, reference: Reference) -> Listed:
-        return Listed(("1.0", "cuda-1"))
+    def tags(self, reference: Reference) -> ListedNames:
+        return ListedNames(("1.0", "cuda-1"))
 
 
 def test_each_name_of_a_registry_means_what_the_page_says() -> None:
@@ -52,7 +52,7 @@ def test_each_name_of_a_registry_means_what_the_page_says() -> None:
     meant = {
         name: [
             subject.reference
-            for subject in catalog.read(
+            for subject in catalog.read_registry(
                 name.removeprefix("registry:"), SubjectSettings(), Lists(), Silent()
             ).subjects
         ]

@@ -7,10 +7,10 @@ from datetime import date
 import pytest
 
 from buildmatrix.commands.fleet.expectation import (
-    backends_in,
-    backends_of,
-    owner_of,
-    pattern_of,
+    find_backend_words,
+    find_backends,
+    find_owner,
+    parse_pattern,
 )
 from buildmatrix.commands.fleet.model import Subject, WorkerSettings
 from buildmatrix.errors import UsageError
@@ -30,7 +30,7 @@ def settings(*patterns: str, **more: object) -> WorkerSettings:
         store="",
         platform="linux/amd64",
         today=date(2026, 1, 1),
-        patterns=tuple(map(pattern_of, patterns)),
+        patterns=tuple(map(parse_pattern, patterns)),
         node_classes=classes,
         **more,
     )
@@ -46,16 +46,16 @@ def test_the_strongest_says_it():
     image = subject("team/app-oneapi:cuda12.8")
     sure = subject("team/app-oneapi:cuda12.8", "mi300x", "h100", "a100", "gone")
     asked = settings("*app*=cpu", backend="opencl")
-    assert backends_of(sure, LABEL, asked, BACKENDS) == (
+    assert find_backends(sure, LABEL, asked, BACKENDS) == (
         ("rocm", "node-class"),
         ("cuda", "node-class"),
     )
-    assert backends_of(image, LABEL, asked, BACKENDS) == (("rocm", "label"),)
-    assert backends_of(image, {}, asked, BACKENDS) == (("cpu", "name"),)
-    assert backends_of(image, {}, settings(backend="opencl"), BACKENDS) == (("cuda", "name"),)
+    assert find_backends(image, LABEL, asked, BACKENDS) == (("rocm", "label"),)
+    assert find_backends(image, {}, asked, BACKENDS) == (("cpu", "name"),)
+    assert find_backends(image, {}, settings(backend="opencl"), BACKENDS) == (("cuda", "name"),)
     plain = subject("team/app:1.0")
-    assert backends_of(plain, {}, settings(backend="opencl"), BACKENDS) == (("opencl", "option"),)
-    assert backends_of(plain, {}, settings(), BACKENDS) == ()
+    assert find_backends(plain, {}, settings(backend="opencl"), BACKENDS) == (("opencl", "option"),)
+    assert find_backends(plain, {}, settings(), BACKENDS) == ()
 
 
 @pytest.mark.parametrize(
@@ -79,13 +79,13 @@ def test_the_strongest_says_it():
 )
 def test_backends_by_name(reference: str, backend: str):
     expected = ((backend, "name"),) if backend else ()
-    assert backends_of(subject(reference), {}, settings(), BACKENDS) == expected
+    assert find_backends(subject(reference), {}, settings(), BACKENDS) == expected
 
 
 def test_the_first_pattern_counts():
     asked = settings("team/*:v1*=cuda", "registry.test/team/*=rocm", "*app=cpu")
     of = {
-        name: backends_of(subject(name), {}, asked, BACKENDS)
+        name: find_backends(subject(name), {}, asked, BACKENDS)
         for name in ("team/app:v1.2", "team/app:v2", "other/app:v2", "other/tool:v2")
     }
     assert of == {
@@ -99,19 +99,19 @@ def test_the_first_pattern_counts():
 @pytest.mark.parametrize("text", ["", "cuda", "=cuda", "*="])
 def test_what_is_no_pattern(text: str):
     with pytest.raises(UsageError, match="is not GLOB=BACKEND"):
-        pattern_of(text)
+        parse_pattern(text)
 
 
 def test_words_of_file_names():
-    assert backends_in("requirements-rocm.txt", BACKENDS) == ("rocm",)
-    assert backends_in("requirements.cuda12.8.txt", BACKENDS) == ("cuda",)
-    assert backends_in("pylock.cuda12.8-py311.toml", BACKENDS) == ("cuda",)
-    assert backends_in("requirements.txt", BACKENDS) == ()
+    assert find_backend_words("requirements-rocm.txt", BACKENDS) == ("rocm",)
+    assert find_backend_words("requirements.cuda12.8.txt", BACKENDS) == ("cuda",)
+    assert find_backend_words("pylock.cuda12.8-py311.toml", BACKENDS) == ("cuda",)
+    assert find_backend_words("requirements.txt", BACKENDS) == ()
 
 
 def test_owners():
     asked = settings(owner_labels=("org.team", "team"))
     image = subject("a", owner="by-namespace")
-    assert owner_of(image, {"team": "b", "org.team": "a"}, asked) == "a"
-    assert owner_of(image, {"team": "b", "org.team": ""}, asked) == "b"
-    assert owner_of(image, {}, asked) == "by-namespace"
+    assert find_owner(image, {"team": "b", "org.team": "a"}, asked) == "a"
+    assert find_owner(image, {"team": "b", "org.team": ""}, asked) == "b"
+    assert find_owner(image, {}, asked) == "by-namespace"

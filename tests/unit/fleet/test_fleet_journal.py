@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from fleet_steps import digest_of
 
-from buildmatrix.commands.fleet.journal import Journal
+from buildmatrix.commands.fleet.journal import ResultJournal
 from buildmatrix.errors import UsageError
 from buildmatrix.reports.fleet.lines import read
 from buildmatrix.reports.fleet.model import FleetResult
@@ -17,7 +17,7 @@ def result(number: int) -> FleetResult:
 
 def test_what_was_written_is_there_before_the_file_is_closed(tmp_path: Path) -> None:
     path = tmp_path / "lines"
-    with Journal(path) as journal:
+    with ResultJournal(path) as journal:
         for number in range(3):
             journal.write(result(number))
             with path.open("rb") as file:
@@ -29,7 +29,7 @@ def test_what_was_written_is_there_before_the_file_is_closed(tmp_path: Path) -> 
 def test_a_run_begins_its_lines_anew(tmp_path: Path) -> None:
     path = tmp_path / "lines"
     path.write_text("of an earlier run\n")
-    with Journal(path) as journal:
+    with ResultJournal(path) as journal:
         journal.write(result(1))
     assert path.read_bytes().count(b"\n") == 1
 
@@ -48,7 +48,7 @@ def test_a_line_that_a_full_disk_took_in_part_is_taken_back(
         room -= taken
         return taken
 
-    with Journal(path) as journal:
+    with ResultJournal(path) as journal:
         journal.write(result(0))
         size = path.stat().st_size
         room = size // 2
@@ -64,4 +64,4 @@ def test_a_line_that_a_full_disk_took_in_part_is_taken_back(
 
 def test_a_folder_is_no_file_for_lines(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be written: is a directory"):
-        Journal(tmp_path)
+        ResultJournal(tmp_path)

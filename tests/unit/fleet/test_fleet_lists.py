@@ -10,7 +10,7 @@ import pytest
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.commands.fleet import reference_list
-from buildmatrix.commands.fleet.listing import Listing, SubjectSettings
+from buildmatrix.commands.fleet.listing import SubjectList, SubjectSettings
 from buildmatrix.commands.fleet.model import Subject
 from buildmatrix.commands.fleet.subjects import Lister
 from buildmatrix.errors import SpecError, UsageError
@@ -24,7 +24,7 @@ def no_registry() -> None:
     raise AssertionError("no registry is asked")
 
 
-def found(*sources: str, **settings: object) -> Listing:
+def found(*sources: str, **settings: object) -> SubjectList:
     settings.setdefault("node_classes", (H100,))
     return Lister(SubjectSettings(**settings), load(), no_registry).find(sources)
 

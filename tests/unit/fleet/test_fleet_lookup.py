@@ -23,15 +23,15 @@ from buildmatrix.commands.fleet import cluster, context, lookup
 from buildmatrix.commands.fleet.lookup import (
     FEWEST_THREADS,
     THREADS,
+    AnswerLookup,
+    AnswerSource,
     LookedUp,
-    LookUp,
-    Lookup,
-    looked_up,
-    more_threads,
+    adjust_threads,
+    look_up_all,
 )
 from buildmatrix.commands.fleet.model import ClusterOptions, ImageTask, Subject, WorkerSettings
 from buildmatrix.commands.fleet.run import scan
-from buildmatrix.commands.fleet.running import Outcome
+from buildmatrix.commands.fleet.running import RunOutcome
 from buildmatrix.errors import ComponentError
 from buildmatrix.progress import Silent
 from buildmatrix.registry.client import Registry
@@ -61,7 +61,7 @@ def test_an_answer_costs_one_request(server: ImageRegistry) -> None:
     wanted = subject(server, owner="red", containers=2)
     first = done(wanted)
     server.requests.clear()
-    with Lookup(SETTINGS) as find:
+    with AnswerLookup(SETTINGS) as find:
         again = find(wanted)
         assert isinstance(again, ImageTask) and again.is_stored
         assert again.results == first.results
@@ -73,12 +73,12 @@ def test_an_answer_costs_one_request(server: ImageRegistry) -> None:
 def test_what_nobody_has_judged_is_left_with_its_digest(server: ImageRegistry) -> None:
     image = server.image([tar(BASE)], tag="1")
     wanted = subject(server)
-    with Lookup(SETTINGS) as find:
+    with AnswerLookup(SETTINGS) as find:
         assert find(wanted) == replace(wanted, digest=image["digest"])
         # Read, but for another question.
         done(wanted)
         cuda = replace(SETTINGS, backend="cuda")
-        with Lookup(cuda) as other:
+        with AnswerLookup(cuda) as other:
             left = other(wanted)
         assert isinstance(left, Subject)
         server.requests.clear()
@@ -93,7 +93,7 @@ def test_an_index_and_what_is_no_image_are_answered_by_what_is_kept(server: Imag
     amd = server.image([tar(BASE)])
     server.index(server.image([tar(FOREIGN)], architecture="arm64"), amd, tag="1")
     server.image([tar(BASE)], architecture="arm64", tag="arm")
-    with Lookup(SETTINGS) as find:
+    with AnswerLookup(SETTINGS) as find:
         for name in ("app:1", "app:arm"):
             assert isinstance(find(subject(server, name)), Subject)
             done(subject(server, name))
@@ -122,7 +122,7 @@ def test_what_fails_is_left_as_it_is_and_a_registry_that_fails_is_left_alone(
     gone = [replace(subject(server), reference=f"127.0.0.1:1/app:{tag}") for tag in range(9)]
     bad = replace(subject(server), reference="NO NAME")
     missing = [subject(server, f"app:gone-{number}") for number in range(5)]
-    with Lookup(SETTINGS) as find:
+    with AnswerLookup(SETTINGS) as find:
         assert [find(item) for item in [*gone, bad, *missing]] == [*gone, bad, *missing]
         assert asked.count("127.0.0.1:1") == 3
         assert asked.count(server.host) == 5
@@ -149,7 +149,7 @@ def run(
     names: list[str],
     find: Callable[[Subject], LookedUp],
     failure: Exception | None = None,
-) -> tuple[Outcome, list[str]]:
+) -> tuple[RunOutcome, list[str]]:
     """How a run ended, and what was handed to workers."""
     settings = replace(SETTINGS, store=str(folder))
     handed: list[str] = []
@@ -158,11 +158,11 @@ def run(
     class Workers:
         workers, threads, busy, repeated, is_local = 1, 1, 0.0, 0, True
 
-        async def do(self, work: Any, argument: Any, **_: object) -> Any:
+        async def run_work(self, work: Any, argument: Any, **_: object) -> Any:
             handed.append(work.__name__)
             return work(settings, argument)
 
-        async def watch(self) -> None:
+        async def watch_workers(self) -> None:
             return None
 
     @asynccontextmanager
@@ -174,12 +174,12 @@ def run(
             raise failure
         yield Workers()
 
-    def opened(_: WorkerSettings) -> AbstractContextManager[LookUp]:
+    def opened(_: WorkerSettings) -> AbstractContextManager[AnswerSource]:
         known = Nothing()
         monkeypatch.setattr(Nothing, "__call__", lambda _, subject: find(subject))
         return nullcontext(known)
 
-    monkeypatch.setattr(cluster, "connected", connected)
+    monkeypatch.setattr(cluster, "connect", connected)
     outcome = scan(
         [named(name) for name in names],
         settings,
@@ -256,8 +256,8 @@ def test_what_looking_up_raises_ends_the_run(
 def test_more_threads_ask_what_is_far_away() -> None:
     threads = FEWEST_THREADS
     for _ in range(5):
-        threads = more_threads(threads, 0.05)
-    assert threads == THREADS > FEWEST_THREADS == more_threads(FEWEST_THREADS, 0.008)
+        threads = adjust_threads(threads, 0.05)
+    assert threads == THREADS > FEWEST_THREADS == adjust_threads(FEWEST_THREADS, 0.008)
 
 
 class FarAway:
@@ -288,7 +288,7 @@ def test_far_away_all_threads_ask_at_once(monkeypatch: pytest.MonkeyPatch) -> No
         return subject
 
     async def ask() -> list[LookedUp]:
-        return [item async for item in looked_up(find, subjects)]
+        return [item async for item in look_up_all(find, subjects)]
 
     assert len(asyncio.run(ask())) == 2000
 
@@ -303,7 +303,7 @@ def test_threads_end_with_who_has_asked() -> None:
         return subject
 
     async def ask() -> None:
-        async for _ in looked_up(find, [named(f"image-{number}") for number in range(1000)]):
+        async for _ in look_up_all(find, [named(f"image-{number}") for number in range(1000)]):
             pass
 
     async def cancelled() -> None:

@@ -15,7 +15,7 @@ from clusters import AMD, NVIDIA, h100, listed, node
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.commands.fleet import pods
-from buildmatrix.commands.fleet.listing import Listing, SubjectSettings
+from buildmatrix.commands.fleet.listing import SubjectList, SubjectSettings
 from buildmatrix.commands.fleet.model import Subject
 from buildmatrix.commands.fleet.subjects import Lister
 from buildmatrix.errors import UsageError
@@ -77,7 +77,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def found(folder: Path, *items: Any, nodes: Sequence[Any] = (), **settings: Any) -> Listing:
+def found(folder: Path, *items: Any, nodes: Sequence[Any] = (), **settings: Any) -> SubjectList:
     document = {"apiVersion": "v1", "kind": "List", "items": list(items)}
     (folder / "pods.json").write_text(json.dumps(document))
     if nodes:
@@ -88,7 +88,7 @@ def found(folder: Path, *items: Any, nodes: Sequence[Any] = (), **settings: Any)
     return lister.find(["pods:pods.json"])
 
 
-def classes(held: Listing) -> dict[str, tuple[str, ...]]:
+def classes(held: SubjectList) -> dict[str, tuple[str, ...]]:
     return {item.reference.rpartition("/")[2]: item.node_classes for item in held.subjects}
 
 

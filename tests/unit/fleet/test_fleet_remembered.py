@@ -14,9 +14,9 @@ from layer_archives import tar
 from test_fleet_work import BASE, FOREIGN, SETTINGS, done, own_cache, server, subject
 
 from buildmatrix.commands.fleet import answers, cluster, remembered, work
-from buildmatrix.commands.fleet.lookup import Lookup
+from buildmatrix.commands.fleet.lookup import AnswerLookup
 from buildmatrix.commands.fleet.model import ClusterOptions, ImageTask, Subject, WorkerSettings
-from buildmatrix.commands.fleet.remembered import Remembered
+from buildmatrix.commands.fleet.remembered import RememberedResults
 from buildmatrix.commands.fleet.run import Steps, scan
 from buildmatrix.progress import Silent
 from buildmatrix.registry.reference import Reference
@@ -26,7 +26,7 @@ from buildmatrix.store.cache import Cache
 __all__ = ["own_cache", "server"]
 #: What a run does with real images.
 STEPS = Steps(
-    look_up=Lookup,
+    look_up=AnswerLookup,
     resolve=work.resolve,
     resolve_and_judge=work.resolve_and_judge,
     read=work.read_layer,
@@ -40,19 +40,19 @@ APP = Reference.parse("registry.test/team/app:1")
 def entries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The store's entries of single images that were asked for."""
     asked: list[str] = []
-    load = answers.KeptResults.load
+    load = answers.CachedResults.load
 
-    def noted(kept: answers.KeptResults, key: str) -> tuple[FleetResult, ...]:
+    def noted(kept: answers.CachedResults, key: str) -> tuple[FleetResult, ...]:
         asked.append(key)
         return load(kept, key)
 
-    monkeypatch.setattr(answers.KeptResults, "load", noted)
+    monkeypatch.setattr(answers.CachedResults, "load", noted)
     return asked
 
 
 def run_over(subjects: list[Subject], settings: WorkerSettings = SETTINGS) -> list[object]:
     """What looking up says of all of them, as a run that needs no workers."""
-    with Lookup(settings) as look_up:
+    with AnswerLookup(settings) as look_up:
         found = [look_up(item) for item in subjects]
         assert look_up.save() == ()
     return found
@@ -63,7 +63,7 @@ class ThisProcess:
 
     workers, threads, busy, repeated, is_local = 1, 1, 0.0, 0, True
 
-    async def do(
+    async def run_work(
         self,
         work: Callable[..., Any],
         argument: object,
@@ -75,7 +75,7 @@ class ThisProcess:
         seen("here", answer)
         return answer
 
-    async def watch(self) -> None:
+    async def watch_workers(self) -> None:
         return None
 
 
@@ -106,7 +106,7 @@ def test_a_repository_is_one_entry(server: ImageRegistry, entries: list[str]) ->
 def test_an_end_of_a_run_is_remembered(
     server: ImageRegistry, entries: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster, "connected", this_process)
+    monkeypatch.setattr(cluster, "connect", this_process)
     image = server.image([tar(BASE)], tag="1")
     server.image([tar(FOREIGN)], tag="2")
     server.index(server.image([tar(FOREIGN)], architecture="arm64"), image, tag="3")
@@ -187,13 +187,13 @@ def test_tags_of_other_runs_stay_for_a_while(tmp_path: Path) -> None:
     cache = Cache(tmp_path)
 
     def run(*tags: int) -> None:
-        now = Remembered(cache, SETTINGS)
+        now = RememberedResults(cache, SETTINGS)
         for tag in tags:
             now.keep(APP.with_tag(str(tag)), f"sha256:{tag}", "key", RESULTS)
         now.save()
 
     def known(*tags: int) -> list[bool]:
-        later = Remembered(cache, SETTINGS)
+        later = RememberedResults(cache, SETTINGS)
         return [later.load(APP.with_tag(str(tag))) is not None for tag in tags]
 
     run(1, 2)
@@ -211,14 +211,14 @@ def test_tags_of_other_runs_stay_for_a_while(tmp_path: Path) -> None:
 
 def test_runs_that_ask_the_same_remember_the_same(tmp_path: Path) -> None:
     cache = Cache(tmp_path)
-    first = Remembered(cache, SETTINGS)
+    first = RememberedResults(cache, SETTINGS)
     first.keep(APP, "sha256:1", "key", RESULTS)
     first.save()
     later = replace(SETTINGS, today=SETTINGS.today.replace(year=2027), time_limit=1.0)
-    image = Remembered(cache, later).load(APP)
+    image = RememberedResults(cache, later).load(APP)
     assert image is not None and image.results() == RESULTS and image.key == "key"
-    assert Remembered(cache, replace(SETTINGS, platform="linux/arm64")).load(APP) is None
-    assert Remembered(cache, replace(SETTINGS, owner_labels=("team",))).load(APP) is None
+    assert RememberedResults(cache, replace(SETTINGS, platform="linux/arm64")).load(APP) is None
+    assert RememberedResults(cache, replace(SETTINGS, owner_labels=("team",))).load(APP) is None
 
 
 def test_what_did_not_change_is_not_written_again(
@@ -230,7 +230,7 @@ def test_what_did_not_change_is_not_written_again(
     wanted = [subject(server, f"team/{name}:1") for name in ("a", "b")]
     run_over(wanted)
     saved: list[str] = []
-    monkeypatch.setattr(Remembered, "_save", lambda _, name: saved.append(name))
+    monkeypatch.setattr(RememberedResults, "_save", lambda _, name: saved.append(name))
     run_over(wanted)
     assert saved == []
     moved = server.image([tar(BASE), tar(FOREIGN)], tag="1")
@@ -245,7 +245,7 @@ def test_who_cannot_write_it_says_so_and_goes_on(server: ImageRegistry, tmp_path
     wanted = subject(server)
     judged = done(wanted, settings).results
     (tmp_path / "store/fleet-repositories").write_text("in the way")
-    with Lookup(settings) as look_up:
+    with AnswerLookup(settings) as look_up:
         answer = look_up(wanted)
         assert isinstance(answer, ImageTask) and answer.results == judged
         notes = " ".join((*answer.notes, *look_up.save()))

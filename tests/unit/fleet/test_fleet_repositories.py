@@ -15,10 +15,10 @@ from buildmatrix.catalogue.load import load
 from buildmatrix.commands.fleet import repositories, repository_files
 from buildmatrix.commands.fleet.audit_model import AuditTask
 from buildmatrix.commands.fleet.audit_work import audit_file
-from buildmatrix.commands.fleet.expectation import pattern_of
+from buildmatrix.commands.fleet.expectation import parse_pattern
 from buildmatrix.commands.fleet.model import WorkerSettings
-from buildmatrix.commands.fleet.repositories import Repositories, find
-from buildmatrix.commands.fleet.repository_files import AuditPlan, plan
+from buildmatrix.commands.fleet.repositories import Repositories, find_repositories
+from buildmatrix.commands.fleet.repository_files import AuditPlan, plan_audit
 from buildmatrix.errors import ComponentError, SpecError, UsageError
 
 WHO = {
@@ -81,12 +81,14 @@ def settings(*patterns: str, backend: str = "cpu") -> WorkerSettings:
         platform="linux/amd64",
         today=date(2026, 1, 1),
         backend=backend,
-        patterns=tuple(map(pattern_of, patterns)),
+        patterns=tuple(map(parse_pattern, patterns)),
     )
 
 
 def planned(*sources: str, **more: object) -> AuditPlan:
-    return plan(find(sources or ("clones",)).repositories, settings(**more), load())
+    return plan_audit(
+        find_repositories(sources or ("clones",)).repositories, settings(**more), load()
+    )
 
 
 def files(held: AuditPlan) -> dict[str, str]:
@@ -111,16 +113,16 @@ def test_a_folder_of_clones(clones: Path):
     git(clones / "a", "worktree", "add", "-q", "../linked")
     (clones / "plain").mkdir()
     (clones / "loop").symlink_to(clones)
-    held = find(["clones"])
+    held = find_repositories(["clones"])
     assert names(held) == ["a", "group/mirror", "group/sub/b"]
     assert held.missing == ()
     assert held.notes == (
         "clones: 1 folder of work trees and submodules left out: name the repositories that they "
         "belong to",
     )
-    assert names(find(["clones/a"])) == ["a"]
-    assert names(find(["clones", "clones/a", "clones/group"])) == names(held)
-    assert find(["clones/plain"]).missing == (
+    assert names(find_repositories(["clones/a"])) == ["a"]
+    assert names(find_repositories(["clones", "clones/a", "clones/group"])) == names(held)
+    assert find_repositories(["clones/plain"]).missing == (
         "clones/plain: there is no repository in clones/plain",
     )
 
@@ -130,37 +132,40 @@ def test_a_list_of_repositories(clones: Path, tmp_path: Path):
     repository(clones / "my app", {})
     repository(tmp_path / "other" / "a", {})
     (clones / "list.txt").write_text("a owner=ml  # first\n\n# none\nmy app\n../other\n")
-    held = find(["file:clones/list.txt"])
+    held = find_repositories(["file:clones/list.txt"])
     assert [(item.name, item.place, item.owner) for item in held.repositories] == [
         ("../other/a", "clones/list.txt:5", ""),
         ("a", "clones/list.txt:1", "ml"),
         ("my app", "clones/list.txt:4", ""),
     ]
-    assert find(["clones/list.txt"]) == held
+    assert find_repositories(["clones/list.txt"]) == held
 
 
 def test_two_of_one_name(clones: Path):
     repository(clones / "x" / "a", {})
     repository(clones / "y" / "a", {})
-    assert names(find(["clones/x", "clones/y"])) == ["clones/x/a/.git", "clones/y/a/.git"]
+    assert names(find_repositories(["clones/x", "clones/y"])) == [
+        "clones/x/a/.git",
+        "clones/y/a/.git",
+    ]
 
 
 def test_what_is_no_source(clones: Path, monkeypatch: pytest.MonkeyPatch):
     for text in ("https://ann:secret@host.test/a.git", "git@host.test:a.git"):
         with pytest.raises(UsageError, match="run `git clone --mirror` for it") as error:
-            find([text])
+            find_repositories([text])
         assert "secret" not in error.value.message
     with pytest.raises(UsageError, match="there is no folder gone, and no list"):
-        find(["gone"])
+        find_repositories(["gone"])
     with pytest.raises(UsageError, match="name repositories"):
-        find([])
+        find_repositories([])
     (clones / "list.txt").write_text("gone\nssh://host.test/a\n")
     with pytest.raises(SpecError) as errors:
-        find(["clones/list.txt"])
+        find_repositories(["clones/list.txt"])
     assert [problem.line for problem in errors.value.problems] == [1, 2]
     monkeypatch.setattr(repositories, "MOST_FOLDERS", 1)
     (clones / "empty").mkdir()
-    assert "more than 1 folders" in find(["clones"]).missing[0]
+    assert "more than 1 folders" in find_repositories(["clones"]).missing[0]
 
 
 # Which files
@@ -203,8 +208,8 @@ def test_files_that_say_what_is_installed(clones: Path):
     assert held.notes == ("2 files in folders of tests and of vendored code left out",)
     undecided = planned(backend="")
     assert files(undecided)["a/requirements.txt"].startswith("nothing says which backend")
-    with_patterns = plan(
-        find(["clones"]).repositories, settings("a/lib/*=rocm", "*.lock=cuda"), load()
+    with_patterns = plan_audit(
+        find_repositories(["clones"]).repositories, settings("a/lib/*=rocm", "*.lock=cuda"), load()
     )
     assert files(with_patterns)["a/lib/pyproject.toml"] == "rocm"
     assert files(with_patterns)["a/Pipfile.lock"] == "cuda"
@@ -309,10 +314,10 @@ def test_repositories_without_a_commit_and_broken_ones(clones: Path):
 
 def test_without_git(clones: Path, monkeypatch: pytest.MonkeyPatch):
     repository(clones / "a", {})
-    found = find(["clones"]).repositories
+    found = find_repositories(["clones"]).repositories
     monkeypatch.setenv("PATH", str(clones))
     with pytest.raises(ComponentError, match="git was not found"):
-        plan(found, settings(), load())
+        plan_audit(found, settings(), load())
 
 
 # Hostile repositories

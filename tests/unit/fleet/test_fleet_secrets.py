@@ -28,11 +28,13 @@ class Recording:
         self.settings = settings
         self.sent: list[bytes] = [_dumps(RunPlugin("run", settings, is_local=False))]
 
-    async def do(self, work: Callable[..., Any], argument: object, *, key: str, **_: object) -> Any:
+    async def run_work(
+        self, work: Callable[..., Any], argument: object, *, key: str, **_: object
+    ) -> Any:
         self.sent.append(_dumps((perform, "run", work, (argument,), key)))
         return work(self.settings, argument)
 
-    async def watch(self) -> None:
+    async def watch_workers(self) -> None:
         return None
 
 
@@ -56,7 +58,7 @@ def test_no_task_holds_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     async def connected(*_: object) -> Any:
         yield recording
 
-    monkeypatch.setattr(cluster, "connected", connected)
+    monkeypatch.setattr(cluster, "connect", connected)
     outcome = fleet_run.scan(
         [subject("image-1-2"), subject("image-2-3")],
         settings,

@@ -71,7 +71,7 @@ def test_what_goes_wrong_is_left_to_steps(
             patch.setattr(work, "_SHORT", -1.0)
             left = [first, second]
         else:
-            patch.setattr(work, "_judged", None)
+            patch.setattr(work, "_judge", None)
             left = []
         task = work.resolve_and_judge(SETTINGS, subject(server))
     assert [layer.digest for layer in task.unread] == left
@@ -82,7 +82,7 @@ def test_what_goes_wrong_is_left_to_steps(
 
 
 def test_the_bill_of_small_images(server: ImageRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "connected", this_process)
+    monkeypatch.setattr(cluster, "connect", this_process)
     tops = [tar([("app/main.py", b"%d" % number)]) for number in range(4)]
     for number, top in enumerate(tops):
         server.image([SMALL[0], top], tag=f"{number}")
@@ -107,17 +107,17 @@ def test_after_harm_one_thing_is_asked_after_the_other(
     asked: list[str] = []
 
     class Harmed(ThisProcess):
-        async def do(self, what: Any, argument: Any, **options: Any) -> object:
+        async def run_work(self, what: Any, argument: Any, **options: Any) -> object:
             asked.append(what.__name__)
             if len(asked) == 3:
                 raise harm
-            return await super().do(what, argument, **options)
+            return await super().run_work(what, argument, **options)
 
     @asynccontextmanager
     async def harmed(*_: object) -> Any:
         yield Harmed()
 
-    monkeypatch.setattr(cluster, "connected", harmed)
+    monkeypatch.setattr(cluster, "connect", harmed)
     for number in range(6):
         server.image([SMALL[0], tar([("app/main.py", b"%d" % number)])], tag=f"{number}")
     subjects = [subject(server, f"team/app:{number}") for number in range(6)]

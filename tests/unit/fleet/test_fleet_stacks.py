@@ -19,11 +19,11 @@ from test_python_loading import ELF
 
 from buildmatrix.commands.fleet import context
 from buildmatrix.commands.fleet.context import WorkerContext
-from buildmatrix.commands.fleet.judging import Question, judge
+from buildmatrix.commands.fleet.judging import ImageQuestion, judge
 from buildmatrix.commands.fleet.model import Subject, WorkerSettings
-from buildmatrix.commands.fleet.stacks import Stacks, is_read
+from buildmatrix.commands.fleet.stacks import Stacks, is_relevant_variable
 from buildmatrix.commands.fleet.work import judge_image, resolve
-from buildmatrix.inventory.listing import AskedNames
+from buildmatrix.inventory.listing import RecordedLookups
 from buildmatrix.layers.image import LayerReader
 from buildmatrix.reports.fleet.model import FleetResult
 from buildmatrix.spec.model import NodeClass, Position
@@ -259,11 +259,11 @@ def test_every_variable_that_is_asked_for_counts(server: ImageRegistry) -> None:
     reader = LayerReader(worker.cache)
     blobs = image.layers(worker.registry)
     configuration = replace(image.configuration, environment=Watched())
-    inventory = reader.inventory(configuration, blobs, None, AskedNames())
+    inventory = reader.inventory(configuration, blobs, None, RecordedLookups())
     for backend in ("cuda", "cpu", "rocm", "oneapi"):
         settings = replace(SETTINGS, backend=backend)
-        question = Question(Subject(reference="app", places=()), settings, worker.catalogue)
+        question = ImageQuestion(Subject(reference="app", places=()), settings, worker.catalogue)
         judge(replace(inventory, environment=Watched()), {}, question)
     worker.close()
     assert {"LD_LIBRARY_PATH", "PYTHONPATH", "HOME"} <= asked
-    assert [name for name in asked if not is_read(name, worker.catalogue)] == []
+    assert [name for name in asked if not is_relevant_variable(name, worker.catalogue)] == []

@@ -81,10 +81,10 @@ class Here:
     def __init__(self, settings: WorkerSettings) -> None:
         self.settings = settings
 
-    async def do(self, work: Callable[..., Any], argument: object, **_: object) -> Any:
+    async def run_work(self, work: Callable[..., Any], argument: object, **_: object) -> Any:
         return work(self.settings, argument)
 
-    async def watch(self) -> None:
+    async def watch_workers(self) -> None:
         return None
 
 
@@ -107,7 +107,7 @@ def test_an_image_with_many_layers_that_come_to_nothing(
     async def connected(*_: object) -> Any:
         yield Here(settings)
 
-    monkeypatch.setattr(cluster, "connected", connected)
+    monkeypatch.setattr(cluster, "connect", connected)
     numbers = [13, *range(100, 140)] if is_broken else [*range(100, 140)]
     slow = subject(f"slow-{'-'.join(map(str, numbers))}")
     # What it did not come to is read for whoever else needs it.

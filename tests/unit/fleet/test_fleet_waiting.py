@@ -9,7 +9,11 @@ from typing import Any
 
 import pytest
 
-from buildmatrix.commands.fleet.waiting import AwayError, Waiting, WaitingOptions
+from buildmatrix.commands.fleet.waiting import (
+    RegistryUnavailableError,
+    RegistryWaiting,
+    WaitingOptions,
+)
 
 
 class Clock(asyncio.SelectorEventLoop):
@@ -61,15 +65,15 @@ def on_clock(work: Coroutine[Any, Any, Any]) -> Any:
 async def answers(
     registry: Registry, names: list[str], notes: list[str], at_once: int = 4
 ) -> tuple[dict[str, object], int]:
-    waiting = Waiting(WaitingOptions(), notes.append)
+    waiting = RegistryWaiting(WaitingOptions(), notes.append)
     said: dict[str, object] = {}
     queue = iter(names)
 
     async def take() -> None:
         for name in queue:
             try:
-                said[name] = await waiting.answer("host", lambda name=name: registry.ask(name))
-            except AwayError as error:
+                said[name] = await waiting.ask("host", lambda name=name: registry.ask(name))
+            except RegistryUnavailableError as error:
                 said[name] = str(error)
 
     await asyncio.gather(*(take() for _ in range(at_once)))
@@ -120,11 +124,11 @@ def test_what_fails_while_others_are_answered_holds_up_nobody() -> None:
 @pytest.mark.parametrize("name", ["one", "other"])
 def test_registries_are_waited_for_apart(name: str) -> None:
     async def both() -> float:
-        waiting = Waiting(WaitingOptions(), lambda _: None)
+        waiting = RegistryWaiting(WaitingOptions(), lambda _: None)
         away, here = Registry(back=60.0), Registry(back=0.0)
-        task = asyncio.ensure_future(waiting.answer("away", lambda: away.ask("image")))
+        task = asyncio.ensure_future(waiting.ask("away", lambda: away.ask("image")))
         await asyncio.sleep(1.0)
-        await waiting.answer("here", lambda: here.ask(name))
+        await waiting.ask("here", lambda: here.ask(name))
         passed = asyncio.get_running_loop().time()
         await task
         return passed
@@ -138,15 +142,17 @@ def test_credentials_that_never_were_good_are_not_waited_for_and_others_are() ->
 
     async def run() -> tuple[list[float], list[str]]:
         loop, times = asyncio.get_running_loop(), list[float]()
-        waiting = Waiting(WaitingOptions(), lambda _: None)
+        waiting = RegistryWaiting(WaitingOptions(), lambda _: None)
         for denied in (True, False):
-            await waiting.answer("registry.test", partial(say, denied))
+            await waiting.ask("registry.test", partial(say, denied))
             times.append(loop.time())
         # It gave something once: they may have run out, and be renewed.
-        several = (waiting.answer("registry.test", partial(say, True)) for _ in range(9))
+        several = (waiting.ask("registry.test", partial(say, True)) for _ in range(9))
         answers = await asyncio.gather(*several, return_exceptions=True)
         times.append(loop.time())
-        return times, [str(answer) for answer in answers if isinstance(answer, AwayError)]
+        return times, [
+            str(answer) for answer in answers if isinstance(answer, RegistryUnavailableError)
+        ]
 
     times, said = on_clock(run())
     assert times[:2] == [0.0, 0.0] and times[2] >= 180.0

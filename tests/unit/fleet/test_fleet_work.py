@@ -16,7 +16,7 @@ from layer_archives import Entry, tar
 from test_python_loading import ELF
 
 from buildmatrix.commands.fleet import context
-from buildmatrix.commands.fleet.answers import Alike, of_subject
+from buildmatrix.commands.fleet.answers import ResultInterner, add_subject
 from buildmatrix.commands.fleet.model import ImageDone, ImageTask, Subject, WorkerSettings
 from buildmatrix.commands.fleet.work import judge_image, read_layer, resolve
 from buildmatrix.registry.client import Registry
@@ -73,7 +73,7 @@ def done(wanted: Subject, settings: WorkerSettings = SETTINGS) -> ImageDone:
 def of(wanted: Subject, answer: ImageTask | ImageDone) -> FleetResult:
     """The only result of an image, as a run reports it."""
     (result,) = answer.results
-    return of_subject(result, wanted, Alike())
+    return add_subject(result, wanted, ResultInterner())
 
 
 def test_an_image_is_judged_and_then_known(server: ImageRegistry) -> None:

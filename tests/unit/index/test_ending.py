@@ -13,7 +13,7 @@ import pytest
 from elf_images import Image, Part, fat_binary, fat_entry
 from headcases import fed, whole
 
-from buildmatrix.binaries.ending import UNKNOWN, Sections, read_end, with_sections
+from buildmatrix.binaries.ending import UNKNOWN, EndSections, add_end_sections, read_end
 from buildmatrix.binaries.model import Elf
 from buildmatrix.index.amounts import ENDS
 from buildmatrix.index.depth import read_parts
@@ -116,7 +116,7 @@ def sections_told(path: Path, level: int) -> Elf | None:
         end = inflate_end(deflated(data, level)[-length:])
         told = read_end(data[:4096], end, len(data)) if end is not None else None
         if told is not None:
-            elf = with_sections(head, told)
+            elf = add_end_sections(head, told)
             assert elf.unread_data <= head.unread_data
             return elf
     return None
@@ -153,7 +153,7 @@ NV_FATBIN, EH_FRAME, DYNAMIC, ROW = 3, 4, 2, 64
 NAME_AT, TYPE, FLAGS, ADDRESS, OFFSET, SIZE = 0, 4, 8, 16, 24, 32
 
 
-def told_of(library: bytes, known: int = 5000) -> Sections | None:
+def told_of(library: bytes, known: int = 5000) -> EndSections | None:
     return read_end(LIBRARY[:4096], Ending(*[library[-known:]] * 3), len(LIBRARY))
 
 
@@ -220,7 +220,7 @@ class Guessed(Ending):
         return found
 
 
-def unknown_end(places: dict[int, int], known: int = 5000) -> Sections | None:
+def unknown_end(places: dict[int, int], known: int = 5000) -> EndSections | None:
     """What is told where the bytes at these places of the library are unknown."""
     start = len(LIBRARY) - known
     end = Guessed(LIBRARY[start:], {at - start: number for at, number in places.items()})
@@ -286,7 +286,7 @@ def test_no_end_makes_the_reader_fail(seed: int) -> None:
         end[chance.randrange(len(end))] = chance.randrange(256)
         page[chance.randrange(4, 64)] = chance.randrange(256)
     told = read_end(bytes(page), Ending(*[bytes(end)] * 3), len(data))
-    assert told is None or with_sections(head, told).unread_data <= head.unread_data
+    assert told is None or add_end_sections(head, told).unread_data <= head.unread_data
 
 
 # Wheels

@@ -13,7 +13,7 @@ from elf_images import Image, Part, fat_binary, fat_entry
 from headcases import whole
 from test_ending import LIBRARIES, LIBRARY, NAME, deflated, noise, text
 
-from buildmatrix.binaries.ending import Sections, read_end, shows
+from buildmatrix.binaries.ending import EndSections, begins_device_code, read_end
 from buildmatrix.binaries.head import HeadReader
 from buildmatrix.elf.source import BytesSource
 from buildmatrix.index import ends
@@ -24,7 +24,7 @@ from buildmatrix.index.wheels import _LocalWheel
 from buildmatrix.inventory.model import Binary
 
 
-def told_by_table(library: bytes) -> Sections:
+def told_by_table(library: bytes) -> EndSections:
     """What the table of sections tells without their names."""
     (table,) = struct.unpack_from("<Q", library, 40)
     told = read_end(library[:4096], Ending(*[library[table:]] * 3), len(library))
@@ -81,17 +81,17 @@ def test_a_middle_shows_device_code_only_where_all_of_its_header_is_known() -> N
     packed = deflated(text(1 << 20) + code)
     middle = inflate_middle(packed[-(512 << 10) : -1000])
     assert middle is not None
-    assert shows(middle.copies, ".nv_fatbin")
-    assert not shows(middle.copies, ".hip_fatbin")
+    assert begins_device_code(middle.copies, ".nv_fatbin")
+    assert not begins_device_code(middle.copies, ".hip_fatbin")
     plain = inflate_middle(deflated(text(4 << 20))[200_000:600_000])
     assert plain is not None
-    assert not shows(plain.copies, ".nv_fatbin")
+    assert not begins_device_code(plain.copies, ".nv_fatbin")
     place = code.index(struct.pack("<I", 0xBA55ED50), 1)
     part = code[: place + 200]
     header = bytearray(part)
     header[0] ^= 1
     header[place] ^= 1
-    assert not shows((part, bytes(header)), ".nv_fatbin")
+    assert not begins_device_code((part, bytes(header)), ".nv_fatbin")
 
 
 def test_bytes_that_are_no_deflate_stream_have_no_middle() -> None:

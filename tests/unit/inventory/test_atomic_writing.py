@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.inventory.writing import atomically, write_atomically
+from buildmatrix.inventory.writing import open_atomically, write_atomically
 
 
 def test_the_umask_is_nobodys_to_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,7 +30,7 @@ def test_the_umask_is_nobodys_to_change(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
     path = tmp_path / ("n" * 250)
     path.write_bytes(b"before")
-    with pytest.raises(KeyError), atomically(path) as file:
+    with pytest.raises(KeyError), open_atomically(path) as file:
         file.write(b"half")
         raise KeyError
     assert path.read_bytes() == b"before"

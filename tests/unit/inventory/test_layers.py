@@ -18,7 +18,7 @@ from test_python_loading import ELF
 
 from buildmatrix.errors import Interrupted
 from buildmatrix.inventory.collect import collect
-from buildmatrix.inventory.layers import with_layers
+from buildmatrix.inventory.layers import add_layers
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.layers.image import LayerReader
 from buildmatrix.layers.merging import merge_layers
@@ -107,7 +107,7 @@ def layers_of(chunks: Iterator[bytes]) -> tuple[LayeredTree, Configuration]:
 
 def streamed(archive: bytes) -> Inventory:
     tree, configuration = layers_of(pieces(archive))
-    return with_layers(Inventory(), tree, configuration.digests, configuration.instructions)
+    return add_layers(Inventory(), tree, configuration.digests, configuration.instructions)
 
 
 def saved(tmp_path: Path, archive: bytes) -> Inventory:
@@ -115,7 +115,7 @@ def saved(tmp_path: Path, archive: bytes) -> Inventory:
     path.write_bytes(archive)
     with SavedImage(path) as image:
         tree, known = image.tree(), image.configuration
-        return with_layers(collect(tree), tree, known.digests, known.instructions)
+        return add_layers(collect(tree), tree, known.digests, known.instructions)
 
 
 UNINSTALLED = (

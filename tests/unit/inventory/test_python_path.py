@@ -9,7 +9,11 @@ from pathlib import Path
 from buildmatrix.inventory.collect import collect
 from buildmatrix.inventory.listing import Listing
 from buildmatrix.inventory.model import Distribution, PythonPath
-from buildmatrix.inventory.python_path import first_on_path, python_paths, with_environment
+from buildmatrix.inventory.python_path import (
+    add_pythonpath,
+    find_python_paths,
+    find_visible_distributions,
+)
 from buildmatrix.trees.directory import DirectoryTree
 
 
@@ -88,7 +92,7 @@ def test_pythonpath_of_the_image_comes_first_and_decides_which_distribution_coun
         Distribution("torch", "2", "opt/a/torch-2.dist-info"),
         Distribution("torch", "3", "elsewhere/torch-3.dist-info"),
     ]
-    assert first_on_path(path, torch)["torch"].version == "2"
+    assert find_visible_distributions(path, torch)["torch"].version == "2"
 
 
 def test_the_order_is_the_one_that_a_real_interpreter_has(tmp_path: Path) -> None:
@@ -121,10 +125,10 @@ def test_the_order_is_the_one_that_a_real_interpreter_has(tmp_path: Path) -> Non
 
     with DirectoryTree(tmp_path) as tree:
         known = {"PYTHONPATH": "/first:/missing"}
-        (path,) = python_paths(Listing(tree), known)
-        (bare,) = python_paths(Listing(tree), {})
+        (path,) = find_python_paths(Listing(tree), known)
+        (bare,) = find_python_paths(Listing(tree), {})
     assert list(path.folders) == real
-    assert with_environment(bare, {"PYTHONPATH": "/first"}).folders == path.folders
+    assert add_pythonpath(bare, {"PYTHONPATH": "/first"}).folders == path.folders
 
 
 def test_what_a_user_installed_for_himself_comes_before_the_systems(tmp_path: Path) -> None:

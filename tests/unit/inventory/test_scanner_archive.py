@@ -16,7 +16,7 @@ import pytest
 from uv import find_uv_bin
 
 from buildmatrix import store
-from buildmatrix.inventory.archive import PACKAGES, scanner_archive
+from buildmatrix.inventory.archive import PACKAGES, build_scanner_archive
 
 #: Files of a site-packages folder whose facts take all that is travelling.
 INSTALLED = {
@@ -33,7 +33,7 @@ INSTALLED = {
 @pytest.fixture(scope="module")
 def scanner(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("scanner") / "scan.pyz"
-    path.write_bytes(scanner_archive())
+    path.write_bytes(build_scanner_archive())
     return path
 
 
@@ -45,8 +45,8 @@ def scan(scanner: Path, *arguments: str | Path, python: str = sys.executable) ->
 
 
 def test_its_bytes_depend_on_the_sources_only() -> None:
-    data = scanner_archive()
-    assert data == scanner_archive()
+    data = build_scanner_archive()
+    assert data == build_scanner_archive()
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         names = archive.namelist()
         assert names == sorted(names)

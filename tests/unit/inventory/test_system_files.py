@@ -6,8 +6,8 @@ from pathlib import Path
 
 from buildmatrix.inventory.listing import Listing
 from buildmatrix.inventory.model import SystemPackage
-from buildmatrix.inventory.system import system_packages
-from buildmatrix.inventory.system_files import packaged
+from buildmatrix.inventory.system import read_system_packages
+from buildmatrix.inventory.system_files import find_packages
 from buildmatrix.trees.directory import DirectoryTree
 
 LIBZ = "usr/lib/x86_64-linux-gnu/libz.so.1.3"
@@ -32,7 +32,7 @@ def write(root: Path, files: dict[str, str]) -> None:
 def owners(root: Path, *wanted: str) -> dict[str, str]:
     with DirectoryTree(root) as tree:
         listing = Listing(tree)
-        found = packaged(listing, system_packages(listing), wanted)
+        found = find_packages(listing, read_system_packages(listing), wanted)
         assert listing.unread == []
     return found
 
@@ -100,6 +100,6 @@ def test_a_tree_without_packages_reads_no_list(tmp_path: Path) -> None:
     write(tmp_path, {"var/lib/dpkg/info/zlib1g.list": f"/{LIBZ}\n", LIBZ: "x"})
     with DirectoryTree(tmp_path) as tree:
         listing = Listing(tree)
-        assert packaged(listing, [SystemPackage("zlib1g", "1")], []) == {}
-        assert packaged(listing, [], [LIBZ]) == {}
+        assert find_packages(listing, [SystemPackage("zlib1g", "1")], []) == {}
+        assert find_packages(listing, [], [LIBZ]) == {}
         assert listing.bytes_read == 0

@@ -13,7 +13,7 @@ from buildmatrix.index.members import is_metadata
 from buildmatrix.inventory.codec import encode
 from buildmatrix.inventory.collect import collect
 from buildmatrix.inventory.model import Inventory, Variant
-from buildmatrix.inventory.own_files import is_read_itself
+from buildmatrix.inventory.own_files import is_content_read
 from buildmatrix.inventory.variants import LARGEST, read_variant, read_variants
 from buildmatrix.store.inventories import decode
 from buildmatrix.trees.wheel import WheelTree
@@ -67,8 +67,8 @@ def test_a_wheel_without_such_metadata_is_no_variant(tmp_path: Path) -> None:
 
 def test_what_reads_layers_and_parts_of_wheels_keeps_it() -> None:
     assert is_metadata(PATH)
-    assert is_read_itself(f"usr/lib/python3/site-packages/{PATH}", LARGEST)
-    assert not is_read_itself(f"usr/lib/python3/site-packages/{PATH}", LARGEST + 1)
+    assert is_content_read(f"usr/lib/python3/site-packages/{PATH}", LARGEST)
+    assert not is_content_read(f"usr/lib/python3/site-packages/{PATH}", LARGEST + 1)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ BIG = [workers.WORTH_IT] * 7
 
 @pytest.fixture(autouse=True)
 def two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "processors", lambda: 2)
+    monkeypatch.setattr(workers, "count_processors", lambda: 2)
     # A process with threads is not forked, and servers of other tests may still be ending theirs.
     for thread in threading.enumerate():
         if thread is not threading.main_thread():
@@ -47,7 +47,7 @@ def test_results_come_in_the_order_of_the_items_and_from_two_processes(tmp_path:
 
 def test_every_item_is_in_one_share_and_large_ones_come_first() -> None:
     sizes = [5, 3 << 20, *[200] * 5000, 900 << 20, 0, 40 << 20]
-    shares = workers._shares(sizes, 64)
+    shares = workers._divide(sizes, 64)
     assert sorted(index for share in shares for index in share) == list(range(len(sizes)))
     assert shares[:2] == [[5002], [5004]]
     assert len(shares) < 3 * 64
@@ -58,7 +58,7 @@ def test_the_queue_of_the_most_shares_fits_into_the_smallest_pipe() -> None:
     most = workers.MOST_WORKERS * workers._SHARES
     # As many large items as there can be, and as many runs of small ones.
     sizes = [1 << 30, *[0] * 100_000] * 3
-    assert len(workers._shares(sizes, most)) * workers._TICKET.size <= 4096
+    assert len(workers._divide(sizes, most)) * workers._TICKET.size <= 4096
 
 
 @pytest.mark.parametrize("sizes", [BIG, [1, 2, 3]])

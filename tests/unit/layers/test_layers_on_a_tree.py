@@ -8,7 +8,7 @@ from unittest import mock
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from buildmatrix.inventory.listing import AskedNames
+from buildmatrix.inventory.listing import RecordedLookups
 from buildmatrix.layers import adding
 from buildmatrix.layers.adding import BaseTreeIndex, PlainLayer
 
@@ -28,7 +28,7 @@ def few_hashes(path: str) -> bytes:
 def test_paths_that_share_a_hash_never_make_a_tree_take_more(
     names: set[str], absent: set[str], listed: set[str], files: set[str], folders: set[str]
 ) -> None:
-    asked = AskedNames(names, absent, listed)
+    asked = RecordedLookups(names, absent, listed)
     layer = PlainLayer(tuple((path, 1) for path in sorted(files)), tuple(sorted(folders)))
     takes = BaseTreeIndex.of(asked, ()).accepts([layer], lambda _: False)
     with mock.patch.object(adding, "_hash", few_hashes):

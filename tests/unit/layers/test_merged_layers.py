@@ -247,7 +247,7 @@ def test_every_file_that_a_scan_reads_as_a_whole_is_kept(
     with Watched(tmp_path) as tree:
         collect(tree)
     assert {*more} - {f"{SITE}/x"} <= whole
-    assert [path for path in whole if not own_files.is_read_itself(path, 10)] == []
+    assert [path for path in whole if not own_files.is_content_read(path, 10)] == []
 
 
 # Anything
@@ -354,7 +354,7 @@ def test_a_small_archive_of_many_names_is_cut_and_undecided() -> None:
     most = nested.MANY_FILES
     for count in (most, most + 2000):
         packed = gzip.compress(tar([("same.so", b"")] * count + [("libx.so", ELF)]), mtime=0)
-        contents = nested.look_inside(MemorySource(packed), "a.tgz", len(packed), "compressed")
+        contents = nested.read_container(MemorySource(packed), "a.tgz", len(packed), "compressed")
         assert len(packed) < nested.LARGE_CONTAINER
         inventory = of_layers([("a.tgz", packed)])
         if count == most:
@@ -523,7 +523,7 @@ def test_a_full_disk_is_no_fact_of_the_layer(
     def full(source: RandomAccess, path: str, size: int) -> object:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(reading, "look", full)
+    monkeypatch.setattr(reading, "inspect_source", full)
     blobs = Blobs(tar([("libx.so", ELF)]))
     inventory = LayerReader(Cache(tmp_path)).inventory(configuration(1), blobs.blobs, None)
     assert [item.why for item in inventory.unread] == ["no space left on device"]

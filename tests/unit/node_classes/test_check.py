@@ -11,9 +11,9 @@ import pytest
 from clusters import h100, listed, node, written
 
 from buildmatrix.catalogue.load import load
-from buildmatrix.commands.node_classes.comparing import check, exit_code
-from buildmatrix.commands.node_classes.read import read
-from buildmatrix.commands.node_classes.writing import tables
+from buildmatrix.commands.node_classes.comparing import check_node_classes, exit_code
+from buildmatrix.commands.node_classes.read import read_nodes
+from buildmatrix.commands.node_classes.writing import write_tables
 from buildmatrix.reports.json_form import render, schema
 from buildmatrix.reports.node_classes.model import NodeClassCheck
 from buildmatrix.reports.node_classes.table import render as table
@@ -46,7 +46,7 @@ def compared(folder: Path, classes: str, *documents: object) -> NodeClassCheck:
     path.write_text(SPEC + classes)
     spec = load_spec(path, backends=lambda files: load(files).backends)
     names = [written(folder / f"{at}.json", item) for at, item in enumerate(documents)]
-    return check(spec, names, read(names, load()), load())
+    return check_node_classes(spec, names, read_nodes(names, load()), load())
 
 
 def said(held: NodeClassCheck) -> list[tuple[str, str, str, str, tuple[str, ...]]]:
@@ -65,7 +65,7 @@ def test_classes_as_imported_are_what_the_same_list_says(tmp_path):
         node("plain", {}, {}),
     ]
     name = written(tmp_path / "nodes.json", listed(*nodes))
-    text, _ = tables(read([name], load()), load())
+    text, _ = write_tables(read_nodes([name], load()), load())
     held = compared(tmp_path, text, listed(*nodes))
     assert (held.state, exit_code(held), said(held), held.uncovered) == ("ok", 0, [], ())
     assert sorted(row.nodes for row in held.classes) == [1] * 7

@@ -13,8 +13,8 @@ from clusters import h100, listed, node, written
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.commands.node_classes import read as reading
-from buildmatrix.commands.node_classes.read import read
-from buildmatrix.commands.node_classes.writing import tables
+from buildmatrix.commands.node_classes.read import read_nodes
+from buildmatrix.commands.node_classes.writing import write_tables
 from buildmatrix.errors import UsageError
 from buildmatrix.spec.load import load_spec
 from buildmatrix.spec.model import Spec
@@ -32,7 +32,7 @@ base = "debian:12"
 
 def imported(folder: Path, *documents: object) -> tuple[str, tuple[str, ...]]:
     names = [written(folder / f"{at}.json", item) for at, item in enumerate(documents)]
-    return tables(read(names, load()), load())
+    return write_tables(read_nodes(names, load()), load())
 
 
 def classes_of(text: str) -> dict[str, dict[str, object]]:
@@ -289,7 +289,7 @@ def test_a_file_of_another_kind_is_refused_in_one_sentence(tmp_path, name, conte
     path = tmp_path / name
     path.write_text(content)
     with pytest.raises(UsageError) as caught:
-        read([str(path)], load())
+        read_nodes([str(path)], load())
     assert message in str(caught.value).replace(f"{tmp_path}/", "")
     assert "\n" not in str(caught.value)
 
@@ -298,31 +298,31 @@ def test_a_deep_value_that_nobody_needs_is_refused_as_well(tmp_path):
     path = tmp_path / "deep.json"
     path.write_text('{"kind": "List", "x": ' + "[" * 100_000 + "]" * 100_000 + ', "items": []}')
     with pytest.raises(UsageError, match="nests too deeply"):
-        read([str(path)], load())
+        read_nodes([str(path)], load())
 
 
 def test_a_file_that_is_not_there_and_one_that_is_too_large_are_refused(tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="cannot be read: No such file"):
-        read([str(tmp_path / "none.json")], load())
+        read_nodes([str(tmp_path / "none.json")], load())
     monkeypatch.setattr(reading, "LARGEST", 100)
     with pytest.raises(UsageError, match="more than 100 bytes"):
-        read([written(tmp_path / "large.json", listed(h100("n")))], load())
+        read_nodes([written(tmp_path / "large.json", listed(h100("n")))], load())
 
 
 def test_a_list_of_more_nodes_than_any_cluster_has_is_refused(tmp_path):
     path = tmp_path / "nodes.json"
     path.write_text('{"kind": "List", "items": [' + "{}," * 100_000 + "{}]}")
     with pytest.raises(UsageError, match="more than 100,000 nodes"):
-        read([str(path)], load())
+        read_nodes([str(path)], load())
     path.write_text('{"kind": "List", "items": [' + "{}," * 99_999 + "{}]}")
-    assert len(read([str(path), str(path)], load()).nodes) == 200_000
+    assert len(read_nodes([str(path), str(path)], load()).nodes) == 200_000
 
 
 def test_utf_16_as_a_shell_of_windows_writes_it_is_named(tmp_path):
     path = tmp_path / "nodes.json"
     path.write_bytes(json.dumps(listed()).encode("utf-16"))
     with pytest.raises(UsageError, match="looks like UTF-16"):
-        read([str(path)], load())
+        read_nodes([str(path)], load())
 
 
 def test_an_empty_list_gives_nothing(tmp_path):
@@ -378,7 +378,7 @@ def test_a_host_has_the_memory_that_all_its_products_have(tmp_path, products, me
     diagnosis = {**DIAGNOSIS, "devices": [{**DIAGNOSIS["devices"][0], "products": products}]}
     path = tmp_path / "doctor.json"
     path.write_text(json.dumps(diagnosis))
-    (host,) = read([str(path)], load()).nodes
+    (host,) = read_nodes([str(path)], load()).nodes
     assert [machine.memory for machine in host.machines] == [memory]
 
 

@@ -12,8 +12,8 @@ import pytest
 from test_ladder import StandInEngine
 
 from buildmatrix.commands.preflight import run as ladder
-from buildmatrix.commands.preflight.accepted import with_accepted
-from buildmatrix.commands.preflight.run import Climb, exit_code, preflight
+from buildmatrix.commands.preflight.accepted import apply_waivers
+from buildmatrix.commands.preflight.run import RungInputs, exit_code, preflight
 from buildmatrix.commands.preflight.subject import Subject
 from buildmatrix.engines.model import ImageFacts
 from buildmatrix.errors import SpecError
@@ -62,7 +62,7 @@ def targets(tmp_path: Path) -> tuple[Target, ...]:
 def climbed(
     target: Target, monkeypatch: pytest.MonkeyPatch, checks: Sequence[Check], today: date
 ) -> Preflight:
-    def runner(climb: Climb) -> tuple[tuple[Check, ...], str]:
+    def runner(climb: RungInputs) -> tuple[tuple[Check, ...], str]:
         return tuple(checks), ""
 
     monkeypatch.setattr(ladder, "RUNNERS", dict.fromkeys(ladder.RUNGS, runner))
@@ -106,9 +106,9 @@ def test_other_targets_rungs_and_what_nobody_saw_are_not_accepted(
     cpu, cuda = targets
     assert exit_code(climbed(cuda, monkeypatch, [FAILED], today)) == 1
     assert exit_code(climbed(cpu, monkeypatch, [FAILED, OPEN], today)) == 3
-    assert with_accepted("device", [FAILED], cpu.check_waivers, today) == (FAILED,)
+    assert apply_waivers("device", [FAILED], cpu.check_waivers, today) == (FAILED,)
     other = replace(FAILED, subject="acme")
-    assert with_accepted("import", [other], cpu.check_waivers, today) == (other,)
+    assert apply_waivers("import", [other], cpu.check_waivers, today) == (other,)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,12 @@ import pytest
 from probing import runner
 
 from buildmatrix.commands.preflight.batch import run_batch
-from buildmatrix.commands.preflight.results import Unreadable, difference, result_of
-from buildmatrix.commands.preflight.samples import ENOUGH, percentile, phrase, summary
+from buildmatrix.commands.preflight.results import (
+    UnreadableResult,
+    describe_difference,
+    parse_result,
+)
+from buildmatrix.commands.preflight.samples import REQUIRED_SAMPLES, describe, percentile, summarize
 from buildmatrix.engines.model import RunResult
 from buildmatrix.reports.preflight.model import Check, Preflight, PreflightTarget, RungOutcome
 from buildmatrix.reports.preflight.table import render
@@ -145,23 +149,25 @@ def test_an_image_without_python_is_run_cold_only(tmp_path: Path) -> None:
 
 def test_percentiles_are_named_from_enough_samples_on() -> None:
     samples = [float(n) for n in range(1, 101)]
-    assert [percentile(samples, percent) for percent in ENOUGH] == [50, 95, 99]
-    assert {"p50_s", "p95_s"} <= summary(samples[:20]).keys()
-    assert "p99_s" not in summary(samples[:99])
-    assert phrase([1.0, 2.0]) == "1.00 to 2.00 s of 2"
-    assert phrase(samples[:5]) == "p50 3.00 s of 5 (1.00 to 5.00 s)"
+    assert [percentile(samples, percent) for percent in REQUIRED_SAMPLES] == [50, 95, 99]
+    assert {"p50_s", "p95_s"} <= summarize(samples[:20]).keys()
+    assert "p99_s" not in summarize(samples[:99])
+    assert describe([1.0, 2.0]) == "1.00 to 2.00 s of 2"
+    assert describe(samples[:5]) == "p50 3.00 s of 5 (1.00 to 5.00 s)"
 
 
 def test_the_last_result_counts_and_may_bring_its_tolerance() -> None:
     lines = 'BUILDMATRIX_RESULT {"a": 1}\nnoise\nBUILDMATRIX_RESULT {"a": 2, "tolerance": 0.5}\n'
-    result = result_of(lines)
+    result = parse_result(lines)
     assert result == {"a": 2.0, "tolerance": 0.5}
-    assert difference(result, {"a": 3.0}) == ""
-    assert difference({"a": 1e-9, "b": 1.0}, {"a": 0.0, "b": 1.0}) == ""
-    with pytest.raises(Unreadable, match="256 are compared"):
-        result_of("BUILDMATRIX_RESULT " + str({f"n{n}": n for n in range(300)}).replace("'", '"'))
-    with pytest.raises(Unreadable, match="not finite"):
-        result_of('BUILDMATRIX_RESULT {"a": ' + "9" * 400 + "}")
+    assert describe_difference(result, {"a": 3.0}) == ""
+    assert describe_difference({"a": 1e-9, "b": 1.0}, {"a": 0.0, "b": 1.0}) == ""
+    with pytest.raises(UnreadableResult, match="256 are compared"):
+        parse_result(
+            "BUILDMATRIX_RESULT " + str({f"n{n}": n for n in range(300)}).replace("'", '"')
+        )
+    with pytest.raises(UnreadableResult, match="not finite"):
+        parse_result('BUILDMATRIX_RESULT {"a": ' + "9" * 400 + "}")
 
 
 def test_the_table_draws_each_run_as_a_bar() -> None:
@@ -177,4 +183,4 @@ def test_the_line_of_the_page_is_a_result() -> None:
     page = Path(__file__).parents[3] / "docs/preflight.md"
     (line,) = re.findall(r"^BUILDMATRIX_RESULT .*$", page.read_text(), re.MULTILINE)
     numbers = {"loss": 0.25, "logits[0]": 1.5, "logits[1]": -0.5, "tolerance": 0.01}
-    assert result_of(line) == numbers
+    assert parse_result(line) == numbers

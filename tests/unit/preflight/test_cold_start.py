@@ -157,7 +157,7 @@ def test_a_container_that_hangs_is_undecided_before_and_failed_after_it_began(
 def test_a_clock_of_another_machine_is_not_believed(
     monkeypatch: pytest.MonkeyPatch, site: Path, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(cold_start, "_boot_id", lambda: "another")
+    monkeypatch.setattr(cold_start, "_read_boot_id", lambda: "another")
     began = time.monotonic()
     check = started(site, tmp_path, 1)
     samples = check.values["samples_s"]

@@ -21,12 +21,12 @@ from probing import with_clock
 from buildmatrix.commands.preflight import collect as collecting
 from buildmatrix.commands.preflight import logs
 from buildmatrix.commands.preflight.baseline import accept
-from buildmatrix.commands.preflight.cluster import subject_of
+from buildmatrix.commands.preflight.cluster import find_subject
 from buildmatrix.commands.preflight.collect import collect
-from buildmatrix.commands.preflight.manifests import Run, text
-from buildmatrix.commands.preflight.plan import steps
-from buildmatrix.commands.preflight.protocol import ProbeCall, checks
-from buildmatrix.commands.preflight.run import Climb, exit_code
+from buildmatrix.commands.preflight.manifests import ManifestRun, format_manifest
+from buildmatrix.commands.preflight.plan import plan_steps
+from buildmatrix.commands.preflight.protocol import ProbeCall, read_checks
+from buildmatrix.commands.preflight.run import RungInputs, exit_code
 from buildmatrix.errors import UsageError
 from buildmatrix.reports.preflight.model import Check, Preflight, RungOutcome
 from buildmatrix.reports.preflight.table import render
@@ -58,13 +58,13 @@ sys.exit(7)
 """
 
 
-def device(climb: Climb) -> tuple[tuple[Check, ...], str]:
+def device(climb: RungInputs) -> tuple[tuple[Check, ...], str]:
     """A rung that runs one probe and one plain command."""
     mark = f"@@{os.urandom(4).hex()}@@"
     options = json.dumps({"depth": 3, "mark": mark}, separators=(",", ":"))
     probe = ProbeCall((sys.executable, "-c", PROBE, options), mark)
     ended = climb.run(probe.command, PATIENCE)
-    seen = checks(ended.output, mark)[1:]
+    seen = read_checks(ended.output, mark)[1:]
     plain = climb.run((sys.executable, "-c", "print('plain words')"), PATIENCE)
     said = Check(
         "plain",
@@ -84,10 +84,10 @@ def pod(tmp_path: Path) -> Callable[..., str]:
     """Runs what a manifest runs, in a process of this machine; gives its log."""
 
     def run(node: str = "gpu-00", image: str = IMAGE, **environment: str) -> str:
-        planned = steps("device", lambda run: device(cast(Any, Fake(run))))
+        planned = plan_steps("device", lambda run: device(cast(Any, Fake(run))))
         target = bare_target("cuda12.8-py311-server", "cuda")
-        made = Run(target, image, NODE, "device", planned, {})
-        config, job = yaml.safe_load_all(text(made))
+        made = ManifestRun(target, image, NODE, "device", planned, {})
+        config, job = yaml.safe_load_all(format_manifest(made))
         folder = tmp_path / f"pod-{node}"
         folder.mkdir(exist_ok=True)
         for name, content in config["data"].items():
@@ -126,8 +126,8 @@ def read(
 ) -> Preflight:
     for number, content in enumerate(texts):
         (folder / f"{number}.log").write_text(content)
-    found = logs.read([str(folder / f"{number}.log") for number in range(len(texts))])
-    of = partial(subject_of, None, cast(Any, None))
+    found = logs.read_logs([str(folder / f"{number}.log") for number in range(len(texts))])
+    of = partial(find_subject, None, cast(Any, None))
     return collect(found, of, digest, date(2026, 11, 23), baseline=baseline)
 
 
@@ -161,8 +161,8 @@ def test_what_a_pod_found_is_what_the_rung_says_of_it(
 def test_what_pods_measured_is_held_against_a_baseline_of_their_node_class(
     pod: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def measured(gbps: float) -> Callable[[Climb], tuple[tuple[Check, ...], str]]:
-        def device_with_rate(climb: Climb) -> tuple[tuple[Check, ...], str]:
+    def measured(gbps: float) -> Callable[[RungInputs], tuple[tuple[Check, ...], str]]:
+        def device_with_rate(climb: RungInputs) -> tuple[tuple[Check, ...], str]:
             found, why = device(climb)
             return (*found, Check("copy", "passed", values={"gbps": gbps})), why
 
@@ -304,7 +304,7 @@ def test_a_command_that_was_never_asked_for_is_no_answer(
 ) -> None:
     log = pod()
 
-    def another(climb: Climb) -> tuple[tuple[Check, ...], str]:
+    def another(climb: RungInputs) -> tuple[tuple[Check, ...], str]:
         climb.run(("other", "words"), 1)
         return (), ""
 
@@ -345,22 +345,22 @@ def test_hostile_logs_are_read_within_bounds(lines: Sequence[object], tmp_path: 
 def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("Error from server (NotFound)\n")
     with pytest.raises(UsageError, match="no pod of a preflight"):
-        logs.read([str(tmp_path)])
+        logs.read_logs([str(tmp_path)])
     with pytest.raises(UsageError, match="no file that can be read"):
-        logs.read([str(tmp_path / "gone")])
+        logs.read_logs([str(tmp_path / "gone")])
 
 
 def test_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "LARGEST", 1000)
     (tmp_path / "x").write_text("x" * 2000)
     with pytest.raises(UsageError, match="give it in parts"):
-        logs.read([str(tmp_path)])
+        logs.read_logs([str(tmp_path)])
     monkeypatch.setattr(logs, "LARGEST", 1 << 20)
     monkeypatch.setattr(logs, "MOST_RUNS", 3)
     many = [json.dumps({**BEGIN, "run": str(number)}) for number in range(5)]
     (tmp_path / "x").write_text("\n".join(many))
     with pytest.raises(UsageError, match="more than 3 pods"):
-        logs.read([str(tmp_path)])
+        logs.read_logs([str(tmp_path)])
 
 
 def test_pods_of_several_nodes_begin_when_all_are_there(tmp_path: Path) -> None:

@@ -21,11 +21,11 @@ from buildmatrix.commands.preflight.probes.frameworks import (
     Device,
     Framework,
     Product,
-    exact,
-    pattern,
+    compute_exact,
+    make_pattern,
 )
-from buildmatrix.commands.preflight.probes.memory import pressure
-from buildmatrix.commands.preflight.probes.runtimes import matmul_model
+from buildmatrix.commands.preflight.probes.memory import take_twice
+from buildmatrix.commands.preflight.probes.runtimes import make_matmul_model
 from buildmatrix.engines.model import RunResult
 from buildmatrix.reports.preflight.model import state_of
 
@@ -60,7 +60,7 @@ class Stub(Framework):
         unit = 1 if type == "int8" else UNIT * UNIT
 
         def read(_: Any, row: int, column: int) -> float:
-            return exact(row, column, size) / unit + self.wrong
+            return compute_exact(row, column, size) / unit + self.wrong
 
         return Product(self.clock.compute, read, lambda _: self.where)
 
@@ -68,7 +68,7 @@ class Stub(Framework):
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Mapping[str, Any]]:
     monkeypatch.setattr(sys, "argv", ["-c", json.dumps({"mark": "", "each": 0.05})])
-    bounded.options.cache_clear()
+    bounded.read_options.cache_clear()
     clock = Clock()
     monkeypatch.setattr(compute, "time", clock)
 
@@ -78,12 +78,12 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Mapping[str, Any]
         framework.clock = clock
         answers: list[dict[str, Any]] = []
         device = Device("gpu:0", "gpu", is_host=is_host)
-        compute.product(framework, device, type, lambda **answer: answers.append(answer))
+        compute.measure_product(framework, device, type, lambda **answer: answers.append(answer))
         (answer,) = answers
         return answer
 
     yield measure
-    bounded.options.cache_clear()
+    bounded.read_options.cache_clear()
 
 
 def test_a_right_product_has_its_speed(measured: Callable[..., Mapping[str, Any]]) -> None:
@@ -168,13 +168,13 @@ def test_a_type_that_is_not_there_is_no_failure(
 
 
 def test_all_types_hold_the_numbers_of_the_matrices() -> None:
-    numbers = {pattern(row, column) for row in range(300) for column in range(300)}
+    numbers = {make_pattern(row, column) for row in range(300) for column in range(300)}
     # 8 bits with the sign: int8, and the fraction of bfloat16.
     assert numbers == set(range(-30, 31))
 
 
 def test_the_model_of_a_product_is_what_onnx_proto_says() -> None:
-    model = matmul_model(1, 1, 300, "MatMul")
+    model = make_matmul_model(1, 1, 300, "MatMul")
     # ir_version 8; graph (field 7); opset_import (field 8) with version 13.
     assert model[:2] == b"\x08\x08" and model[2] == 0x3A and model[-4:] == b"\x42\x02\x10\x0d"
     assert b"\x22\x06MatMul" in model and b"\x08\xac\x02" in model
@@ -183,7 +183,7 @@ def test_the_model_of_a_product_is_what_onnx_proto_says() -> None:
 def pressed(free: list[int], take: Callable[[int], Any] = bytearray) -> Mapping[str, Any]:
     answers: list[dict[str, Any]] = []
     left = iter(free)
-    pressure(
+    take_twice(
         "gpu:0", 8 << 20, take, lambda: None, lambda: next(left),
         lambda **answer: answers.append(answer), {"total_bytes": 1 << 30},
     )  # fmt: skip

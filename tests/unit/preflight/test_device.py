@@ -12,7 +12,12 @@ import pytest
 from probing import install, runner, torch
 
 from buildmatrix.catalogue.load import Catalogue, Owned, load
-from buildmatrix.commands.preflight.device import EACH_S, instruction_level, judged, run_devices
+from buildmatrix.commands.preflight.device import (
+    EACH_S,
+    find_instruction_level,
+    judge_devices,
+    run_devices,
+)
 from buildmatrix.engines.model import RunResult
 from buildmatrix.reports.preflight.model import Check, state_of
 
@@ -131,7 +136,7 @@ def test_a_cpu_build_beside_a_framework_with_devices_fails_nothing(
     if has_torch:
         gpu = {"ids": ["cuda:0"], "kinds": ["cuda"], "names": ["H100"], "build": "cuda 12.8"}
         seen.append(Check("torch", "passed", values=gpu))
-    checks, _ = judged(seen, FINE, "cuda", catalogue, None)
+    checks, _ = judge_devices(seen, FINE, "cuda", catalogue, None)
     (found,) = [check for check in checks if check.subject == "onnxruntime"]
     assert found.state == state
     assert state_of(checks) == ("passed" if state == "not-run" else "failed")
@@ -193,7 +198,7 @@ V3 = "cx16 lahf_lm popcnt sse4_1 sse4_2 ssse3 avx avx2 bmi1 bmi2 f16c fma abm mo
     ],
 )
 def test_levels_of_a_processor(flags: str, level: str) -> None:
-    assert instruction_level(flags.split()) == level
+    assert find_instruction_level(flags.split()) == level
 
 
 BREAKING = {
@@ -267,7 +272,7 @@ def test_a_framework_that_the_probe_did_not_get_to_is_not_lost(catalogue: Catalo
         Check("machine", "passed", values={"nodes": ["/dev/nvidia0"]}),
         Check("frameworks", "passed", values={"names": ["torch"]}),
     )
-    checks, _ = judged(seen, FINE, "cuda", catalogue, None)
+    checks, _ = judge_devices(seen, FINE, "cuda", catalogue, None)
     assert state_of(checks) == "undecided"
 
 
@@ -281,4 +286,4 @@ def test_answers_of_another_shape_are_borne(catalogue: Catalogue, value: object)
         Check("torch", "passed", values=dict.fromkeys(("ids", "kinds", "names", "version"), value)),  # type: ignore[arg-type]
     )
     for backend in ("cuda", "cpu", "opencl"):
-        assert judged(seen, FINE, backend, catalogue, None)[0]
+        assert judge_devices(seen, FINE, backend, catalogue, None)[0]

@@ -13,7 +13,7 @@ import pytest
 
 from buildmatrix.catalogue.load import Catalogue, load
 from buildmatrix.commands.doctor.machine import MachineFiles
-from buildmatrix.commands.preflight.devices import access
+from buildmatrix.commands.preflight.devices import find_access
 from buildmatrix.engines.model import NO_DEVICES, DeviceAccess, Facilities
 from buildmatrix.engines.oci.confinement import Sandbox
 from buildmatrix.engines.oci.identity import Identity
@@ -56,7 +56,7 @@ def amd(tmp_path: Path) -> MachineFiles:
 
 def test_without_devices_nothing_changes(catalogue: Catalogue, tmp_path: Path) -> None:
     for backend in catalogue.backends:
-        assert access(MachineFiles(tmp_path), catalogue, backend, DOCKER) == (NO_DEVICES, "")
+        assert find_access(MachineFiles(tmp_path), catalogue, backend, DOCKER) == (NO_DEVICES, "")
 
 
 def test_a_description_of_the_vendor_comes_first(
@@ -64,32 +64,32 @@ def test_a_description_of_the_vendor_comes_first(
 ) -> None:
     host(tmp_path, **{"etc/cdi/nvidia.yaml": "cdiVersion: 0.5.0\nkind: nvidia.com/gpu\n"})
     devices = DeviceAccess(cdi=("nvidia.com/gpu=all",))
-    assert access(nvidia, catalogue, "cuda", DOCKER) == (devices, "")
+    assert find_access(nvidia, catalogue, "cuda", DOCKER) == (devices, "")
     # What the daemon has is asked for where it says so: no device is called `all`.
     names = ("nvidia.com/gpu=0", "nvidia.com/gpu=1", "acme.com/gpu=0")
     facilities = Facilities(("runc",), HERE, has_cdi=True, cdi=names, has_gpus=True)
-    assert access(nvidia, catalogue, "cuda", facilities)[0].cdi == names[:2]
+    assert find_access(nvidia, catalogue, "cuda", facilities)[0].cdi == names[:2]
     # An engine that says what it has, and has none of the kind, is asked in another way.
     others = replace(facilities, cdi=("acme.com/gpu=0",))
-    assert access(nvidia, catalogue, "cuda", others) == (DeviceAccess(gpus=True), "")
-    assert access(nvidia, catalogue, "cuda", OLD_DOCKER) == (DeviceAccess(gpus=True), "")
+    assert find_access(nvidia, catalogue, "cuda", others) == (DeviceAccess(gpus=True), "")
+    assert find_access(nvidia, catalogue, "cuda", OLD_DOCKER) == (DeviceAccess(gpus=True), "")
 
 
 def test_a_node_class_names_its_devices(catalogue: Catalogue, nvidia: MachineFiles) -> None:
-    devices, _ = access(nvidia, catalogue, "cuda", DOCKER, ["nvidia.com/gpu=1"])
+    devices, _ = find_access(nvidia, catalogue, "cuda", DOCKER, ["nvidia.com/gpu=1"])
     assert devices == DeviceAccess(cdi=("nvidia.com/gpu=1",))
 
 
 def test_without_a_description_docker_is_asked_for_all(
     catalogue: Catalogue, nvidia: MachineFiles
 ) -> None:
-    assert access(nvidia, catalogue, "cuda", DOCKER) == (DeviceAccess(gpus=True), "")
+    assert find_access(nvidia, catalogue, "cuda", DOCKER) == (DeviceAccess(gpus=True), "")
 
 
 def test_an_engine_that_cannot_bring_the_libraries_says_so(
     catalogue: Catalogue, nvidia: MachineFiles
 ) -> None:
-    devices, why = access(nvidia, catalogue, "cuda", OWN)
+    devices, why = find_access(nvidia, catalogue, "cuda", OWN)
     assert devices == NO_DEVICES
     assert "/dev/nvidia0" in why and "--gpus all" in why
 
@@ -98,29 +98,29 @@ def test_nodes_come_with_the_groups_of_this_host(
     catalogue: Catalogue, amd: MachineFiles, tmp_path: Path
 ) -> None:
     group = (tmp_path / "dev/kfd").stat().st_gid
-    devices, why = access(amd, catalogue, "rocm", OWN)
+    devices, why = find_access(amd, catalogue, "rocm", OWN)
     # Another vendor's card is not handed in, nor what draws on a screen.
     assert (devices.nodes, why) == (("/dev/dri/renderD128", "/dev/kfd"), "")
     assert devices.groups == ((group,) if group else ())
-    assert access(amd, catalogue, "oneapi", OWN)[0].nodes == ("/dev/dri/renderD129",)
+    assert find_access(amd, catalogue, "oneapi", OWN)[0].nodes == ("/dev/dri/renderD129",)
 
 
 def test_a_backend_of_several_vendors_gets_what_its_options_say(
     catalogue: Catalogue, amd: MachineFiles
 ) -> None:
-    devices, _ = access(amd, catalogue, "opencl", OWN)
+    devices, _ = find_access(amd, catalogue, "opencl", OWN)
     assert devices.nodes == ("/dev/dri/card0", "/dev/dri/renderD128", "/dev/dri/renderD129")
 
 
 def test_a_vendors_runtime_reads_its_variables(catalogue: Catalogue, tmp_path: Path) -> None:
     machine = host(tmp_path, "dev/mtgpu0")
-    devices, _ = access(machine, catalogue, "musa", Facilities(("mthreads", "runc"), HERE))
+    devices, _ = find_access(machine, catalogue, "musa", Facilities(("mthreads", "runc"), HERE))
     assert devices.runtime == "mthreads"
     assert devices.environment["MTHREADS_VISIBLE_DEVICES"] == "all"
 
 
 def test_an_engine_elsewhere_gets_none_of_ours(catalogue: Catalogue, amd: MachineFiles) -> None:
-    devices, why = access(amd, catalogue, "rocm", Facilities(("runc",), None))
+    devices, why = find_access(amd, catalogue, "rocm", Facilities(("runc",), None))
     assert (devices, "elsewhere" in why) == (NO_DEVICES, True)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from buildmatrix.catalogue.load import load
-from buildmatrix.commands.preflight.imports import disagreements, run_imports, waits_for_driver
+from buildmatrix.commands.preflight.imports import find_disagreements, run_imports, waits_for_driver
 from buildmatrix.engines.model import Run, RunResult
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.reports.preflight.model import Check
@@ -153,7 +153,7 @@ def test_an_image_without_python_is_undecided() -> None:
 
 def test_the_model_of_the_loader_has_to_agree() -> None:
     failed = [Check("torch", "failed", values={"missing_library": "libacme.so.7"})]
-    (check,) = disagreements(failed, Inventory())
+    (check,) = find_disagreements(failed, Inventory())
     assert "please report it" in check.message
 
 

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buildmatrix.commands.preflight import manifests
-from buildmatrix.commands.preflight.plan import Step, unmarked
-from buildmatrix.commands.preflight.protocol import call
+from buildmatrix.commands.preflight.plan import Step, remove_mark
+from buildmatrix.commands.preflight.protocol import make_call
 from buildmatrix.errors import UsageError
 from buildmatrix.spec.bare import bare_target
 from buildmatrix.spec.model import NodeClass, Position
@@ -37,17 +37,17 @@ JOB_SET = json.loads((Path(__file__).parents[2] / "schemas/jobset-v1alpha2.json"
 
 
 def step(name: str = "imports", rung: Any = "import") -> Step:
-    return Step(rung, unmarked(call(name, {"seconds": 5}).command)[0], 60)
+    return Step(rung, remove_mark(make_call(name, {"seconds": 5}).command)[0], 60)
 
 
-def run(**changes: Any) -> manifests.Run:
+def run(**changes: Any) -> manifests.ManifestRun:
     target = bare_target("cuda12.8-py311-server", "cuda")
-    made = manifests.Run(target, IMAGE, NODE, "import", (step(),), {"nvidia.com/gpu": 8})
+    made = manifests.ManifestRun(target, IMAGE, NODE, "import", (step(),), {"nvidia.com/gpu": 8})
     return replace(made, **changes)
 
 
-def documents(made: manifests.Run) -> list[dict[str, Any]]:
-    return list(yaml.safe_load_all(manifests.text(made)))
+def documents(made: manifests.ManifestRun) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(manifests.format_manifest(made)))
 
 
 def check(document: dict[str, Any]) -> None:
@@ -131,7 +131,7 @@ def test_the_first_of_a_set_has_an_address_that_is_a_host_name() -> None:
 
 
 def test_the_same_run_gives_the_same_bytes() -> None:
-    assert manifests.text(run()) == manifests.text(run())
+    assert manifests.format_manifest(run()) == manifests.format_manifest(run())
 
 
 def test_each_run_has_a_name_of_its_own() -> None:
@@ -151,14 +151,14 @@ def test_each_run_has_a_name_of_its_own() -> None:
 )
 def test_what_kubernetes_would_refuse_is_refused_here(changes: Any, said: str) -> None:
     with pytest.raises(UsageError, match="node class h100") as error:
-        manifests.text(run(node_class=replace(NODE, **changes)))
+        manifests.format_manifest(run(node_class=replace(NODE, **changes)))
     assert said in error.value.message
 
 
 def test_more_than_a_config_map_holds_is_refused() -> None:
     big = Step("batch", ("python", "-c", "x" * 1_000_001), 1)
     with pytest.raises(UsageError, match="run fewer with --level"):
-        manifests.text(run(steps=(big,)))
+        manifests.format_manifest(run(steps=(big,)))
 
 
 HOSTILE = st.text(min_size=1, max_size=60) | st.sampled_from(
@@ -195,7 +195,7 @@ def test_no_name_becomes_more_than_a_text(target: str, node: str, word: str) -> 
     assert plan["steps"][0]["command"] == ["sh", "-c", word]
     name = job["metadata"]["name"]
     assert len(name) <= 49 and name.replace("-", "").isalnum() and name.isascii()
-    assert manifests.text(made).isascii()
+    assert manifests.format_manifest(made).isascii()
     for document in (config, job):
         jsonschema.validate(
             document["metadata"]["labels"],

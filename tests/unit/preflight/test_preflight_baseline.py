@@ -8,7 +8,12 @@ from typing import Any
 
 import pytest
 
-from buildmatrix.commands.preflight.baseline import accept, compared, counterpart, expectations
+from buildmatrix.commands.preflight.baseline import (
+    accept,
+    compare_rung,
+    find_counterpart,
+    read_expectations,
+)
 from buildmatrix.errors import UndecidedError, UsageError
 from buildmatrix.reports.preflight.model import (
     Check,
@@ -48,7 +53,7 @@ def against(
     rung: Rung, old: dict[str, Value], new: dict[str, Value], state: RungState = "passed"
 ) -> list[tuple[str, str]]:
     now = (Check("torch", state, values=new),)
-    return [(c.state, c.message) for c in compared(rung, now, target(rung, **old))]
+    return [(c.state, c.message) for c in compare_rung(rung, now, target(rung, **old))]
 
 
 @pytest.mark.parametrize(
@@ -84,7 +89,7 @@ def test_a_regression_is_said_with_both_numbers_and_their_ratio() -> None:
 
 def test_what_was_not_measured_again_is_undecided_and_not_lost() -> None:
     earlier = target(p50_s=2.0)
-    (gone,) = compared("cold-start", (), earlier)
+    (gone,) = compare_rung("cold-start", (), earlier)
     assert gone.state == "undecided"
     ((state, message),) = against("cold-start", {"p50_s": 2.0}, {"n": 1})
     assert (state, message) == ("undecided", "p50_s was not measured")
@@ -112,13 +117,13 @@ def test_another_machine_or_backend_is_refused_in_a_sentence(
     earlier: PreflightTarget, words: str
 ) -> None:
     with pytest.raises(UsageError, match=words):
-        counterpart(preflight(earlier), Path("base.json"), subject(), "server")
+        find_counterpart(preflight(earlier), Path("base.json"), subject(), "server")
 
 
 def test_an_image_that_is_no_target_is_compared_with_one_of_its_backend() -> None:
     earlier = target(id="acme:1")
     image = subject("acme:2", is_target=False)
-    assert counterpart(preflight(earlier), Path("base.json"), image, "server") is earlier
+    assert find_counterpart(preflight(earlier), Path("base.json"), image, "server") is earlier
 
 
 def test_what_was_accepted_is_what_is_expected(tmp_path: Path) -> None:
@@ -128,11 +133,11 @@ def test_what_was_accepted_is_what_is_expected(tmp_path: Path) -> None:
         "acme", "cpu", (RungOutcome("batch", "passed", (check,)),), node_class="server"
     )
     accept(preflight(earlier), path)
-    (expected,) = expectations([(subject(), "server")], path, None)
+    (expected,) = read_expectations([(subject(), "server")], path, None)
     assert expected.baseline == earlier
     assert expected.results == {"warmup cold": {"loss": 0.25}}
     # What a CPU computed is compared whatever the machine was.
-    (other,) = expectations([(subject("acme-cuda", "cuda"), "h100")], None, path)
+    (other,) = read_expectations([(subject("acme-cuda", "cuda"), "h100")], None, path)
     assert (other.baseline, other.results) == (None, expected.results)
 
 
@@ -158,9 +163,9 @@ def test_a_file_that_is_no_preflight_is_refused(tmp_path: Path, text: str, words
     path = tmp_path / "base.json"
     path.write_text(text)
     with pytest.raises(UsageError, match=words):
-        expectations([(subject(), None)], path, None)
+        read_expectations([(subject(), None)], path, None)
     with pytest.raises(UsageError, match="cannot be read"):
-        expectations([(subject(), None)], tmp_path / "missing", None)
+        read_expectations([(subject(), None)], tmp_path / "missing", None)
 
 
 def test_of_several_nodes_the_same_one_counts_and_as_many_together() -> None:
@@ -173,7 +178,7 @@ def test_of_several_nodes_the_same_one_counts_and_as_many_together() -> None:
     now = (Check("all", "passed", values={"gbps": 10.0}),)
 
     def ratio(where: str, nodes: int) -> object:
-        found = compared("collective", now, earlier, where, nodes)
+        found = compare_rung("collective", now, earlier, where, nodes)
         return [check.values["ratios"] for check in found]
 
     assert ratio("b", 1) == [{"gbps": 2.0}]

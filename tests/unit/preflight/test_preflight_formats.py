@@ -12,7 +12,7 @@ from lxml import etree
 from page_cases import ENDLESS, EVIL
 from preflight_cases import hostile_preflight, preflight
 
-from buildmatrix.commands.preflight.baseline import compared
+from buildmatrix.commands.preflight.baseline import compare_rung
 from buildmatrix.reports.formats import PREFLIGHT, Destination, by_name
 from buildmatrix.reports.preflight import html, junit, markdown
 from buildmatrix.reports.preflight.model import Check, Preflight, PreflightTarget, RungOutcome
@@ -99,7 +99,7 @@ def test_a_comparison_says_what_the_baseline_had() -> None:
     old = Check("torch", "passed", values={"p50_s": 1.0, "samples_s": [1.0, 1.0, 1.0]})
     new = Check("torch", "passed", values={"p50_s": 1.1, "samples_s": [1.1, 1.1, 1.1]})
     earlier = PreflightTarget("x", "cpu", (RungOutcome("cold-start", "passed", (old,)),))
-    (check,) = compared("cold-start", (new,), earlier)
+    (check,) = compare_rung("cold-start", (new,), earlier)
     assert check.values == {"ratios": {"p50_s": 1.1}, "baseline": {"p50_s": 1.0}}
     (strip,) = strips(RungOutcome("cold-start", "passed", (new, check)))
     assert strip.changes == ("p50 1.10 s is 1.10 times the 1.00 s of the baseline",)

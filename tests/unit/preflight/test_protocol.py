@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from buildmatrix.commands.preflight.protocol import LONGEST, MOST, checks, unfinished
+from buildmatrix.commands.preflight.protocol import LONGEST, MOST, make_missing_checks, read_checks
 
 MARK = "@@mark@@"
 
@@ -24,12 +24,14 @@ def test_checks_are_read_between_what_libraries_print() -> None:
             '{"subject": 1}',
         ]
     )
-    (check,) = checks(output, MARK)
+    (check,) = read_checks(output, MARK)
     assert (check.subject, check.state, check.seconds) == ("torch", "passed", 1.5)
 
 
 def test_a_line_of_another_run_does_not_count() -> None:
-    assert checks("@@other@@" + json.dumps({"subject": "torch", "state": "passed"}), MARK) == ()
+    assert (
+        read_checks("@@other@@" + json.dumps({"subject": "torch", "state": "passed"}), MARK) == ()
+    )
 
 
 @pytest.mark.parametrize(
@@ -47,23 +49,25 @@ def test_a_line_of_another_run_does_not_count() -> None:
     ids=range(8),
 )
 def test_what_is_no_check_is_undecided_and_not_lost(text: str) -> None:
-    (check,) = checks(MARK + text, MARK)
+    (check,) = read_checks(MARK + text, MARK)
     assert check.state == "undecided"
 
 
 def test_names_and_messages_cannot_move_the_cursor_or_command_a_runner() -> None:
-    (check,) = checks(line(subject="a\x1b[2J", state="failed", message="x\n::error::y" * 500), MARK)
+    (check,) = read_checks(
+        line(subject="a\x1b[2J", state="failed", message="x\n::error::y" * 500), MARK
+    )
     assert check.subject.isprintable() and check.message.isprintable()
     assert len(check.message) < 5_000
 
 
 def test_a_flood_of_checks_ends_and_is_said() -> None:
-    read = checks("\n".join([line(subject="x", state="passed")] * (MOST + 50)), MARK)
+    read = read_checks("\n".join([line(subject="x", state="passed")] * (MOST + 50)), MARK)
     assert len(read) == MOST + 1
     assert (read[-1].state, "more than" in read[-1].message) == ("undecided", True)
 
 
 def test_what_was_announced_and_not_reported_is_undecided() -> None:
-    seen = checks(line(subject="a", state="passed"), MARK)
-    (rest,) = unfinished(["a", "b"], seen, "it ended")
+    seen = read_checks(line(subject="a", state="passed"), MARK)
+    (rest,) = make_missing_checks(["a", "b"], seen, "it ended")
     assert (rest.subject, rest.state, rest.message) == ("b", "undecided", "it ended")

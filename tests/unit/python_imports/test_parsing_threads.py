@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from buildmatrix.python_imports import parser
-from buildmatrix.python_imports.repair import repaired
+from buildmatrix.python_imports.repair import repair
 
 
 def test_no_two_threads_make_syntax_trees_at_once(monkeypatch: pytest.MonkeyPatch):
@@ -28,7 +28,7 @@ def test_no_two_threads_make_syntax_trees_at_once(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(parser.ast, "parse", slow)
     with ThreadPoolExecutor(4) as pool:
         trees = list(pool.map(parser.parse, [b"import a\n"] * 12))
-        others = list(pool.map(repaired, [b"import a\nprint 1\n"] * 4))
+        others = list(pool.map(repair, [b"import a\nprint 1\n"] * 4))
     assert len(trees) == 12
     assert len(others) == 4
     assert overlaps == []

@@ -4,7 +4,7 @@ import tracemalloc
 
 import pytest
 
-from buildmatrix.python_imports.source import imported_at_once, may_call_at_once
+from buildmatrix.python_imports.source import find_run_imports, may_call_at_import
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ from buildmatrix.python_imports.source import imported_at_once, may_call_at_once
     ],
 )
 def test_what_an_import_imports_at_once(source: bytes, expected: list[str]) -> None:
-    assert list(imported_at_once(source)) == expected
+    assert list(find_run_imports(source)) == expected
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_what_an_import_imports_at_once(source: bytes, expected: list[str]) -> N
     ],
 )
 def test_only_what_may_be_called_at_once_is_worth_parsing(source: bytes, expected: bool) -> None:
-    assert may_call_at_once(source, lambda name: name.partition(".")[0] == "a") == expected
+    assert may_call_at_import(source, lambda name: name.partition(".")[0] == "a") == expected
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_only_what_may_be_called_at_once_is_worth_parsing(source: bytes, expecte
     ],
 )
 def test_what_is_called_is_asked_for_by_its_whole_name(source: bytes, called: str) -> None:
-    assert may_call_at_once(source, lambda name: name == called)
+    assert may_call_at_import(source, lambda name: name == called)
 
 
 @pytest.mark.parametrize("piece", [b"a. ", b"a.", b"a ", b"a#\n", b"a\\\n", b"a"])
@@ -105,7 +105,7 @@ def test_hostile_chains_of_names_take_time_and_memory_that_grow_with_their_lengt
     source = piece * (500_000 // len(piece))
     tracemalloc.start()
     try:
-        assert not may_call_at_once(source, lambda _: True)
+        assert not may_call_at_import(source, lambda _: True)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -10,7 +10,7 @@ import pytest
 
 from buildmatrix.inventory.collect import collect
 from buildmatrix.inventory.model import Inventory
-from buildmatrix.python_imports.repair import read_tree, repaired
+from buildmatrix.python_imports.repair import read_tree, repair
 from buildmatrix.trees.directory import DirectoryTree
 
 LOAD = "import ctypes\nctypes.CDLL('libcudart.so.12')\n"
@@ -75,7 +75,7 @@ OTHERS = {
 @pytest.mark.parametrize("name", OTHERS)
 def test_syntax_of_other_pythons_is_read_on_every_interpreter(name: str) -> None:
     source, expected = OTHERS[name]
-    read = repaired(f"{source}\nlast = 1\n".encode())
+    read = repair(f"{source}\nlast = 1\n".encode())
     assert read is not None
     assert read.lost == ()
     assert ast.dump(read.tree) == ast.dump(ast.parse(f"{expected}\nlast = 1\n"))
@@ -87,7 +87,7 @@ def test_what_parses_is_the_same_after_it_was_repaired() -> None:
         source = path.read_bytes()
         if b'f"' in source or b"f'" in source:
             continue  # f-strings become sums
-        read = repaired(source)
+        read = repair(source)
         assert read is not None
         assert read.lost == ()
         assert ast.dump(read.tree, include_attributes=False) == ast.dump(ast.parse(source)), path

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from buildmatrix.python_imports import source as python_source
-from buildmatrix.python_imports.import_lines import joined
-from buildmatrix.python_imports.source import outline
+from buildmatrix.python_imports.import_lines import join_names
+from buildmatrix.python_imports.source import make_outline
 from buildmatrix.python_imports.syntax import children, walk
 
 TOKENS = (
@@ -40,21 +40,21 @@ def test_no_import_of_a_file_that_python_reads_is_missed(text: str) -> None:
             expected.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             base = "." * node.level + (node.module or "")
-            expected.update((base, *(joined(base, alias.name) for alias in node.names)))
-    assert expected <= set(outline(text.encode()).imports)
+            expected.update((base, *(join_names(base, alias.name) for alias in node.names)))
+    assert expected <= set(make_outline(text.encode()).imports)
 
 
 def test_a_line_of_many_words_is_looked_at_once() -> None:
     """Each would take minutes, if every word was looked for from the start of its line."""
     for text in (b" " * 500_000 + b"ximport " * 500_000, b"from a " + b"b ximport;" * 400_000):
-        assert outline(text).imports == ()
-    assert outline(b"x" * 4_000_000 + b"coding").imports == ()
+        assert make_outline(text).imports == ()
+    assert make_outline(b"x" * 4_000_000 + b"coding").imports == ()
 
 
 @given(st.lists(st.sampled_from(WORDS), max_size=5).map("".join))
 def test_a_file_loads_when_a_word_of_a_load_stands_in_it(text: str) -> None:
     words = python_source._LOADING_WORDS
-    assert outline(text.encode()).loads == any(word in text.encode() for word in words)
+    assert make_outline(text.encode()).loads == any(word in text.encode() for word in words)
 
 
 def test_a_walk_meets_all_nodes_that_say_something_in_the_order_of_ast() -> None:

@@ -11,7 +11,12 @@ from test_python_loading import ELF, reach, read
 
 from buildmatrix.inventory import python_outside
 from buildmatrix.python_imports.parser import parse
-from buildmatrix.python_imports.skeleton import LeftOutBodies, fill, parse_skeleton, skeleton
+from buildmatrix.python_imports.skeleton import (
+    OmittedBodies,
+    fill_body,
+    make_skeleton,
+    parse_skeleton,
+)
 from buildmatrix.python_imports.syntax import walk
 
 #: Modules that every Python has: many strings, nested functions, decorators, and comments.
@@ -30,16 +35,16 @@ def described(tree: ast.Module) -> list[tuple[str, object, object]]:
 @pytest.mark.parametrize("name", MODULES)
 def test_a_skeleton_with_its_bodies_is_what_the_parser_gives(name: str) -> None:
     source = (Path(sysconfig.get_path("stdlib")) / f"{name}.py").read_bytes()
-    found = skeleton(source)
+    found = make_skeleton(source)
     assert found is not None
     assert len(found.functions) > 5
     assert found.text.count(b"\n") == source.count(b"\n")
-    tree, left_out = parse(found.text), LeftOutBodies(source, found.functions)
+    tree, left_out = parse(found.text), OmittedBodies(source, found.functions)
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             text = left_out.take(node)
             if text is not None:
-                fill(node, parse(text))
+                fill_body(node, parse(text))
     assert described(tree) == described(parse(source))
 
 
@@ -106,7 +111,7 @@ def test_hostile_source_has_its_skeleton_in_time_that_grows_with_its_length() ->
         b"    (",
         b"def f():\n 1\n",
     ):
-        skeleton(piece * (1_000_000 // len(piece)))
+        make_skeleton(piece * (1_000_000 // len(piece)))
 
 
 def test_a_body_is_followed_when_an_import_calls_it(tmp_path: Path) -> None:

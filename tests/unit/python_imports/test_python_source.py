@@ -7,9 +7,9 @@ import pickle
 import pytest
 
 from buildmatrix.python_imports import excerpt as python_excerpt
-from buildmatrix.python_imports.excerpt import excerpt
+from buildmatrix.python_imports.excerpt import make_excerpt
 from buildmatrix.python_imports.parser import MOST_SIGNS, Unparsable, parse
-from buildmatrix.python_imports.source import ANY_MODULE, LARGEST_SOURCE, outline
+from buildmatrix.python_imports.source import ANY_MODULE, LARGEST_SOURCE, make_outline
 
 
 @pytest.mark.parametrize("line", [b"a\n", b"f(a,a)\n", b"x=-1\n"])
@@ -24,7 +24,7 @@ def test_a_large_file_of_text_is_parsed() -> None:
 
 def test_outlines_of_other_processes_share_their_names() -> None:
     source = b"import torch.nn\nfrom numpy import array\n"
-    own = outline(source)
+    own = make_outline(source)
     there = pickle.loads(pickle.dumps(own))
     assert there == own
     assert all(one is other for one, other in zip(there.imports, own.imports, strict=True))
@@ -46,7 +46,7 @@ CONSTANTS = "".join(f"VK_CONSTANT_NUMBER_{number} = {number}\n" for number in ra
 def test_of_a_large_file_what_loads_is_parsed_in_its_own_lines() -> None:
     source = f"{CONSTANTS}{LOADING}{CONSTANTS}lib = _load()\n".encode()
     assert len(source) > 2 * LARGEST_SOURCE
-    found = excerpt(source)
+    found = make_excerpt(source)
     assert found.count(b"\n") == source.count(b"\n")
     assert len(found.replace(b"\n", b"")) < 500
     kept = [type(one).__name__ for one in parse(found).body]
@@ -56,13 +56,13 @@ def test_of_a_large_file_what_loads_is_parsed_in_its_own_lines() -> None:
 
 
 def test_of_a_large_file_that_is_all_loads_nothing_is_parsed() -> None:
-    assert excerpt(b"ctypes.CDLL('liba.so.1')\n" * 50_000) == b""
+    assert make_excerpt(b"ctypes.CDLL('liba.so.1')\n" * 50_000) == b""
 
 
 def test_a_file_of_too_many_statements_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(python_excerpt, "MOST_STATEMENTS", 10)
-    assert excerpt(b"x = 1\n" * 11) == b""
-    assert excerpt(b"dlopen('a')\n" * 10)
+    assert make_excerpt(b"x = 1\n" * 11) == b""
+    assert make_excerpt(b"dlopen('a')\n" * 10)
 
 
 # Imports whose names are put together
@@ -82,4 +82,4 @@ def test_a_file_of_too_many_statements_is_given_up(monkeypatch: pytest.MonkeyPat
 def test_imports_of_any_module_are_told_of_where_an_import_may_run_them(
     source: bytes, told: bool
 ) -> None:
-    assert (ANY_MODULE in outline(source).imports) is told
+    assert (ANY_MODULE in make_outline(source).imports) is told

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from buildmatrix.python_imports.statements import LARGEST, is_stating, stated
+from buildmatrix.python_imports.statements import LARGEST, has_literals, read_literals
 
 TENSORFLOW = b"""
 import collections
@@ -25,18 +25,18 @@ hip: Optional[str] = None
 
 
 def test_the_forms_that_frameworks_use() -> None:
-    assert stated(TENSORFLOW) == {
+    assert read_literals(TENSORFLOW) == {
         "cpu_compiler": ("clang",),
         "cuda_compute_capabilities": ("sm_60", "compute_90"),
         "cuda_version": ("12.5.1",),
         "cudnn_version": ("9",),
     }
-    assert stated(TORCH) == {
+    assert read_literals(TORCH) == {
         "__all__": ("__version__", "cuda"),
         "__version__": ("2.6.0+cu124",),
         "cuda": ("12.4",),
     }
-    assert stated(b"versions = {'cuda': '13.0', 'n': 3, **other}") == {"cuda": ("13.0",)}
+    assert read_literals(b"versions = {'cuda': '13.0', 'n': 3, **other}") == {"cuda": ("13.0",)}
 
 
 @pytest.mark.parametrize(
@@ -57,12 +57,12 @@ def test_the_forms_that_frameworks_use() -> None:
     ],
 )
 def test_what_is_no_literal_says_nothing(source: bytes) -> None:
-    assert stated(source) == {}
+    assert read_literals(source) == {}
 
 
 def test_a_long_file_says_its_first_names() -> None:
     source = b"".join(b"name_%d = 'text'\n" % number for number in range(500))
-    assert len(stated(source)) == 64
+    assert len(read_literals(source)) == 64
 
 
 @pytest.mark.parametrize(
@@ -81,5 +81,5 @@ def test_a_long_file_says_its_first_names() -> None:
     ],
 )
 def test_files_are_known_by_their_names(path: str, expected: bool) -> None:
-    assert is_stating(path, 100) is expected
-    assert not is_stating(path, LARGEST + 1)
+    assert has_literals(path, 100) is expected
+    assert not has_literals(path, LARGEST + 1)

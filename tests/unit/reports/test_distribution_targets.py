@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 from test_report_formats import finding, result
 
-from buildmatrix.commands.diff.report_side import side_of_report
+from buildmatrix.commands.diff.report_side import read_report_side
 from buildmatrix.reports import json_form
 from buildmatrix.reports.run import cyclonedx, html, junit, table
 from buildmatrix.reports.run.model import Report, assemble
@@ -156,5 +156,5 @@ def test_a_comparison_of_one_target_takes_its_verdict(
 ) -> None:
     path = tmp_path / "report.json"
     path.write_text(json_form.render(report(on(NEW, "ok"), on(OLD, "broken"))))
-    side = side_of_report(path, [chosen], None)
+    side = read_report_side(path, [chosen], None)
     assert [one.verdict for one in side.verdicts or ()] == [verdict]

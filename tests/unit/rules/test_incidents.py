@@ -59,13 +59,13 @@ from rulecases import (
 
 from buildmatrix.inventory.model import (
     Binary,
-    Buried,
     Distribution,
     Inventory,
     Layer,
     PythonImport,
     PythonLoad,
     PythonPath,
+    ShadowedFiles,
 )
 from buildmatrix.python_imports.reach import Reach
 from buildmatrix.rules.model import Finding
@@ -193,7 +193,7 @@ def test_a_base_images_torch_that_a_later_layer_replaced_a13() -> None:
                 Layer("sha256:0", "ADD rocm/pytorch", 9, 9),
                 Layer("sha256:1", "RUN uv sync", 9),
             ),
-            buried=(Buried(f"{SITE}/torch-{before}.dist-info", 5, 900_000, 0, 1),),
+            buried=(ShadowedFiles(f"{SITE}/torch-{before}.dist-info", 5, 900_000, 0, 1),),
         )
 
     one = only(of_image(ROCM, exchanged("2.9.0+rocm6.4", "2.9.0+cu128")), "BM205")
@@ -264,7 +264,7 @@ INSTALL = "RUN pip install torch"
 UNINSTALL = "RUN pip uninstall -y torch nvidia-cublas-cu12"
 
 
-def deleted(*groups: Buried) -> Inventory:
+def deleted(*groups: ShadowedFiles) -> Inventory:
     layers = (Layer("sha256:0", "ADD root /", 9), Layer("sha256:1", INSTALL, 9), Layer("", "", 9))
     return replace(
         image(),
@@ -275,30 +275,32 @@ def deleted(*groups: Buried) -> Inventory:
 
 def test_cuda_that_a_later_layer_uninstalled_still_ships_a15() -> None:
     tree = deleted(
-        Buried(
+        ShadowedFiles(
             f"{SITE}/nvidia", 99, 700_000_000, 1, 2, names=("libcublas.so.12", "libcudart.so.12")
         ),
-        Buried(f"{SITE}/nvidia_cublas_cu12-12.8.4.dist-info", 5, 3_000, 1, 2),
+        ShadowedFiles(f"{SITE}/nvidia_cublas_cu12-12.8.4.dist-info", 5, 3_000, 1, 2),
     )
     one = only(of_image(CPU, tree), "BM604")
     assert (one.severity, one.vendor) == ("error", "nvidia")
     assert "700.0 MB" in one.message and "libcublas.so.12" in one.message
     assert f"layer 2 ({INSTALL})" in one.message and f"layer 3 ({UNINSTALL})" in one.message
     assert [item.kind for item in one.evidence] == ["bundled", "bundled", "declared"]
-    small = deleted(Buried("opt/x", 1, 900_000, 1, 2, names=("libcudart.so.12",)))
+    small = deleted(ShadowedFiles("opt/x", 1, 900_000, 1, 2, names=("libcudart.so.12",)))
     assert only(of_image(CPU, small), "BM604").severity == "error"
     own = only(of_image(CUDA, tree), "BM604")
     assert (own.severity, own.vendor) == ("warning", None)
 
 
 def test_a_models_copy_with_other_rights_ships_twice_a15() -> None:
-    one = only(of_image(CPU, deleted(Buried("srv/models", 1, 90_000_000, 1, 2, True))), "BM604")
+    one = only(
+        of_image(CPU, deleted(ShadowedFiles("srv/models", 1, 90_000_000, 1, 2, True))), "BM604"
+    )
     assert one.severity == "warning"
     assert "was replaced by" in one.message
 
 
 def test_what_two_layers_of_the_base_do_is_no_step_of_ours_a15() -> None:
-    tree = deleted(Buried("usr/share/doc", 1, 90_000_000, 0, 1))
+    tree = deleted(ShadowedFiles("usr/share/doc", 1, 90_000_000, 0, 1))
     base = (*(replace(layer, is_base=True) for layer in tree.layers[:2]), tree.layers[2])
     found = only(of_image(CPU, replace(tree, layers=base)), "BM604")
     assert found.severity == "note"
@@ -306,19 +308,19 @@ def test_what_two_layers_of_the_base_do_is_no_step_of_ours_a15() -> None:
     assert found.fix is not None and found.fix.kind == "base"
 
     # What a step of ours deletes of the base stays ours.
-    ours = deleted(Buried("usr/share/doc", 1, 90_000_000, 0, 2))
+    ours = deleted(ShadowedFiles("usr/share/doc", 1, 90_000_000, 0, 2))
     found = only(of_image(CPU, replace(ours, layers=base)), "BM604")
     assert found.severity == "warning"
     assert found.fix is not None and found.fix.kind == "rebuild"
 
 
 def test_package_lists_that_a_later_layer_deleted_are_small_a15() -> None:
-    assert of_image(CPU, deleted(Buried("var/lib/apt", 30, 900_000, 1, 2))) == ()
+    assert of_image(CPU, deleted(ShadowedFiles("var/lib/apt", 30, 900_000, 1, 2))) == ()
 
 
 def test_names_that_only_look_like_cuda_are_no_vendors_when_deleted_a15() -> None:
     names = ("libicudata.so.72", "libcurl.so.4", "cudaq.txt")
-    tree = deleted(Buried("usr/lib/x86_64-linux-gnu", 9, 40_000_000, 1, 2, names=names))
+    tree = deleted(ShadowedFiles("usr/lib/x86_64-linux-gnu", 9, 40_000_000, 1, 2, names=names))
     assert only(of_image(CPU, tree), "BM604").vendor is None
 
 

@@ -26,7 +26,7 @@ from buildmatrix.attestation.certificates import CertificateCheck, Identity
 from buildmatrix.attestation.keyless import KeylessSigner, load_trusted_root, make_keyless_signer
 from buildmatrix.attestation.tagged import attestation_tag, list_tagged_layers
 from buildmatrix.cli import main
-from buildmatrix.commands.verify.judgement import Demands
+from buildmatrix.commands.verify.judgement import AdmissionDemands
 from buildmatrix.errors import ComponentError, UndecidedError, UsageError
 from buildmatrix.oci.documents import Descriptor, encode, manifest_of
 from buildmatrix.registry.reference import Reference
@@ -65,7 +65,7 @@ def trust(services: SigstoreServices, tmp_path: Path) -> Path:
     return services.trust_root(tmp_path / "trust.json")
 
 
-def may(root: Path, subject: str = WORKFLOW, issuer: str = GITHUB) -> Demands:
+def may(root: Path, subject: str = WORKFLOW, issuer: str = GITHUB) -> AdmissionDemands:
     check = CertificateCheck([Identity(subject, issuer)], load_trusted_root(root))
     return replace(DEMANDS, keys=(), certificates=check)
 

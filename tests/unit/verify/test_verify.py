@@ -27,7 +27,11 @@ from buildmatrix.attestation.verdict import (
     JudgedFinding,
     TargetVerdict,
 )
-from buildmatrix.commands.verify.judgement import Demands, lacks, sift
+from buildmatrix.commands.verify.judgement import (
+    AdmissionDemands,
+    find_unmet_demands,
+    verify_envelopes,
+)
 from buildmatrix.commands.verify.run import exit_code, verify
 from buildmatrix.errors import UndecidedError
 from buildmatrix.oci.documents import (
@@ -50,7 +54,7 @@ VECTORS = Path(__file__).parents[1] / "attestation/vectors"
 KEY = read_private(VECTORS / "openssl.pem", None)
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 TODAY = date(2026, 11, 22)
-DEMANDS = Demands("rocm", (KEY.public,), TODAY)
+DEMANDS = AdmissionDemands("rocm", (KEY.public,), TODAY)
 
 
 @cache
@@ -85,7 +89,7 @@ def attached(
     return image
 
 
-def asked(registry: MemoryRegistry, demands: Demands = DEMANDS) -> Verification:
+def asked(registry: MemoryRegistry, demands: AdmissionDemands = DEMANDS) -> Verification:
     found = verify(registry, str(IMAGE), IMAGE, demands)
     document = json.loads(as_json(found))
     jsonschema.validate(document, schemas.verification(), cls=jsonschema.Draft202012Validator)
@@ -93,7 +97,7 @@ def asked(registry: MemoryRegistry, demands: Demands = DEMANDS) -> Verification:
     return found
 
 
-def refused(registry: MemoryRegistry, demands: Demands = DEMANDS) -> tuple[str, str]:
+def refused(registry: MemoryRegistry, demands: AdmissionDemands = DEMANDS) -> tuple[str, str]:
     """The one reason, and its sentence."""
     found = asked(registry, demands)
     assert exit_code(found) == 1
@@ -383,7 +387,7 @@ def test_what_a_key_did_not_sign_is_never_parsed(
 # Several images under one name
 
 
-def on(platform: str) -> Demands:
+def on(platform: str) -> AdmissionDemands:
     return replace(DEMANDS, platform=Platform.parse(platform))
 
 
@@ -496,7 +500,7 @@ _JSON = st.recursive(
 def test_whatever_a_key_signed_is_refused_or_read(payload: bytes) -> None:
     """Even the owner of the key cannot make `verify` fall over."""
     envelope = Envelope.sign(payload, KEY)
-    found = sift([AttachedEnvelope("a", envelope)], "sha256:" + "0" * 64, DEMANDS)
+    found = verify_envelopes([AttachedEnvelope("a", envelope)], "sha256:" + "0" * 64, DEMANDS)
     assert found.signed == []
 
 
@@ -514,6 +518,6 @@ def test_a_verdict_with_one_other_value_is_refused_or_judged(data: st.DataObject
     predicate = json.dumps(document).encode()
     payload = statement.encode_statement("a", digest, verdict.PREDICATE_TYPE, predicate)
     envelope = Envelope.sign(payload, KEY)
-    found = sift([AttachedEnvelope("a", envelope)], digest, DEMANDS)
+    found = verify_envelopes([AttachedEnvelope("a", envelope)], digest, DEMANDS)
     for signed in found.signed:
-        assert list(lacks(signed.verdict, DEMANDS)) is not None
+        assert list(find_unmet_demands(signed.verdict, DEMANDS)) is not None

@@ -8,9 +8,9 @@ from pathlib import Path
 from buildmatrix.binaries.model import Elf
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
-from buildmatrix.commands.why.answer import answer
-from buildmatrix.commands.why.join import join
-from buildmatrix.commands.why.question import ask, vendors
+from buildmatrix.commands.why.answer import make_answer
+from buildmatrix.commands.why.join import join_graph
+from buildmatrix.commands.why.question import find_nodes, list_vendor_words
 from buildmatrix.elf.model import Literal, Mark
 from buildmatrix.inventory.model import Binary, Distribution, Inventory
 from buildmatrix.loader.resolver import resolve
@@ -62,7 +62,7 @@ def graph_of(
     inventory: Inventory, locked: Lock | None = None, lines: Mapping[str, str] | None = None
 ) -> Graph:
     found = evidence(inventory, load())
-    return join(inventory, resolve(inventory), found, load(), locked, lines or {})
+    return join_graph(inventory, resolve(inventory), found, load(), locked, lines or {})
 
 
 def why(
@@ -76,8 +76,8 @@ def why(
     most: int = 100,
 ) -> Answer:
     graph = graph_of(inventory, locked, lines)
-    question = ask(graph, library, evidence(inventory, load()), vendors(load()))
-    return answer("dir:/x", graph, question, every=every, subjects=subjects, most=most)
+    question = find_nodes(graph, library, evidence(inventory, load()), list_vendor_words(load()))
+    return make_answer("dir:/x", graph, question, every=every, subjects=subjects, most=most)
 
 
 def one(answered: Answer) -> AnsweredNode:

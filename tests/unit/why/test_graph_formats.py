@@ -11,7 +11,7 @@ from graph_cases import binary, distribution, elf, graph_of, why
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
-from buildmatrix.commands.inspect.library_graph import of_libraries
+from buildmatrix.commands.inspect.library_graph import draw_libraries
 from buildmatrix.inventory.model import Inventory, Layer
 from buildmatrix.reports import json_form as graph_json
 from buildmatrix.reports.drawings import dot as graph_dot
@@ -96,7 +96,7 @@ def big() -> Inventory:
 
 
 def test_a_tree_of_300_distributions_shows_all_and_is_no_crowd() -> None:
-    drawing = of_libraries("dir:/x", graph_of(big()))
+    drawing = draw_libraries("dir:/x", graph_of(big()))
     shown = {name for box in drawing.boxes for name in (box.label[0], *box.title.split("\n"))}
     assert {f"pkg{n} 1.0" for n in range(1, 301)} <= shown
     assert 60 < len(drawing.boxes) < 250
@@ -110,7 +110,7 @@ def test_names_that_only_one_distribution_asks_for_are_one_box() -> None:
         distributions=(distribution("a"),),
         binaries=(binary("a/core.so", elf("libone.so", "libtwo.so"), "a==1.0"),),
     )
-    (box,) = [b for b in of_libraries("dir:/x", graph_of(tree)).boxes if b.kind == "library"]
+    (box,) = [b for b in draw_libraries("dir:/x", graph_of(tree)).boxes if b.kind == "library"]
     assert box.label == ("2 names", "not in this tree", "libone.so, libtwo.so")
 
 
@@ -121,7 +121,7 @@ def test_a_library_of_the_hosts_driver_is_drawn_as_that() -> None:
     )
     # What the catalogue says of a name comes with the evidence.
     graph, found = graph_of(tree), evidence(tree, load())
-    (box,) = [b for b in of_libraries("dir:/x", graph, found).boxes if b.kind == "library"]
+    (box,) = [b for b in draw_libraries("dir:/x", graph, found).boxes if b.kind == "library"]
     assert box.label == ("libcuda.so.1", "of the host's driver")
 
 
@@ -144,7 +144,7 @@ def test_in_a_crowd_names_that_the_same_distributions_ask_for_are_one_box() -> N
             for n in range(130)
         ),
     )
-    drawing = of_libraries("dir:/x", graph_of(tree), evidence(tree, load()))
+    drawing = draw_libraries("dir:/x", graph_of(tree), evidence(tree, load()))
     (box,) = [one for one in drawing.boxes if "libcufft.so.12" in one.title.split("\n")]
     assert box.label[:2] == ("4 names", "not in this tree")
     arrows = [arrow for arrow in drawing.arrows if arrow.target == box.id]

@@ -9,7 +9,7 @@ import pytest
 from graph_cases import SITE, binary, distribution, elf, flat, one, text_of, why
 
 from buildmatrix.elf.model import Section
-from buildmatrix.inventory.model import Buried, Inventory, Layer, Link
+from buildmatrix.inventory.model import Inventory, Layer, Link, ShadowedFiles
 from buildmatrix.reports.formats import WHY, Destination, by_name
 from buildmatrix.reports.why.model import Answer
 
@@ -171,9 +171,9 @@ def hidden() -> Inventory:
         tree(),
         layers=(Layer("sha256:1", "RUN pip install pillow", 10), Layer("sha256:2", "RUN rm", 1)),
         buried=(
-            Buried(f"{SITE}/pillow.libs", 18, 14_700_000, 0, 1, names=("libjpeg.so.8",)),
-            Buried(f"{SITE}/Pillow-12.0.dist-info", 9, 119_000, 0, 1),
-            Buried(f"{SITE}/PIL", 90, 200_000, 0, 1, replaced=True),
+            ShadowedFiles(f"{SITE}/pillow.libs", 18, 14_700_000, 0, 1, names=("libjpeg.so.8",)),
+            ShadowedFiles(f"{SITE}/Pillow-12.0.dist-info", 9, 119_000, 0, 1),
+            ShadowedFiles(f"{SITE}/PIL", 90, 200_000, 0, 1, replaced=True),
         ),
     )
 

@@ -6,9 +6,9 @@ from graph_cases import SITE, flat, labels
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.model import Evidence
-from buildmatrix.commands.why.answer import answer
-from buildmatrix.commands.why.question import ask, vendors
-from buildmatrix.commands.why.saved import from_findings
+from buildmatrix.commands.why.answer import make_answer
+from buildmatrix.commands.why.question import find_nodes, list_vendor_words
+from buildmatrix.commands.why.saved import make_findings_graph
 from buildmatrix.reports.why.model import Answer
 from buildmatrix.rules.model import Finding
 
@@ -43,9 +43,9 @@ def said(kind: str, path: str, detail: str, **more: object) -> Evidence:
 
 
 def why(word: str, *findings: Finding) -> Answer:
-    graph, evidence = from_findings(findings)
-    question = ask(graph, word, evidence, vendors(load()))
-    return answer("report:r.json", graph, question, every=False, subjects=6, most=1)
+    graph, evidence = make_findings_graph(findings)
+    question = find_nodes(graph, word, evidence, list_vendor_words(load()))
+    return make_answer("report:r.json", graph, question, every=False, subjects=6, most=1)
 
 
 LINKED = finding(

@@ -15,7 +15,7 @@ from typing import Literal
 
 from buildmatrix import __version__
 from buildmatrix.commands.doctor import machine
-from buildmatrix.commands.preflight.devices import nodes_here
+from buildmatrix.commands.preflight.devices import find_nodes
 from buildmatrix.commands.preflight.run import preflight
 from buildmatrix.commands.preflight.subject import Subject
 from buildmatrix.engines.model import Engine
@@ -62,7 +62,7 @@ class Climbed:
 
 def ascent(target: Target, wanted: Rung | Literal["auto"], judge: Judge) -> Ascent:
     """Return the rungs that an image climbs, if `wanted` was requested."""
-    nodes = nodes_here(machine.MachineFiles(), judge.catalogue, target.backend)
+    nodes = find_nodes(machine.MachineFiles(), judge.catalogue, target.backend)
     if wanted != "auto":
         return Ascent(wanted, nodes=nodes or ())
     here = platform.machine()

@@ -15,7 +15,7 @@ from buildmatrix.commands.build.builders import Builders, Slot
 from buildmatrix.commands.build.climbing import Ascent, ascent, climb, left, placed
 from buildmatrix.commands.build.options import Options
 from buildmatrix.commands.build.work import BuildWork
-from buildmatrix.commands.preflight.accepted import in_force
+from buildmatrix.commands.preflight.accepted import select_in_force
 from buildmatrix.engines.model import BuildOutcome, Engine
 from buildmatrix.errors import BuildmatrixError, ComponentError, Interrupted, UndecidedError
 from buildmatrix.inventory.model import Inventory
@@ -250,7 +250,9 @@ class ImageGates:
     def _climb(self, work: BuildWork, record: BuildRecord, way: Ascent) -> BuildRecord:
         """Climb the ladder where the journal does not know how far; the record, with that."""
         target, reference, today = work.target, record.tags[0], self.options.today
-        digest = way.digest(record.config or record.digest, in_force(target.check_waivers, today))
+        digest = way.digest(
+            record.config or record.digest, select_in_force(target.check_waivers, today)
+        )
         is_asked_for = self.options.preflight != "auto"
         # `auto` may have got as far, and left to others what is asked for now.
         lacks = is_asked_for and any(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from buildmatrix.attestation.attach import Signer, attach, make_claims
 from buildmatrix.commands.build.options import Options
 from buildmatrix.commands.build.work import BuildWork
-from buildmatrix.commands.promote.tags import move
+from buildmatrix.commands.promote.tags import move_tags
 from buildmatrix.engines.model import Engine
 from buildmatrix.errors import (
     EXIT_INTERRUPTED,
@@ -128,7 +128,7 @@ class Publication:
 
     def _tag(self, registry: Registry, works: Sequence[BuildWork]) -> BuildmatrixError | None:
         """The tags of all targets."""
-        moved = move(
+        moved = move_tags(
             registry,
             [
                 TagMove(reference, work.target.id, work.pushed or "")

@@ -1,1 +1,1 @@
-"""`buildmatrix cache-key`: the name under which a node class keeps what was compiled on it."""
+"""`buildmatrix cache-key`: the name for a node class's cache of compiled code."""

@@ -1,8 +1,8 @@
-"""The key of a node class and a target: what compiled engines and kernels depend on, in one name.
+"""Cache key of a node class and a target: all inputs of compiled engines and kernels.
 
 A key is a component of a path and a value of a Kubernetes label: at most 63 characters, letters,
-digits, `-`, `_` and `.`, a letter or digit at both ends (Kubernetes, "Labels and Selectors"). What
-is in it, and how, is part of the public contract (docs/artifacts.md).
+digits, `-`, `_` and `.`, a letter or digit at both ends (Kubernetes, "Labels and Selectors"). The
+parts of a key are part of the public contract (docs/artifacts.md).
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ SCHEMA = "buildmatrix/cache-key/1"
 LONGEST = 63
 _DIGEST = 8
 _ALLOWED = re.compile(r"[A-Za-z0-9._-]*")
-#: The same without what joins parts, or stands for another character.
+#: The same without the separators and the replacement character.
 _PLAIN = re.compile(r"[A-Za-z0-9.]*")
-#: A version far behind all others, to see whether a range ends.
+#: A version far behind all others, to test if a range ends.
 _FARTHEST = "999999999"
 
 
 @dataclass(frozen=True, slots=True)
 class CacheKey:
-    """The key of one target on one node class, and what it is made of."""
+    """The key of one target on one node class, with its parts."""
 
     target: str
     backend: str
@@ -48,19 +48,19 @@ class CacheKey:
     runtime: str | None
     #: `sm_90`, sorted; the level of x86-64 for a backend without devices.
     architectures: tuple[str, ...]
-    #: Major version of the driver; None where none is needed.
+    #: Major version of the driver; None if none is needed.
     driver: int | None
     partition: str | None
     #: `arm64`; None on linux/amd64.
     machine: str | None
-    #: Name and version, sorted, as the lock of the target has them; None without a lock.
+    #: Name and version, sorted, from the target's lock; None without a lock.
     frameworks: tuple[tuple[str, str], ...] | None
 
     @property
     def text(self) -> str:
-        """The key: its parts joined, and the digest of all where the join does not say all.
+        """The key: its joined parts, and a digest of all if the joined text is ambiguous.
 
-        Of versions it does: as locks have them, only their `+` becomes a `_`.
+        Versions are not ambiguous: in those of locks, only `+` becomes `_`.
         """
         parts = [
             f"{self.backend}{self.runtime or ''}",
@@ -71,7 +71,7 @@ class CacheKey:
             *(f"{name}_{version}" for name, version in self.frameworks or ()),
         ]
         whole = "\0".join(parts)
-        safe = [_replaced(part) for part in parts]
+        safe = [_replace_characters(part) for part in parts]
         joined = "-".join(safe)
         is_exact = (
             all(map(_ALLOWED.fullmatch, self.architectures))
@@ -84,7 +84,7 @@ class CacheKey:
         return f"{joined[: LONGEST - _DIGEST - 1].rstrip('-_.')}-{digest}"
 
     def document(self) -> dict[str, Any]:
-        """The same, ready for JSON."""
+        """Return the key and its parts for JSON."""
         return {
             "target": self.target,
             "key": self.text,
@@ -100,12 +100,12 @@ class CacheKey:
         }
 
 
-def _replaced(part: str) -> str:
+def _replace_characters(part: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "_", part)
 
 
-def node_class(name: str, classes: Sequence[NodeClass]) -> NodeClass:
-    """The class of that name. Raises `UsageError`."""
+def find_node_class(name: str, classes: Sequence[NodeClass]) -> NodeClass:
+    """Return the class of that name. Raises `UsageError`."""
     for node in classes:
         if node.name == name:
             return node
@@ -113,8 +113,10 @@ def node_class(name: str, classes: Sequence[NodeClass]) -> NodeClass:
     raise UsageError(f"there is no node class {name!r}; {hint}")
 
 
-def cache_key(node: NodeClass, target: Target, lock: Lock | None, catalogue: Catalogue) -> CacheKey:
-    """The key of `target` on the machines of `node`. Raises `SpecError` for what is not known."""
+def make_cache_key(
+    node: NodeClass, target: Target, lock: Lock | None, catalogue: Catalogue
+) -> CacheKey:
+    """Return the key of `target` on machines of `node`. Raises `SpecError` for missing data."""
     has_devices = catalogue.vendor_of(node.backend) is not None
     problems: list[Problem] = []
     devices = tuple(sorted(architectures(node, catalogue)))
@@ -122,19 +124,19 @@ def cache_key(node: NodeClass, target: Target, lock: Lock | None, catalogue: Cat
         devices = (node.cpu,)
     if not devices:
         key = "`archs` or `products`" if has_devices else "`cpu`"
-        problems.append(_missing(node, f"has no {key}", f"write {key}"))
-    driver = _driver_major(node)
+        problems.append(_make_problem(node, f"has no {key}", f"write {key}"))
+    driver = _find_driver_major(node)
     if driver is None and (has_devices or node.driver):
         problems.append(
-            _missing(node, "has no `driver`", "write its version")
+            _make_problem(node, "has no `driver`", "write its version")
             if not node.driver
-            else _missing(
+            else _make_problem(
                 node,
                 f"has drivers of more than one major version, {node.driver}",
                 "write one, or a class for each",
             )
         )
-    runtime = None if target.runtime == ANY else _line(target)
+    runtime = None if target.runtime == ANY else _find_version_line(target)
     if runtime is None and (
         target.runtime != ANY or of_backend(catalogue.toolkit_drivers, target.backend)
     ):
@@ -157,11 +159,11 @@ def cache_key(node: NodeClass, target: Target, lock: Lock | None, catalogue: Cat
         driver=driver,
         partition=node.partition or None,
         machine=None if machine == "amd64" else machine,
-        frameworks=tuple(_frameworks(lock, catalogue)) if lock is not None else None,
+        frameworks=tuple(_find_frameworks(lock, catalogue)) if lock is not None else None,
     )
 
 
-def _missing(node: NodeClass, what: str, hint: str) -> Problem:
+def _make_problem(node: NodeClass, what: str, hint: str) -> Problem:
     return Problem(
         f"node class {node.name} {what}, and what is compiled depends on it",
         node.position.file,
@@ -170,8 +172,8 @@ def _missing(node: NodeClass, what: str, hint: str) -> Problem:
     )
 
 
-def _driver_major(node: NodeClass) -> int | None:
-    """The major version that all drivers of a class have."""
+def _find_driver_major(node: NodeClass) -> int | None:
+    """Return the major version common to all drivers of a class."""
     single = numbers(node.driver)
     if single is not None:
         return single[0]
@@ -188,8 +190,8 @@ def _driver_major(node: NodeClass) -> int | None:
     return None if any(drivers.contains(version) for version in later) else major
 
 
-def _line(target: Target) -> str | None:
-    """Major and minor version of the runtime, `12.8` also of 12.8.1."""
+def _find_version_line(target: Target) -> str | None:
+    """Return major and minor version of the runtime, `12.8` also for 12.8.1."""
     for text in (target.runtime, target.runtime_values.get("full", "")):
         version = numbers(text)
         if version is not None and len(version) >= 2:
@@ -197,7 +199,7 @@ def _line(target: Target) -> str | None:
     return None
 
 
-def _frameworks(lock: Lock, catalogue: Catalogue) -> Iterator[tuple[str, str]]:
+def _find_frameworks(lock: Lock, catalogue: Catalogue) -> Iterator[tuple[str, str]]:
     globs = [glob for owned in catalogue.frameworks for glob in owned.entry.names]
     for package in sorted(lock.packages, key=lambda package: package.name):
         if matches_any(globs, package.name):

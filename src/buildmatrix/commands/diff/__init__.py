@@ -1,1 +1,1 @@
-"""`diff`: what differs between two sides, and between the targets of one specification."""
+"""`diff`: comparison of two sides, and of the targets of one specification."""

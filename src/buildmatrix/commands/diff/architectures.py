@@ -1,4 +1,4 @@
-"""Architectures of device code that came or went, for everything and for each distribution."""
+"""Gained and lost architectures of device code, overall and per distribution."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from buildmatrix.reports.diff.model import ArchitectureChange
 Architectures = Mapping[tuple[str, str], frozenset[str]]
 
 
-def architectures(evidence: Iterable[Evidence]) -> Architectures:
-    """Distribution (empty for files that none owns) and vendor → architectures."""
+def group_architectures(evidence: Iterable[Evidence]) -> Architectures:
+    """Map distribution (empty for files of none) and vendor to architectures."""
     by_key: dict[tuple[str, str], set[str]] = {}
     for item in evidence:
         if item.architectures:
@@ -24,34 +24,36 @@ def architectures(evidence: Iterable[Evidence]) -> Architectures:
 def compare_architectures(
     before: Architectures, after: Architectures, in_both: Iterable[str], *, whole: bool
 ) -> tuple[ArchitectureChange, ...]:
-    """First what differs in all, by vendor, then by distribution, of those that are `in_both`.
+    """Return the overall differences by vendor, then those of distributions `in_both` sides.
 
-    Of a distribution that came or went that is said already. `whole` is whether all device code of
-    both sides is known: else nothing can be said of all of it.
+    Added and removed distributions are reported elsewhere. `whole` is True if all device code of
+    both sides is known; otherwise there is no overall comparison.
     """
     changes = []
     for vendor in sorted({key[1] for key in (*before, *after)}) if whole else ():
-        changes.append(_change(None, vendor, _all(before, vendor), _all(after, vendor)))
+        changes.append(
+            _make_change(None, vendor, _merge_vendor(before, vendor), _merge_vendor(after, vendor))
+        )
     both = set(in_both)
     for key in sorted({*before, *after}):
         if key[0] in both:
             nothing: frozenset[str] = frozenset()
-            changes.append(_change(*key, before.get(key, nothing), after.get(key, nothing)))
+            changes.append(_make_change(*key, before.get(key, nothing), after.get(key, nothing)))
     return tuple(change for change in changes if change.gained or change.lost)
 
 
-def _all(by_key: Architectures, vendor: str) -> frozenset[str]:
+def _merge_vendor(by_key: Architectures, vendor: str) -> frozenset[str]:
     return frozenset(name for key, names in by_key.items() if key[1] == vendor for name in names)
 
 
-def _change(
+def _make_change(
     distribution: str | None, vendor: str, before: frozenset[str], after: frozenset[str]
 ) -> ArchitectureChange:
     return ArchitectureChange(
-        distribution, vendor, _in_order(after - before), _in_order(before - after)
+        distribution, vendor, _sort_naturally(after - before), _sort_naturally(before - after)
     )
 
 
-def _in_order(names: Iterable[str]) -> tuple[str, ...]:
-    """`sm_90` before `sm_120`."""
+def _sort_naturally(names: Iterable[str]) -> tuple[str, ...]:
+    """Sort naturally: `sm_90` before `sm_120`."""
     return tuple(sorted(names, key=natural))

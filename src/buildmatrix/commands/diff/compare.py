@@ -1,4 +1,4 @@
-"""Two sides → everything that differs between them, and what could not be compared."""
+"""Comparison of two sides, with notes on everything that could not be compared."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from buildmatrix.commands.diff.image import compare_environment, compare_layers
 from buildmatrix.commands.diff.judged import compare_findings, compare_verdicts
 from buildmatrix.commands.diff.libraries import compare_libraries
 from buildmatrix.commands.diff.model import Side
-from buildmatrix.commands.diff.sides import architectures_of
+from buildmatrix.commands.diff.sides import group_verdict_architectures
 from buildmatrix.phrases import listing
 from buildmatrix.reports.diff.model import (
     ArchitectureChange,
@@ -27,21 +27,21 @@ from buildmatrix.reports.diff.model import (
 )
 from buildmatrix.rules.registry import RULES
 
-#: Codes of the rules that judge what only layers show.
+#: Codes of the rules about files that only layers show.
 _HIDDEN = tuple(rule.code for rule in RULES if rule.needs_layers)
-#: Distributions that a note names.
-_NAMED = 6
+#: Distributions named in a note.
+_MOST_NAMED = 6
 
 
 def compare(before: Side, after: Side) -> Comparison:
-    """Everything that differs between two sides, in an order that depends on nothing else."""
+    """Compare two sides; the order of the result depends on nothing else."""
     notes: list[str] = []
-    findings, verdicts = _judged(before, after, notes)
+    findings, verdicts = _compare_judgements(before, after, notes)
     ids, other_ids = before.targets, after.targets
     several = len(ids) > 1 or len(other_ids) > 1
     return Comparison(
-        _end(before),
-        _end(after),
+        _describe_side(before),
+        _describe_side(after),
         TargetChanges(
             tuple(id for id in other_ids if id not in ids),
             tuple(id for id in ids if id not in other_ids),
@@ -49,18 +49,18 @@ def compare(before: Side, after: Side) -> Comparison:
         if several
         else TargetChanges(),
         compare_distributions(before, after),
-        _libraries(before, after, notes),
-        _architectures(before, after, notes),
-        _vendors(before, after),
-        _layers(before, after, notes),
-        _environment(before, after, notes),
+        _compare_libraries(before, after, notes),
+        _compare_architectures(before, after, notes),
+        _compare_vendors(before, after),
+        _compare_layers(before, after, notes),
+        _compare_environment(before, after, notes),
         findings,
         verdicts,
         tuple(notes),
     )
 
 
-def _end(side: Side) -> ComparedSide:
+def _describe_side(side: Side) -> ComparedSide:
     return ComparedSide(
         side.source,
         side.kind,
@@ -75,7 +75,7 @@ def _end(side: Side) -> ComparedSide:
     )
 
 
-def _judged(
+def _compare_judgements(
     before: Side, after: Side, notes: list[str]
 ) -> tuple[FindingChanges | None, tuple[VerdictChange, ...] | None]:
     outcome = "findings and verdicts are not compared"
@@ -91,12 +91,12 @@ def _judged(
             f"{listing(after.backends)}; --backend judges both for one"
         )
         return None, None
-    changes = compare_findings(*_both_read(before, after, notes))
+    changes = compare_findings(*_drop_hidden(before, after, notes))
     return changes, compare_verdicts(before, after)
 
 
-def _both_read(before: Side, after: Side, notes: list[str]) -> tuple[Side, Side]:
-    """The sides without findings that only the layers of an image show, where one has none read."""
+def _drop_hidden(before: Side, after: Side, notes: list[str]) -> tuple[Side, Side]:
+    """Drop findings that only an image's layers show, unless both sides have layers."""
     unread = [side.source for side in (before, after) if side.kind == "image" and not side.layers]
     findings = [
         finding
@@ -120,22 +120,24 @@ def _without_hidden(side: Side) -> Side:
     )
 
 
-def _libraries(before: Side, after: Side, notes: list[str]) -> tuple[LibraryChange, ...] | None:
+def _compare_libraries(
+    before: Side, after: Side, notes: list[str]
+) -> tuple[LibraryChange, ...] | None:
     if before.libraries is None or after.libraries is None:
         notes.append(
             "libraries, their versions, and bytes by vendor are not compared: "
-            f"{_lacking(before, after)} only what rules found"
+            f"{_describe_lack(before, after)} only what rules found"
         )
         return None
     return compare_libraries(before.libraries, after.libraries)
 
 
-def _lacking(before: Side, after: Side) -> str:
+def _describe_lack(before: Side, after: Side) -> str:
     names = dict.fromkeys(side.source for side in (before, after) if side.libraries is None)
     return f"{' and '.join(names)} {'shows' if len(names) == 1 else 'show'}"
 
 
-def _architectures(
+def _compare_architectures(
     before: Side, after: Side, notes: list[str]
 ) -> tuple[ArchitectureChange, ...] | None:
     old, new = before.architectures, after.architectures
@@ -143,21 +145,25 @@ def _architectures(
     if old is None or new is None:
         if before.verdicts is None or after.verdicts is None:
             return None
-        old, new = architectures_of(before.verdicts), architectures_of(after.verdicts)
-        # Verdicts say nothing of files that no distribution owns.
+        old, new = (
+            group_verdict_architectures(before.verdicts),
+            group_verdict_architectures(after.verdicts),
+        )
+        # Verdicts do not cover files without a distribution.
         whole = False
     partial = before.partial | after.partial
     names = {held.name for held in before.held} & {held.name for held in after.held}
     unknown = sorted({key[0] for key in (*old, *new)} & partial & names)
     if unknown:
         notes.append(
-            f"architectures of {listing(unknown, _NAMED)} are not compared, and bytes by vendor "
-            "count only what was read of them: not all of their files were; --deep reads them"
+            f"architectures of {listing(unknown, _MOST_NAMED)} are not compared, and bytes by "
+            "vendor count only what was read of them: not all of their files were; --deep reads "
+            "them"
         )
     return compare_architectures(old, new, {"", *names} - partial, whole=whole)
 
 
-def _vendors(before: Side, after: Side) -> tuple[VendorChange, ...] | None:
+def _compare_vendors(before: Side, after: Side) -> tuple[VendorChange, ...] | None:
     old, new = before.vendors, after.vendors
     if old is None or new is None:
         return None
@@ -166,7 +172,7 @@ def _vendors(before: Side, after: Side) -> tuple[VendorChange, ...] | None:
     )
 
 
-def _layers(before: Side, after: Side, notes: list[str]) -> LayersChange | None:
+def _compare_layers(before: Side, after: Side, notes: list[str]) -> LayersChange | None:
     if before.kind != "image" or after.kind != "image":
         return None
     if before.layers is None or after.layers is None:
@@ -176,7 +182,9 @@ def _layers(before: Side, after: Side, notes: list[str]) -> LayersChange | None:
     return compare_layers(before.layers, after.layers)
 
 
-def _environment(before: Side, after: Side, notes: list[str]) -> tuple[VariableChange, ...] | None:
+def _compare_environment(
+    before: Side, after: Side, notes: list[str]
+) -> tuple[VariableChange, ...] | None:
     old: Mapping[str, str] | None = before.environment
     new: Mapping[str, str] | None = after.environment
     if old is None or new is None:

@@ -1,4 +1,4 @@
-"""Distributions that came, went, or are not the same any more."""
+"""Distributions that were added, removed or changed."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from buildmatrix.reports.diff.model import (
     Step,
 )
 
-#: Names of the first parts of a release (PEP 440), the most important first.
+#: Names of the first parts of a release (PEP 440), by decreasing importance.
 _STEPS: tuple[Step, ...] = ("major", "minor", "patch")
 
-#: What details begin with that mean another file.
+#: Beginnings of details about a different file.
 _OTHER_FILE = ("other bytes", "another wheel")
 
 _Key = tuple[str, str]
 
 
 def compare_distributions(before: Side, after: Side) -> DistributionChanges:
-    """What differs, by name, and how many distributions are the same."""
+    """Return the differences by name, and the number of unchanged distributions."""
     by_backend = len(before.backends) > 1 or len(after.backends) > 1
-    old, new = _by_key(before.held, by_backend), _by_key(after.held, by_backend)
+    old, new = _group(before.held, by_backend), _group(after.held, by_backend)
     is_wheel = before.is_wheel and after.is_wheel
-    comparable = _is_alike(before, after)
+    comparable = _is_comparable(before, after)
     changes: list[DistributionChange] = []
     same = 0
     for key in sorted({*old, *new}):
-        change = _compared(key, old.get(key, []), new.get(key, []), is_wheel, comparable)
+        change = _compare(key, old.get(key, []), new.get(key, []), is_wheel, comparable)
         if change is None:
             same += 1
         else:
@@ -41,7 +41,7 @@ def compare_distributions(before: Side, after: Side) -> DistributionChanges:
     return DistributionChanges(same, tuple(changes))
 
 
-def _by_key(
+def _group(
     held: Iterable[HeldDistribution], by_backend: bool
 ) -> Mapping[_Key, list[HeldDistribution]]:
     by_key: dict[_Key, list[HeldDistribution]] = {}
@@ -50,13 +50,13 @@ def _by_key(
     return by_key
 
 
-def _is_alike(before: Side, after: Side) -> bool:
-    """Whether files of both sides were put in place by the same kind of installer."""
+def _is_comparable(before: Side, after: Side) -> bool:
+    """True if the files of both sides come from the same kind of installer."""
     installed = ("image", "tree")
     return before.kind == after.kind or (before.kind in installed and after.kind in installed)
 
 
-def _compared(
+def _compare(
     key: _Key,
     old: Sequence[HeldDistribution],
     new: Sequence[HeldDistribution],
@@ -65,24 +65,24 @@ def _compared(
 ) -> DistributionChange | None:
     name, backend = key
     before, after = (tuple(held.version for held in side) for side in (old, new))
-    sizes = _size(old), _size(new)
+    sizes = _sum_sizes(old), _sum_sizes(new)
     if not old or not new:
         change: Change = "removed" if old else "added"
         return DistributionChange(change, name, backend, before, after, *sizes)
     single = (old[0], new[0]) if len(old) == len(new) == 1 else None
-    details = tuple(_details(*single, comparable)) if single else ()
+    details = tuple(_find_details(*single, comparable)) if single else ()
     if Counter(before) == Counter(after) and not details:
         return None
-    added, removed = _requires(old, new) if is_wheel else ((), ())
+    added, removed = _compare_requirements(old, new) if is_wheel else ((), ())
     step: Step
-    step, is_downgrade = _step(*single, details) if single else ("", False)
+    step, is_downgrade = _find_step(*single, details) if single else ("", False)
     return DistributionChange(
         "changed", name, backend, before, after, *sizes, step, is_downgrade, details, added, removed
     )
 
 
-def _size(held: Sequence[HeldDistribution]) -> int | None:
-    """Bytes on disk, or of the wheels where that is all that is known."""
+def _sum_sizes(held: Sequence[HeldDistribution]) -> int | None:
+    """Return bytes on disk, or those of the wheels if only these are known."""
     for sizes in ([item.size for item in held], [item.download for item in held]):
         present = [item for item in sizes if item is not None]
         if present and len(present) == len(held):
@@ -90,10 +90,10 @@ def _size(held: Sequence[HeldDistribution]) -> int | None:
     return None
 
 
-def _step(
+def _find_step(
     old: HeldDistribution, new: HeldDistribution, details: Sequence[str]
 ) -> tuple[Step, bool]:
-    """How far two versions are apart, and whether it goes back."""
+    """Return the distance of two versions, and True if it is a downgrade."""
     if old.version == new.version:
         return "bytes" if any(detail.startswith(_OTHER_FILE) for detail in details) else "", False
     version, other = version_or_none(old.version), version_or_none(new.version)
@@ -108,15 +108,15 @@ def _step(
     return ("local" if version.public == other.public else "patch"), other < version
 
 
-def _details(old: HeldDistribution, new: HeldDistribution, comparable: bool) -> Iterator[str]:
-    """What differs beside the version."""
+def _find_details(old: HeldDistribution, new: HeldDistribution, comparable: bool) -> Iterator[str]:
+    """Yield differences other than the version."""
     same_file = old.sha256 is not None and old.sha256 == new.sha256
     if None not in (old.index, new.index) and old.index != new.index and not same_file:
         yield f"from {new.index} in place of {old.index}"
     if old.version != new.version:
         return
     if old.wheel is not None and new.wheel is not None and old.wheel != new.wheel:
-        yield f"another wheel: {_tags(new.wheel)} in place of {_tags(old.wheel)}"
+        yield f"another wheel: {_wheel_tags(new.wheel)} in place of {_wheel_tags(old.wheel)}"
         return
     if old.sha256 is not None and new.sha256 is not None:
         if old.sha256 != new.sha256:
@@ -124,7 +124,7 @@ def _details(old: HeldDistribution, new: HeldDistribution, comparable: bool) -> 
         return
     if not comparable:
         return
-    files = list(_files(old.binaries, new.binaries))
+    files = list(_compare_files(old.binaries, new.binaries))
     if files:
         yield f"other bytes: {listing(files, 3)}"
     elif old.record is not None and new.record is not None:
@@ -134,14 +134,14 @@ def _details(old: HeldDistribution, new: HeldDistribution, comparable: bool) -> 
         yield f"other bytes: {size(new.size)} in place of {size(old.size)}"
 
 
-def _tags(wheel: str) -> str:
+def _wheel_tags(wheel: str) -> str:
     return "-".join(wheel.removesuffix(".whl").split("-")[2:])
 
 
-def _files(
+def _compare_files(
     old: Mapping[str, tuple[int, str]] | None, new: Mapping[str, tuple[int, str]] | None
 ) -> Iterator[str]:
-    """Binaries that differ, in words."""
+    """Describe the binaries that differ."""
     if old is None or new is None:
         return
     gone, came = sorted(old.keys() - new.keys()), sorted(new.keys() - old.keys())
@@ -158,7 +158,7 @@ def _files(
             yield f"{path} has another build id"
 
 
-def _requires(
+def _compare_requirements(
     old: Sequence[HeldDistribution], new: Sequence[HeldDistribution]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     before = {line for held in old for line in held.requires or ()}

@@ -1,8 +1,8 @@
-"""Distributions whose version differs between the targets of one specification.
+"""Distributions with different versions in the targets of one specification.
 
-What is a reason: a build for one backend (a local version, an index of its own), a distribution
-that belongs to a vendor, a twin that stands for another one (`replace`), another Python or
-platform. Everything else is drift: nobody decided it, and the targets do not run the same code.
+Reasons for a difference: a build for one backend (a local version, an index of its own), a
+distribution that belongs to a vendor, a replacement (`replace`), another Python or platform.
+Everything else is drift: an unintended difference, so that targets run different code.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from buildmatrix.rules.belonging import title
 from buildmatrix.rules.subject import Subject, locked
 from buildmatrix.spec.model import Policy, Target
 
-#: Kinds of distributions of which each version is made for the backend that it belongs to.
+#: Kinds of distributions whose versions are made for their own backend.
 _OWN = ("native", "pure", "meta", "embedded")
 
 
@@ -41,22 +41,22 @@ class _TargetPackage:
 
     @property
     def public(self) -> str:
-        return _public(self.package.version)
+        return _public_version(self.package.version)
 
     @property
     def machine(self) -> tuple[str, str]:
         return self.target.python, self.target.platform
 
 
-def drifts(
+def find_drifts(
     locks: Sequence[tuple[Target, Lock]],
     catalogue: Catalogue,
     unresolved: Iterable[str] = (),
     stale: Iterable[str] = (),
 ) -> Drifts:
-    """Everything that differs in version between the targets, with a reason where one is known."""
+    """Return all version differences between the targets, with known reasons."""
     subjects = {target.id: locked(target, lock, catalogue, Policy()) for target, lock in locks}
-    usual = {target.id: _usual_index(lock) for target, lock in locks}
+    usual = {target.id: _find_usual_index(lock) for target, lock in locks}
     places: dict[str, list[_TargetPackage]] = {}
     for target, lock in locks:
         for package in lock.packages:
@@ -68,12 +68,12 @@ def drifts(
         if len({place.version for place in held}) < 2:
             same += 1
             continue
-        pinned, reason = _pinned(held, subjects), _reason(held, catalogue, usual)
+        pinned, reason = _pin_versions(held, subjects), _find_reason(held, catalogue, usual)
         if reason is None:
             bare.append(Drift(name, pinned))
         else:
             explained.append(ExplainedDrift(name, pinned, reason))
-    explained += _twins(places, locks, subjects)
+    explained += _find_replacements(places, locks, subjects)
     return Drifts(
         tuple(target.id for target, _ in locks),
         same,
@@ -84,7 +84,9 @@ def drifts(
     )
 
 
-def _pinned(held: Sequence[_TargetPackage], subjects: Mapping[str, Subject]) -> tuple[Pinned, ...]:
+def _pin_versions(
+    held: Sequence[_TargetPackage], subjects: Mapping[str, Subject]
+) -> tuple[Pinned, ...]:
     groups: dict[tuple[str, str | None], list[_TargetPackage]] = {}
     for place in held:
         groups.setdefault((place.version, place.package.index), []).append(place)
@@ -93,9 +95,9 @@ def _pinned(held: Sequence[_TargetPackage], subjects: Mapping[str, Subject]) -> 
             version,
             index,
             tuple(item.target.id for item in group),
-            _chain(
+            _make_chain(
                 group[0],
-                _askers([item for item in held if item.version != version], subjects),
+                _find_requirers([item for item in held if item.version != version], subjects),
                 subjects,
             ),
         )
@@ -106,16 +108,16 @@ def _pinned(held: Sequence[_TargetPackage], subjects: Mapping[str, Subject]) -> 
     )
 
 
-def _chain(
+def _make_chain(
     place: _TargetPackage, elsewhere: Collection[str], subjects: Mapping[str, Subject]
 ) -> tuple[str, ...]:
-    """The way down from a requirement line, by who asks here and not where the version is another.
+    """Return the chain from a requirement line, through requirers specific to this version.
 
-    Whoever asks everywhere is not why it differs.
+    A requirer common to all versions does not explain the difference.
     """
     name = place.package.name
     subject = subjects[place.target.id]
-    askers = {_token(asker, subject): asker for asker in place.package.via}
+    askers = {_make_token(asker, subject): asker for asker in place.package.via}
     own = [asker for token, asker in askers.items() if token not in elsewhere]
     if not own:
         return subject.chain_to(name)
@@ -124,25 +126,27 @@ def _chain(
     return (*start, f"{name} {place.version}")
 
 
-def _askers(places: Iterable[_TargetPackage], subjects: Mapping[str, Subject]) -> set[str]:
+def _find_requirers(places: Iterable[_TargetPackage], subjects: Mapping[str, Subject]) -> set[str]:
     return {
-        _token(asker, subjects[place.target.id]) for place in places for asker in place.package.via
+        _make_token(asker, subjects[place.target.id])
+        for place in places
+        for asker in place.package.via
     }
 
 
-def _token(asker: str, subject: Subject) -> str:
-    """A requirement line, or a distribution in the version that the target has."""
+def _make_token(asker: str, subject: Subject) -> str:
+    """Return a requirement line, or a distribution in the target's version."""
     package = subject.packages.get(asker)
     return asker if package is None else f"{asker} {package.version}"
 
 
-def _usual_index(lock: Lock) -> str | None:
-    """The index that most of a lock comes from."""
+def _find_usual_index(lock: Lock) -> str | None:
+    """Return the index that serves most of a lock."""
     counted = Counter(package.index for package in lock.packages)
     return max(counted, key=lambda index: (counted[index], index or ""), default=None)
 
 
-def _reason(
+def _find_reason(
     held: Sequence[_TargetPackage], catalogue: Catalogue, usual: Mapping[str, str | None]
 ) -> str | None:
     machines: dict[tuple[str, str], list[_TargetPackage]] = {}
@@ -150,15 +154,15 @@ def _reason(
         machines.setdefault(place.machine, []).append(place)
     torn = [group for group in machines.values() if len({item.version for item in group}) > 1]
     if not torn:
-        return _of_machines(held)
-    reasons = [_of_backends(group, catalogue, usual) for group in torn]
+        return _explain_machines(held)
+    reasons = [_explain_backends(group, catalogue, usual) for group in torn]
     if None in reasons:
         return None
     return "; ".join(dict.fromkeys(reason for reason in reasons if reason))
 
 
-def _of_machines(held: Sequence[_TargetPackage]) -> str:
-    """Each Python and platform has one version of it."""
+def _explain_machines(held: Sequence[_TargetPackage]) -> str:
+    """Explain a difference if each Python and platform has one version."""
     pythons = {place.target.python for place in held}
     platforms = {place.target.platform for place in held}
     parts = [
@@ -168,10 +172,10 @@ def _of_machines(held: Sequence[_TargetPackage]) -> str:
     return " and ".join(parts)
 
 
-def _of_backends(
+def _explain_backends(
     held: Sequence[_TargetPackage], catalogue: Catalogue, usual: Mapping[str, str | None]
 ) -> str | None:
-    """Why targets of one Python and platform have different versions of one distribution."""
+    """Return why targets with the same Python and platform have different versions, if known."""
     if len({place.public for place in held}) == 1:
         return "builds of one version for several backends"
     matches = [distribution(place.package.name, place.version, catalogue) for place in held]
@@ -185,7 +189,7 @@ def _of_backends(
         return (
             "it comes from an index of each backend's own, and they do not have the same versions"
         )
-    owners = [match for match in matches if match is not None and _is_own(match)]
+    owners = [match for match in matches if match is not None and _is_backend_specific(match)]
     if len(owners) == len(held):
         names = sorted({title(match.backend, catalogue) for match in owners})
         return f"it belongs to {listing(names)}"
@@ -193,35 +197,35 @@ def _of_backends(
 
 
 def _is_routed(place: _TargetPackage, usual: Mapping[str, str | None]) -> bool:
-    """Whether the target takes it from another index than most of what it has."""
+    """True if the target takes it from another index than most of its packages."""
     index = place.package.index
     if index is None or not (place.target.torch or place.target.index):
         return False
     return index in place.target.index.values() or index != usual[place.target.id]
 
 
-def _is_own(match: DistributionMatch) -> bool:
+def _is_backend_specific(match: DistributionMatch) -> bool:
     return match.vendor is not None and match.weight != "neutral" and match.kind in _OWN
 
 
 def _follows_index(held: Sequence[_TargetPackage]) -> bool:
-    """Whether each index has served one version, so that the index is what differs."""
+    """True if each index has served one version, so that the index makes the difference."""
     versions: dict[str | None, set[str]] = {}
     for place in held:
         versions.setdefault(place.package.index, set()).add(place.version)
     return all(len(version) == 1 for version in versions.values())
 
 
-def _twins(
+def _find_replacements(
     places: Mapping[str, Sequence[_TargetPackage]],
     locks: Sequence[tuple[Target, Lock]],
     subjects: Mapping[str, Subject],
 ) -> Iterator[ExplainedDrift]:
-    """Distributions that stand for another one on some targets, in another version."""
+    """Yield replacements used on some targets whose version differs from the original's."""
     seen = set[tuple[str, str]]()
     for target, _ in locks:
         for original, line in target.replace.items():
-            twin, name = _name(line), canonicalize_name(original)
+            twin, name = _parse_name(line), canonicalize_name(original)
             if twin is None or (name, twin) in seen or name == twin:
                 continue
             seen.add((name, twin))
@@ -232,18 +236,18 @@ def _twins(
             ):
                 continue
             pinned = (
-                *_pinned(places[name], subjects),
-                *_pinned(places[twin], subjects),
+                *_pin_versions(places[name], subjects),
+                *_pin_versions(places[twin], subjects),
             )
             reason = f"{twin} stands for {name} there (`replace`)"
             yield ExplainedDrift(f"{name} / {twin}", pinned, reason)
 
 
-def _name(line: str) -> str | None:
+def _parse_name(line: str) -> str | None:
     requirement = requirement_or_none(line)
     return canonicalize_name(requirement.name) if requirement is not None else None
 
 
-def _public(version: str) -> str:
+def _public_version(version: str) -> str:
     valid = version_or_none(version)
     return valid.public if valid is not None else version.partition("+")[0]

@@ -1,7 +1,7 @@
-"""The inputs of an audit as they were at a git revision.
+"""Inputs of an audit at a git revision.
 
-git's objects are read with `ls-tree` and `cat-file`: nothing is checked out, so no hook, no filter
-and no attribute of the repository takes effect, and the work tree stays as it is.
+git's objects are read with `ls-tree` and `cat-file`. Nothing is checked out, so no hook, filter or
+attribute of the repository takes effect, and the work tree stays unchanged.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from buildmatrix.errors import ComponentError, UndecidedError, UsageError
 from buildmatrix.scratch import scratch
 from buildmatrix.sources.parse import declared
 
-#: What can be an input: requirements, projects, locks, environments, settings and templates.
+#: Suffixes of possible inputs: requirements, projects, locks, environments, settings and templates.
 _SUFFIXES = (".txt", ".in", ".toml", ".lock", ".cfg", ".j2", ".yml", ".yaml")
 _NAMES = ("Pipfile",)
-#: Bytes of one file, bytes and number of all files that are taken at most, and links in a row.
+#: Limits: bytes of one file, bytes and number of all files, and links in a row.
 _LARGEST = 64 * 1024 * 1024
 _ALL_BYTES = 256 * 1024 * 1024
 _ALL_FILES = 20_000
 _LINKS = 8
-#: Bytes of git's list of all files; a million of them come to some 100 MB.
+#: Size limit of git's list of all files; a million files take some 100 MB.
 _LIST = 512 * 1024 * 1024
 _SECONDS = 120
 _REGULAR, _LINK = ("100644", "100755"), "120000"
@@ -37,11 +37,11 @@ _REGULAR, _LINK = ("100644", "100755"), "120000"
 class Revision:
     """A folder with the inputs of a revision."""
 
-    #: What the folder that was parsed for held at that revision; may not exist.
+    #: The folder that was requested, at that revision; it may not exist.
     folder: Path
     #: Full name of the commit.
     commit: str
-    #: Files that could be inputs and were not taken: too large, or too many.
+    #: Possible inputs that were skipped: too large, or too many.
     left_out: tuple[str, ...] = ()
 
 
@@ -55,36 +55,36 @@ class TreeEntry:
 
 
 @contextmanager
-def at_revision(root: Path, ref: str, also: Collection[str] = ()) -> Iterator[Revision]:
-    """The inputs below the repository of `root` at `ref`, in a folder that is removed afterwards.
+def extract_revision(root: Path, ref: str, also: Collection[str] = ()) -> Iterator[Revision]:
+    """Provide the inputs of `root`'s repository at `ref`, in a temporary folder.
 
-    `also` are files, as seen from `root`, that are inputs whatever they are called.
+    `also` are files, relative to `root`, that are inputs under any name.
 
-    Raises `ComponentError` without git, `UsageError` where `root` is in no repository or git knows
-    no such revision, `UndecidedError` where git cannot read its objects.
+    Raises `ComponentError` without git, `UsageError` if `root` is not in a repository or git does
+    not know the revision, and `UndecidedError` if git cannot read its objects.
     """
     if not ref or ref.startswith("-") or "\0" in ref or "\n" in ref:
         raise UsageError(f"{ref!r} is not a revision; write a branch, a tag or a commit")
     if shutil.which("git") is None:
         raise ComponentError("git was not found, and --diff needs it; install git.")
-    prefix = _prefix(root, ref)
-    commit = _commit(root, ref)
-    entries = entries_of(root, commit)
+    prefix = _find_prefix(root, ref)
+    commit = _resolve_commit(root, ref)
+    entries = list_entries(root, commit)
     with scratch("revision") as top:
         named = {posixpath.normpath(posixpath.join(prefix, name)) for name in also}
         left_out = _write(root, entries, top, named)
         yield Revision(top / prefix, commit, left_out)
 
 
-def moved(sources: Sequence[str], root: Path) -> tuple[str, ...]:
-    """SOURCEs with absolute paths below `root` made relative to it, so that they hold in another.
+def make_relative(sources: Sequence[str], root: Path) -> tuple[str, ...]:
+    """Make absolute paths below `root` in SOURCEs relative to it, to use them in another root.
 
-    Raises `UsageError` for what is no SOURCE.
+    Raises `UsageError` for invalid SOURCEs.
     """
-    return tuple(_moved(source, root.resolve()) for source in sources)
+    return tuple(_make_relative(source, root.resolve()) for source in sources)
 
 
-def _moved(source: str, root: Path) -> str:
+def _make_relative(source: str, root: Path) -> str:
     parsed = declared(source, root)
     if not parsed.is_file or not Path(parsed.name).is_absolute():
         return source
@@ -95,7 +95,7 @@ def _moved(source: str, root: Path) -> str:
     return parsed.at(name.as_posix())
 
 
-def _prefix(root: Path, ref: str) -> str:
+def _find_prefix(root: Path, ref: str) -> str:
     done = _run(root, "rev-parse", "--show-prefix")
     if done.returncode == 0:
         return done.stdout.decode(errors="surrogateescape").rstrip("\n")
@@ -108,7 +108,7 @@ def _prefix(root: Path, ref: str) -> str:
     raise UsageError(f"{root} is not in a git repository, so there is no {ref} to compare with")
 
 
-def _commit(root: Path, ref: str) -> str:
+def _resolve_commit(root: Path, ref: str) -> str:
     done = _run(root, "rev-parse", "--verify", "--end-of-options", f"{ref}^{{commit}}")
     if done.returncode != 0:
         raise UsageError(
@@ -118,8 +118,8 @@ def _commit(root: Path, ref: str) -> str:
     return done.stdout.decode().strip()
 
 
-def entries_of(root: Path, commit: str, git_dir: Path | None = None) -> Mapping[str, TreeEntry]:
-    """Path → entry, for all files of a commit; `git_dir` as for `git.environment`."""
+def list_entries(root: Path, commit: str, git_dir: Path | None = None) -> Mapping[str, TreeEntry]:
+    """Map paths to entries, for all files of a commit; `git_dir` as for `git.environment`."""
     done = _run(root, "ls-tree", "-r", "-z", "-l", "--full-tree", commit, git_dir=git_dir)
     if done.returncode != 0 or len(done.stdout) > _LIST:
         why = git.complaint(done) or "it says nothing"
@@ -130,7 +130,7 @@ def entries_of(root: Path, commit: str, git_dir: Path | None = None) -> Mapping[
         fields = about.decode().split()
         if len(fields) == 4 and fields[1] == "blob":
             path = name.decode(errors="surrogateescape")
-            # `BAD` of what is not there; whoever reads it says so.
+            # `BAD` for a missing object; reading it reports that.
             size = int(fields[3]) if fields[3].isdecimal() else 0
             entries[path] = TreeEntry(fields[0], fields[2], size)
     return entries
@@ -139,15 +139,15 @@ def entries_of(root: Path, commit: str, git_dir: Path | None = None) -> Mapping[
 def _write(
     root: Path, entries: Mapping[str, TreeEntry], top: Path, named: Collection[str]
 ) -> tuple[str, ...]:
-    """Write what can be an input below `top`; the paths that had to be left out."""
+    """Write possible inputs below `top`; return the skipped paths."""
     left_out: list[str] = []
     taken = total = 0
-    with Objects(root) as objects:
-        # Those near the top first: deep below lie data sets, which have text files too.
+    with ObjectReader(root) as objects:
+        # Files near the top first: data sets deep below have text files too.
         for path in sorted(entries, key=lambda path: (path.count("/"), path)):
             if not is_input(path, named):
                 continue
-            entry = file_at(path, entries, objects)
+            entry = find_file(path, entries, objects)
             if entry is None:
                 continue
             if entry.size > _LARGEST or total + entry.size > _ALL_BYTES or taken >= _ALL_FILES:
@@ -161,15 +161,17 @@ def _write(
 
 
 def is_input(path: str, named: Collection[str] = ()) -> bool:
-    """Whether a file can be an input, by its name; never what no file of git is called."""
+    """True if a file can be an input, by its name; invalid names in git are rejected."""
     parts = path.split("/")
     if any(part in ("", ".", "..") for part in parts):
-        return False  # git writes no such tree; somebody else may have.
+        return False  # git does not write such trees, but others may.
     return parts[-1].endswith(_SUFFIXES) or parts[-1] in _NAMES or path in named
 
 
-def file_at(path: str, entries: Mapping[str, TreeEntry], objects: Objects) -> TreeEntry | None:
-    """The file that a path leads to within the repository; None where it leads to none."""
+def find_file(
+    path: str, entries: Mapping[str, TreeEntry], objects: ObjectReader
+) -> TreeEntry | None:
+    """Return the file that a path leads to within the repository, or None."""
     for _ in range(_LINKS):
         entry = entries.get(path)
         if entry is None or entry.mode in _REGULAR:
@@ -181,8 +183,8 @@ def file_at(path: str, entries: Mapping[str, TreeEntry], objects: Objects) -> Tr
     return None
 
 
-class Objects:
-    """One `git cat-file --batch`, which hands out the bytes of objects."""
+class ObjectReader:
+    """A running `git cat-file --batch` that returns the bytes of objects."""
 
     def __init__(self, root: Path, git_dir: Path | None = None) -> None:
         self._process = subprocess.Popen(
@@ -194,14 +196,14 @@ class Objects:
             stderr=subprocess.DEVNULL,
         )
 
-    def __enter__(self) -> Objects:
+    def __enter__(self) -> ObjectReader:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._process.communicate()
 
     def read(self, entry: TreeEntry) -> bytes:
-        """The bytes of a file, or the target of a link."""
+        """Return the bytes of a file, or the target of a link."""
         source, answers = self._process.stdin, self._process.stdout
         assert source is not None and answers is not None
         try:

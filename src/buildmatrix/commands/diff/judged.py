@@ -18,10 +18,10 @@ from buildmatrix.rules.model import (
 _Key = tuple[str, str]
 
 
-def pairs(before: Side, after: Side) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """Target → what it is called in the comparison, for either side.
+def pair_targets(before: Side, after: Side) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """Map the targets of either side to their names in the comparison.
 
-    Where each side has one target, they are compared whatever they are called.
+    If each side has one target, these are compared under any names.
     """
     if len(before.targets) == len(after.targets) == 1:
         return dict.fromkeys(before.targets, ""), dict.fromkeys(after.targets, "")
@@ -29,14 +29,14 @@ def pairs(before: Side, after: Side) -> tuple[Mapping[str, str], Mapping[str, st
 
 
 def compare_findings(before: Side, after: Side) -> FindingChanges:
-    """Findings that are new, gone, or count otherwise, the severe first; how many stay.
+    """Return new, removed and changed findings, by severity, and the number of the others.
 
-    A finding is the same where its fingerprint is, on the same target: it outlives an upgrade of
-    the distribution that it is about.
+    Findings are the same if they have the same fingerprint and target: a finding outlives an
+    upgrade of its distribution.
     """
-    names = pairs(before, after)
-    old = _by_key(before.findings or (), names[0])
-    new = _by_key(after.findings or (), names[1])
+    names = pair_targets(before, after)
+    old = _index_findings(before.findings or (), names[0])
+    new = _index_findings(after.findings or (), names[1])
     changed = []
     for key in old.keys() & new.keys():
         was, now = old[key], new[key]
@@ -44,20 +44,20 @@ def compare_findings(before: Side, after: Side) -> FindingChanges:
             changed.append(ChangedFinding(was, now))
     return FindingChanges(
         len(old.keys() & new.keys()) - len(changed),
-        tuple(sorted((new[key] for key in new.keys() - old.keys()), key=_order)),
-        tuple(sorted((old[key] for key in old.keys() - new.keys()), key=_order)),
-        tuple(sorted(changed, key=lambda changed_finding: _order(changed_finding.after))),
+        tuple(sorted((new[key] for key in new.keys() - old.keys()), key=_sort_key)),
+        tuple(sorted((old[key] for key in old.keys() - new.keys()), key=_sort_key)),
+        tuple(sorted(changed, key=lambda changed_finding: _sort_key(changed_finding.after))),
     )
 
 
-def _by_key(findings: Iterable[Finding], names: Mapping[str, str]) -> dict[_Key, Finding]:
+def _index_findings(findings: Iterable[Finding], names: Mapping[str, str]) -> dict[_Key, Finding]:
     by_key: dict[_Key, Finding] = {}
     for finding in findings:
         by_key.setdefault((names.get(finding.target, finding.target), finding.fingerprint), finding)
     return by_key
 
 
-def _order(finding: Finding) -> tuple[bool, int, str, str, str, str, str]:
+def _sort_key(finding: Finding) -> tuple[bool, int, str, str, str, str, str]:
     return (
         finding.waived is not None,
         -SEVERITY_RANK[finding.severity],
@@ -70,8 +70,8 @@ def _order(finding: Finding) -> tuple[bool, int, str, str, str, str, str]:
 
 
 def compare_verdicts(before: Side, after: Side) -> tuple[VerdictChange, ...]:
-    """Verdicts that differ, the worst of now first."""
-    old, new = _worst(before.verdicts or ()), _worst(after.verdicts or ())
+    """Return changed verdicts, the worst current ones first."""
+    old, new = _find_worst(before.verdicts or ()), _find_worst(after.verdicts or ())
     changes = []
     for key in sorted({*old, *new}):
         verdict, other = old.get(key), new.get(key)
@@ -90,16 +90,16 @@ def compare_verdicts(before: Side, after: Side) -> tuple[VerdictChange, ...]:
             )
         )
     return tuple(
-        sorted(changes, key=lambda change: (-_badness(change.after), change.name, change.backend))
+        sorted(changes, key=lambda change: (-_rank(change.after), change.name, change.backend))
     )
 
 
-def _worst(verdicts: Iterable[Verdict]) -> dict[_Key, Verdict]:
+def _find_worst(verdicts: Iterable[Verdict]) -> dict[_Key, Verdict]:
     worst: dict[_Key, Verdict] = {}
     for verdict in verdicts:
         keep_worst(worst, (verdict.name, verdict.backend), verdict)
     return worst
 
 
-def _badness(verdict: VerdictName | None) -> int:
+def _rank(verdict: VerdictName | None) -> int:
     return -1 if verdict is None else VERDICT_RANK[verdict]

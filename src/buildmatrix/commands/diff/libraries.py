@@ -1,9 +1,8 @@
-"""Vendor libraries: which a side holds, of what version, and what changed about them.
+"""Vendor libraries of a side, with versions, and changes to them.
 
-No source gives the version of a library in all cases, so the most exact one wins: the version of
-the vendor's own distribution that ships it, then the longer of the versions in its SONAME and in
-its file's name, then the toolkit that the catalogue gives to the SONAME. The result says
-which was used.
+No source always has the version of a library, so the most exact one wins: the version of the
+vendor's own distribution that ships it, then the longer of the versions in its SONAME and in its
+file name, then the toolkit of the SONAME in the catalogue. The result names the source.
 """
 
 from __future__ import annotations
@@ -19,13 +18,12 @@ from buildmatrix.commands.diff.model import Library
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.reports.diff.model import Change, LibraryChange, VersionOf
 
-#: Role of files of which only the folder says whose they are.
-#: Paths that one change names.
+#: Paths named in one change.
 _PATHS = 20
 
 
-def libraries(inventory: Inventory, evidence: Iterable[Evidence]) -> tuple[Library, ...]:
-    """The copies of vendor libraries in a tree, the statically linked ones too; sorted."""
+def find_libraries(inventory: Inventory, evidence: Iterable[Evidence]) -> tuple[Library, ...]:
+    """Return the copies of vendor libraries in a tree, including static ones; sorted."""
     seen = tuple(evidence)
     sonames = {binary.path: binary.elf.soname or "" for binary in inventory.binaries}
     theirs: Collection[tuple[str | None, str]] = {
@@ -39,7 +37,7 @@ def libraries(inventory: Inventory, evidence: Iterable[Evidence]) -> tuple[Libra
         and "+" not in item.distribution
     }
     copies = dict.fromkeys(
-        _library(item, sonames.get(item.path, ""), theirs)
+        _make_library(item, sonames.get(item.path, ""), theirs)
         for item in seen
         if item.kind == "static" or (item.kind == "bundled" and item.role != FOLDER_ROLE)
     )
@@ -51,7 +49,9 @@ def libraries(inventory: Inventory, evidence: Iterable[Evidence]) -> tuple[Libra
     )
 
 
-def _library(item: Evidence, soname: str, theirs: Collection[tuple[str | None, str]]) -> Library:
+def _make_library(
+    item: Evidence, soname: str, theirs: Collection[tuple[str | None, str]]
+) -> Library:
     owner, _, owner_version = (item.distribution or "").partition("==")
     if item.kind == "static":
         return Library(
@@ -77,7 +77,7 @@ def _library(item: Evidence, soname: str, theirs: Collection[tuple[str | None, s
     elif not version and item.toolkit:
         version, source = item.toolkit, "toolkit"
     return Library(
-        name=_stem(demangle(soname) or file),
+        name=_library_stem(demangle(soname) or file),
         vendor=item.vendor,
         backend=item.backend,
         role=item.role,
@@ -91,8 +91,8 @@ def _library(item: Evidence, soname: str, theirs: Collection[tuple[str | None, s
     )
 
 
-def _stem(name: str) -> str:
-    """`libcudnn_ops` of `libcudnn_ops.so.9`."""
+def _library_stem(name: str) -> str:
+    """Return `libcudnn_ops` for `libcudnn_ops.so.9`."""
     return name.partition(".so")[0].removesuffix(".a")
 
 
@@ -102,25 +102,25 @@ _Key = tuple[str, str, bool]
 def compare_libraries(
     before: Sequence[Library], after: Sequence[Library]
 ) -> tuple[LibraryChange, ...]:
-    """What came, went or changed, by backend and name."""
-    old, new = _by_key(before), _by_key(after)
-    changes = (_compared(key, old.get(key, []), new.get(key, [])) for key in sorted({*old, *new}))
+    """Return added, removed and changed libraries, by backend and name."""
+    old, new = _group(before), _group(after)
+    changes = (_compare(key, old.get(key, []), new.get(key, [])) for key in sorted({*old, *new}))
     return tuple(change for change in changes if change is not None)
 
 
-def _by_key(copies: Iterable[Library]) -> Mapping[_Key, list[Library]]:
+def _group(copies: Iterable[Library]) -> Mapping[_Key, list[Library]]:
     by_key: dict[_Key, list[Library]] = {}
     for library in copies:
         by_key.setdefault((library.backend, library.name, library.is_static), []).append(library)
     return by_key
 
 
-def _compared(key: _Key, old: Sequence[Library], new: Sequence[Library]) -> LibraryChange | None:
-    # Copies are distinguished by version and owner; where a file lies may differ with the Python.
+def _compare(key: _Key, old: Sequence[Library], new: Sequence[Library]) -> LibraryChange | None:
+    # Copies are identified by version and owner; the path may depend on the Python.
     copies = [
         Counter((library.version, library.distribution) for library in side) for side in (old, new)
     ]
-    major = _major(old, new) if old and new else ""
+    major = _compare_majors(old, new) if old and new else ""
     if copies[0] == copies[1] and not major:
         return None
     change: Change = "changed" if old and new else "removed" if old else "added"
@@ -144,8 +144,8 @@ def _compared(key: _Key, old: Sequence[Library], new: Sequence[Library]) -> Libr
     )
 
 
-def _major(old: Sequence[Library], new: Sequence[Library]) -> str:
-    """`8 -> 9`, where a copy has a major number that none had before."""
+def _compare_majors(old: Sequence[Library], new: Sequence[Library]) -> str:
+    """Return `8 -> 9` if a copy has a major version that no copy had before."""
     numbers: tuple[Callable[[Library], str], ...] = (
         lambda library: library.major,
         lambda library: library.toolkit,
@@ -154,9 +154,9 @@ def _major(old: Sequence[Library], new: Sequence[Library]) -> str:
     for number in numbers:
         before, after = (set(filter(None, map(number, side))) for side in (old, new))
         if before and after:
-            return f"{_joined(before)} -> {_joined(after)}" if after - before else ""
+            return f"{_join(before)} -> {_join(after)}" if after - before else ""
     return ""
 
 
-def _joined(numbers: Iterable[str]) -> str:
+def _join(numbers: Iterable[str]) -> str:
     return "/".join(sorted(numbers))

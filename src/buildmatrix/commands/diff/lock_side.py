@@ -1,4 +1,4 @@
-"""A lock, or what would be locked, as one side of a comparison: its wheels, read on their index."""
+"""A lock or requirements as one side of a comparison; wheels are read on their index."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from buildmatrix.catalogue.match import evidence
 from buildmatrix.commands.audit.run import audit
 from buildmatrix.commands.audit.subject import judge_for
 from buildmatrix.commands.diff.model import Side
-from buildmatrix.commands.diff.settings import DiffSettings, with_facts
-from buildmatrix.commands.diff.sides import with_lock
+from buildmatrix.commands.diff.settings import DiffSettings, add_facts
+from buildmatrix.commands.diff.sides import add_lock
 from buildmatrix.errors import UndecidedError
 from buildmatrix.index.reading import CachingReader, Reader, key
 from buildmatrix.inventory.merge import merge
@@ -31,36 +31,36 @@ from buildmatrix.sources.wheels_on_index import (
 from buildmatrix.spec.model import Spec
 from buildmatrix.text import shown
 
-#: The backend, and its runtime, in the identifier of a target.
-_BEGINNING = re.compile(r"([a-z][a-z-]*?)([0-9.]*)(-|$)")
+#: Backend and runtime in the identifier of a target.
+_TARGET_PREFIX = re.compile(r"([a-z][a-z-]*?)([0-9.]*)(-|$)")
 
 
-def side_of_lock(source: Declared, settings: DiffSettings) -> Side:
-    """Read what a lock or requirements come to, and judge it where a backend is known.
+def read_lock_side(source: Declared, settings: DiffSettings) -> Side:
+    """Read a lock or resolve requirements, and judge the result if a backend is known.
 
-    Raises what resolving raises, and `UsageError` where nothing says which target is meant.
+    Raises the errors of resolving, and `UsageError` if the target is ambiguous.
     """
     index, spec, text = settings.options.index(), settings.spec(), source.text
-    globs, backends = _meant(source, spec, settings)
+    globs, backends = _select_targets(source, spec, settings)
     resolved = same_for_all(text, resolved_for(source, spec, index, backends, globs))
     reader = CachingReader(index.reader)
     side = Side(shown(text if ":" in text else f"lock:{text}"), "lock")
     if globs or backends:
-        side = _judged(side, resolved, reader, spec, settings, index)
-        inventory = _audited(resolved, reader, side)
+        side = _judge(side, resolved, reader, spec, settings, index)
+        inventory = _merge_audited(resolved, reader, side)
     else:
-        inventory = _read(text, resolved, reader, index)
-    side = with_facts(side, inventory, evidence(inventory, load(settings.data_files)))
+        inventory = _read_wheels(text, resolved, reader, index)
+    side = add_facts(side, inventory, evidence(inventory, load(settings.data_files)))
     return replace(
-        with_lock(side, resolved.lock, lambda package: choose(package, resolved.target)),
+        add_lock(side, resolved.lock, lambda package: choose(package, resolved.target)),
         is_undecided=side.is_undecided or bool(inventory.unread),
     )
 
 
-def _meant(
+def _select_targets(
     source: Declared, spec: Spec | None, settings: DiffSettings
 ) -> tuple[Sequence[str], Sequence[str]]:
-    """Targets of the specification, or backends, that a source is read for."""
+    """Return the targets of the specification, or backends, that a source is read for."""
     if spec is not None and settings.globs:
         return settings.globs, ()
     if settings.backend is not None:
@@ -70,13 +70,13 @@ def _meant(
     own = own_target(source, spec)
     if own is not None:
         return (own,), ()
-    match = _BEGINNING.match(source.made_for())
+    match = _TARGET_PREFIX.match(source.made_for())
     if match is None or match[1] not in load(settings.data_files).backends:
         return nothing
     return (), (f"{match[1]}{match[2]}",)
 
 
-def _judged(
+def _judge(
     side: Side,
     resolved: Resolved,
     reader: Reader,
@@ -96,8 +96,8 @@ def _judged(
     )
 
 
-def _audited(resolved: Resolved, reader: CachingReader, side: Side) -> Inventory:
-    """What the audit read: it knows best what has to be read deep."""
+def _merge_audited(resolved: Resolved, reader: CachingReader, side: Side) -> Inventory:
+    """Return the facts that the audit read, since it knows which wheels need a deep read."""
     keys = [key(wheel) for wheel in chosen_wheels(resolved).wheels.values()]
     parts = [reader.facts[name] for name in keys if name in reader.facts]
     inventory = merge(
@@ -107,9 +107,9 @@ def _audited(resolved: Resolved, reader: CachingReader, side: Side) -> Inventory
     return replace(inventory, unread=side.unread)
 
 
-def _read(text: str, resolved: Resolved, reader: Reader, index: OnlineIndex) -> Inventory:
+def _read_wheels(text: str, resolved: Resolved, reader: Reader, index: OnlineIndex) -> Inventory:
     try:
         return read_wheels(resolved, reader, index.deep, index.progress)
     except UndecidedError as error:
-        # The lock itself still says which versions and which wheels there are.
+        # The lock itself still has versions and wheels.
         return Inventory(unread=(Unread(text, error.message),))

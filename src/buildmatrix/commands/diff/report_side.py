@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from buildmatrix.commands.diff.model import Side
-from buildmatrix.commands.diff.sides import held_of_verdicts, partial_of
+from buildmatrix.commands.diff.sides import find_partial, list_verdict_distributions
 from buildmatrix.errors import UsageError
 from buildmatrix.reports.run.model import Report, is_undecided
 from buildmatrix.reports.run.saved import read
@@ -15,14 +15,14 @@ from buildmatrix.sources.wheel import is_wheel_label
 from buildmatrix.spec.points import match
 
 
-def side_of_report(path: Path, globs: Sequence[str], backend: str | None) -> Side:
-    """What a report says, of the targets that were asked for.
+def read_report_side(path: Path, globs: Sequence[str], backend: str | None) -> Side:
+    """Read a report, for the selected targets.
 
-    A report does not have the facts that no rule objected to. Raises `UsageError` for a file that
-    is none, and where none of its targets was asked for.
+    A report lacks facts that no rule objected to. Raises `UsageError` for other files, and if no
+    target is selected.
     """
     report = read(path)
-    targets = _chosen(path, report, globs, backend)
+    targets = _select_targets(path, report, globs, backend)
     ids = {target.id for target in targets}
     others = {target.id for target in report.targets} - ids
     verdicts = tuple(
@@ -37,9 +37,9 @@ def side_of_report(path: Path, globs: Sequence[str], backend: str | None) -> Sid
         subject=report.subject,
         targets={target.id: target.backend for target in targets},
         is_wheel=bool(targets) and all(is_wheel_label(result.id) for result in targets),
-        held=held_of_verdicts(verdicts),
-        partial=partial_of(verdicts),
-        size=_size(targets),
+        held=list_verdict_distributions(verdicts),
+        partial=find_partial(verdicts),
+        size=_find_size(targets),
         digest=targets[0].digest if len(targets) == 1 else None,
         findings=tuple(finding for finding in report.findings if finding.target not in others),
         verdicts=verdicts,
@@ -48,7 +48,7 @@ def side_of_report(path: Path, globs: Sequence[str], backend: str | None) -> Sid
     )
 
 
-def _chosen(
+def _select_targets(
     path: Path, report: Report, globs: Sequence[str], backend: str | None
 ) -> tuple[TargetResult, ...]:
     ids = [target.id for target in report.targets]
@@ -69,8 +69,8 @@ def _chosen(
     return targets
 
 
-def _size(targets: Sequence[TargetResult]) -> int | None:
-    """Bytes of the one image, or of what the one lock would install."""
+def _find_size(targets: Sequence[TargetResult]) -> int | None:
+    """Return the bytes of a single image, or of a single lock's installation."""
     if len(targets) != 1:
         return None
     (result,) = targets

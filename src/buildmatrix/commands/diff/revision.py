@@ -1,7 +1,7 @@
-"""`audit --diff REF`: only what a change brings, in and out, for each target.
+"""`audit --diff REF`: only the differences made by a change, for each target.
 
-The same sources are audited as they were at a git revision. A finding is new where its fingerprint
-was not there before: an upgrade of a distribution that was foreign already brings none.
+The same sources are audited at a git revision. A finding is new if its fingerprint was not there
+before: an upgrade of a distribution that was already foreign brings none.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pathlib import Path
 
 from buildmatrix.commands.audit.session import AuditInputs, AuditSession, Results, common_python
 from buildmatrix.commands.diff.compare import compare
-from buildmatrix.commands.diff.git_revision import Revision, at_revision, moved
+from buildmatrix.commands.diff.git_revision import Revision, extract_revision, make_relative
 from buildmatrix.commands.diff.model import HeldDistribution, Side
-from buildmatrix.commands.diff.sides import with_lock
+from buildmatrix.commands.diff.sides import add_lock
 from buildmatrix.errors import BuildmatrixError, UsageError
 from buildmatrix.locks.choose import choose
 from buildmatrix.phrases import listing
@@ -28,28 +28,28 @@ from buildmatrix.sources.parse import declared
 from buildmatrix.sources.resolution.resolved import Resolved
 from buildmatrix.spec.model import Spec
 
-_NAMED = 6
+_MOST_NAMED = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
-    """The inputs of a session at a revision."""
+class RevisionInputs:
+    """Inputs of a session at a revision."""
 
-    #: None where nothing was there that could be audited.
+    #: None if there was nothing to audit.
     inputs: AuditInputs | None
     notes: tuple[str, ...] = ()
 
 
 @contextmanager
-def inputs_at(inputs: AuditInputs, ref: str) -> Iterator[Revision]:
-    """The files of `inputs` as they were at `ref`; see `at_revision` for what it raises."""
-    with at_revision(inputs.root, ref, tuple(_names(inputs))) as revision:
+def extract_inputs(inputs: AuditInputs, ref: str) -> Iterator[Revision]:
+    """Provide the files of `inputs` at `ref`; see `extract_revision` for its exceptions."""
+    with extract_revision(inputs.root, ref, tuple(_list_inputs(inputs))) as revision:
         yield revision
 
 
-def _names(inputs: AuditInputs) -> Iterator[str]:
-    """Files that are inputs now, as seen from the root: they may be called anything."""
-    for source in moved(inputs.sources, inputs.root):
+def _list_inputs(inputs: AuditInputs) -> Iterator[str]:
+    """Yield the current input files relative to the root, which may have any name."""
+    for source in make_relative(inputs.sources, inputs.root):
         parsed = declared(source, inputs.root)
         if parsed.is_file and not Path(parsed.name).is_absolute():
             yield parsed.name
@@ -66,32 +66,34 @@ def _names(inputs: AuditInputs) -> Iterator[str]:
         yield from (f"{below}/{name}" for name in names if name)
 
 
-def since(
+def reduce_report(
     session: AuditSession, outcomes: Results, report: Report, ref: str, revision: Revision
 ) -> Report:
-    """What is new in `report`, which is the audit of `outcomes`, since `revision`."""
+    """Reduce `report`, the audit of `outcomes`, to the news since `revision`."""
     session.progress.note(f"auditing the same at {ref} ({revision.commit[:12]})")
-    before = _before(session, ref, revision)
+    before = _find_inputs(session, ref, revision)
     notes = [*before.notes]
     then: Results = ()
     if before.inputs is not None:
         try:
             then = _resolve(session, before.inputs, outcomes)
         except UsageError as error:
-            # Targets that were chosen and did not exist then: all of them are new.
+            # The selected targets did not exist then, so all of them are new.
             notes.append(f"at {ref}: {error.message.splitlines()[0]}")
     judge = session.judge_of(before.inputs.spec if before.inputs is not None else None)
     old = session.report(then, judge=judge)
-    compared = _compared(session, outcomes, report, then, old, ref, revision, notes)
+    compared = _compare(session, outcomes, report, then, old, ref, revision, notes)
     assert compared.diff is not None
     by_then = session.report(outcomes, judge=judge)
-    return replace(compared, diff=replace(compared.diff, accepts=_accepts(by_then, report)))
+    return replace(
+        compared, diff=replace(compared.diff, accepts=_find_acceptances(by_then, report))
+    )
 
 
-def _accepts(by_then: Report, by_now: Report) -> tuple[Finding, ...]:
-    """Findings of `by_then`, of one state by two policies, that are open there and less `by_now`.
+def _find_acceptances(by_then: Report, by_now: Report) -> tuple[Finding, ...]:
+    """Return open findings of `by_then`, the same state under the old policy, reduced in `by_now`.
 
-    What is left is an acceptance: a waiver, a lower severity, a rule that is off, a longer list.
+    The rest are acceptances: a waiver, a lower severity, a disabled rule, a longer list.
     """
     now = {(finding.target, finding.fingerprint): finding for finding in by_now.findings}
 
@@ -106,13 +108,13 @@ def _accepts(by_then: Report, by_now: Report) -> tuple[Finding, ...]:
     return tuple(
         finding
         for finding in by_then.findings
-        # What is wrong with waivers of then is no finding about what is there now.
+        # Findings about old waivers do not concern the current state.
         if finding.waived is None and rule_of(finding.rule).scope != "run" and is_less(finding)
     )
 
 
 def _resolve(session: AuditSession, inputs: AuditInputs, outcomes: Results) -> Results:
-    """What the inputs came to then, with the Python of now where that is possible."""
+    """Resolve the inputs of then, with the current Python if possible."""
     python = common_python(outcomes) if inputs.sources else None
     then = session.resolve(inputs, python=python, missing_ok=True)
     if python is None or all(isinstance(outcome, Resolved) for outcome in then):
@@ -124,15 +126,15 @@ def _resolve(session: AuditSession, inputs: AuditInputs, outcomes: Results) -> R
     ]
 
 
-def _before(session: AuditSession, ref: str, revision: Revision) -> Before:
+def _find_inputs(session: AuditSession, ref: str, revision: Revision) -> RevisionInputs:
     now = session.inputs
     notes = []
     if revision.left_out:
         notes.append(
             f"not read at {ref}, since they are too large or too many: "
-            f"{listing(revision.left_out, _NAMED)}"
+            f"{listing(revision.left_out, _MOST_NAMED)}"
         )
-    sources = moved(now.sources, now.root)
+    sources = make_relative(now.sources, now.root)
     for source in sources:
         parsed = declared(source, now.root)
         if not parsed.is_file:
@@ -143,17 +145,17 @@ def _before(session: AuditSession, ref: str, revision: Revision) -> Before:
             notes.append(f"{parsed.name} does not exist at {ref}: everything in it is new")
     spec = now.spec
     if spec is not None:
-        spec, note = _spec_at(session, spec, ref, revision, bool(sources))
+        spec, note = _load_spec(session, spec, ref, revision, bool(sources))
         notes += [note] if note else []
     if not sources and spec is None:
-        return Before(None, tuple(notes))
-    return Before(AuditInputs(sources, spec, revision.folder), tuple(notes))
+        return RevisionInputs(None, tuple(notes))
+    return RevisionInputs(AuditInputs(sources, spec, revision.folder), tuple(notes))
 
 
-def _spec_at(
+def _load_spec(
     session: AuditSession, spec: Spec, ref: str, revision: Revision, has_sources: bool
 ) -> tuple[Spec | None, str]:
-    """The specification then, and what is to be said about it."""
+    """Return the specification of then, with a note."""
     below = os.path.relpath(spec.path.resolve(), session.inputs.root.resolve())
     path = revision.folder / below
     instead = spec if has_sources else None
@@ -172,7 +174,7 @@ def _spec_at(
         return instead, f"{spec.path} at {ref} is wrong ({first.strip()}): {consequence}"
 
 
-def _compared(
+def _compare(
     session: AuditSession,
     outcomes: Results,
     report: Report,
@@ -198,10 +200,10 @@ def _compared(
                 f"{target.id} could not be audited as it was at {ref}, so all of it counts as "
                 f"new: {was.error.splitlines()[0]}"
             )
-        notes += _pythons(ref, old_locks.get(target.id), locks.get(target.id))
+        notes += _compare_pythons(ref, old_locks.get(target.id), locks.get(target.id))
         comparison = compare(
-            _side(ref, target.id, target.backend, old, old_locks.get(target.id)),
-            _side("now", target.id, target.backend, report, locks.get(target.id)),
+            _make_side(ref, target.id, target.backend, old, old_locks.get(target.id)),
+            _make_side("now", target.id, target.backend, report, locks.get(target.id)),
         )
         new += [
             change.after
@@ -225,7 +227,7 @@ def _compared(
         if result.id not in {target.id for target in report.targets}
     ]
     if gone:
-        notes.append(f"targets that no longer exist: {listing(gone, _NAMED)}")
+        notes.append(f"targets that no longer exist: {listing(gone, _MOST_NAMED)}")
     old_findings = {(finding.target, finding.fingerprint) for finding in old.findings}
     ids = {result.id for result in report.targets}
     new += [
@@ -242,7 +244,7 @@ def _compared(
         report,
         subject=f"{report.subject}, new since {ref}",
         findings=findings,
-        distributions=tuple(_changed_verdicts(report.distributions, differences)),
+        distributions=tuple(_select_verdicts(report.distributions, differences)),
         unread=tuple(item for item in report.unread if (item.path, item.why) not in unread),
         targets=tuple(
             replace(
@@ -260,8 +262,8 @@ def _compared(
     )
 
 
-def _pythons(ref: str, then: Resolved | None, now: Resolved | None) -> Iterator[str]:
-    """That a target had another Python, which changes versions and wheels too."""
+def _compare_pythons(ref: str, then: Resolved | None, now: Resolved | None) -> Iterator[str]:
+    """Yield a note if a target had another Python, which changes versions and wheels too."""
     if then is None or now is None or then.target.python == now.target.python:
         return
     yield (
@@ -270,8 +272,10 @@ def _pythons(ref: str, then: Resolved | None, now: Resolved | None) -> Iterator[
     )
 
 
-def _side(source: str, id: str, backend: str, report: Report, resolved: Resolved | None) -> Side:
-    """One target of an audit; nothing where it was not there or could not be resolved."""
+def _make_side(
+    source: str, id: str, backend: str, report: Report, resolved: Resolved | None
+) -> Side:
+    """Return one target of an audit; an empty side if missing or unresolved."""
     side = Side(source, "lock", targets={id: backend}, findings=(), verdicts=())
     if resolved is None:
         return side
@@ -281,11 +285,11 @@ def _side(source: str, id: str, backend: str, report: Report, resolved: Resolved
         for package in resolved.lock.packages
         if (package.name, package.version) in verdicts
     )
-    side = with_lock(side, resolved.lock, lambda package: choose(package, resolved.target))
+    side = add_lock(side, resolved.lock, lambda package: choose(package, resolved.target))
     totals = next((t.audit for t in report.targets if t.id == id), None)
     return replace(
         side,
-        held=tuple(_sized(held, verdicts.get((held.name, held.version))) for held in side.held),
+        held=tuple(_add_size(held, verdicts.get((held.name, held.version))) for held in side.held),
         size=totals.installed if totals is not None else None,
         findings=tuple(f for f in report.findings if f.target == id),
         verdicts=mine,
@@ -293,15 +297,15 @@ def _side(source: str, id: str, backend: str, report: Report, resolved: Resolved
     )
 
 
-def _sized(held: HeldDistribution, verdict: Verdict | None) -> HeldDistribution:
-    """Locks do not always say how large a wheel is; who read it knows."""
+def _add_size(held: HeldDistribution, verdict: Verdict | None) -> HeldDistribution:
+    """Add the size of a wheel, which locks do not always have, from its verdict."""
     if verdict is None or held.download is not None:
         return held
     return replace(held, download=verdict.download)
 
 
 def _is_worse(change: FindingChange) -> bool:
-    """Whether a finding is new, not accepted any more, or more severe than it was."""
+    """True if a finding is new, no longer accepted, or more severe than before."""
     before, after = change.before, change.after
     if after is None or before is None:
         return after is not None
@@ -312,10 +316,10 @@ def _is_worse(change: FindingChange) -> bool:
     )
 
 
-def _changed_verdicts(
+def _select_verdicts(
     verdicts: tuple[Verdict, ...], changes: list[TargetDifference]
 ) -> Iterator[Verdict]:
-    """Verdicts of the distributions that came, or that are judged otherwise."""
+    """Yield verdicts of added distributions, and changed verdicts."""
     names = [
         {item.name for item in change.distributions.changes}
         | {verdict.name for verdict in change.verdicts or ()}

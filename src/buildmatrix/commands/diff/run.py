@@ -1,4 +1,4 @@
-"""`diff`: two sides compared, and the exit code that follows."""
+"""`diff`: comparison of two sides, and its exit code."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from buildmatrix.reports.diff.model import Comparison, FindingChange
 from buildmatrix.reports.run.model import FailOn, fails
 
 
-def compared(before: Side, after: Side) -> Comparison:
-    """Everything that differs between two sides.
+def compare_sides(before: Side, after: Side) -> Comparison:
+    """Compare two sides.
 
-    Raises `UsageError` for two that have nothing in common that could be compared.
+    Raises `UsageError` if they have nothing comparable in common.
     """
     check_kinds((before.source, before.is_wheel), (after.source, after.is_wheel))
     for side, other in ((before, after), (after, before)):
@@ -28,7 +28,7 @@ def compared(before: Side, after: Side) -> Comparison:
 
 
 def check_kinds(before: tuple[str, bool | None], after: tuple[str, bool | None]) -> None:
-    """Raise `UsageError` for one wheel and a set; None stands for what only reading shows."""
+    """Raise `UsageError` for one wheel and a set; None stands for unknown until read."""
     if None not in (before[1], after[1]) and before[1] != after[1]:
         wheel, set_ = (before, after) if before[1] else (after, before)
         raise UsageError(
@@ -38,14 +38,14 @@ def check_kinds(before: tuple[str, bool | None], after: tuple[str, bool | None])
 
 
 def is_new(change: FindingChange, fail_on: FailOn) -> bool:
-    """Whether a finding fails a run that did not fail for it before."""
+    """True if a finding fails a run now and did not before."""
     if change.after is None or not fails(change.after, fail_on):
         return False
     return change.before is None or not fails(change.before, fail_on)
 
 
 def exit_code(comparison: Comparison, fail_on: FailOn) -> int:
-    """1 where something is new in the class of `fail_on`, 3 where not everything is known."""
+    """Return 1 for news in the class of `fail_on`, 3 if something is unknown."""
     codes = []
     if any(is_new(change, fail_on) for change in comparison.finding_changes):
         codes.append(EXIT_FINDINGS)

@@ -1,4 +1,4 @@
-"""What both sides of a comparison are read with, and what facts alone say of a side."""
+"""Settings for both sides of a comparison, and the facts of one side."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.commands.diff.model import Side
-from buildmatrix.commands.diff.sides import with_inventory
-from buildmatrix.commands.inspect.shares import shares
+from buildmatrix.commands.diff.sides import add_inventory
+from buildmatrix.commands.inspect.shares import sum_shares
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.reports.run.model import FailOn
 from buildmatrix.sources.model import Facts, ReadingOptions
@@ -19,31 +19,31 @@ from buildmatrix.spec.model import Spec, Waiver
 
 @dataclass(frozen=True, slots=True)
 class DiffSettings:
-    """What both sides are read and judged with."""
+    """Settings for reading and judging both sides."""
 
     options: ReadingOptions
-    #: The specification of this folder, or None where there is none.
+    #: The specification of this folder, or None.
     spec: Callable[[], Spec | None]
-    #: In place of what an image says of itself.
+    #: Overrides the backend in an image's labels.
     backend: str | None = None
-    #: For what says nothing of itself: the backend of the other side.
+    #: For sides without a backend: that of the other side.
     fallback: str | None = None
     runtime: str | None = None
-    #: Targets of a report, or of the specification for what would be locked.
+    #: Targets of a report, or of the specification to be locked.
     globs: tuple[str, ...] = ()
     fail_on: FailOn = "error"
     waivers: tuple[Waiver, ...] = ()
     #: The user's own data files for the catalogue.
     data_files: tuple[Path, ...] = ()
     today: date = date.min
-    #: What was read in this run, by SOURCE.
+    #: Facts read in this run, by SOURCE.
     facts: dict[str, Facts] = field(default_factory=dict)
 
 
-def with_facts(side: Side, inventory: Inventory, seen: Sequence[Evidence]) -> Side:
-    """`side` with everything that its files say."""
+def add_facts(side: Side, inventory: Inventory, seen: Sequence[Evidence]) -> Side:
+    """Return `side` with the facts of its files."""
     bytes_of: dict[tuple[str, str], int] = {}
-    for share in shares(seen):
+    for share in sum_shares(seen):
         key = share.vendor, share.backend
         bytes_of[key] = bytes_of.get(key, 0) + share.size
-    return replace(with_inventory(side, inventory, seen), vendors=bytes_of)
+    return replace(add_inventory(side, inventory, seen), vendors=bytes_of)

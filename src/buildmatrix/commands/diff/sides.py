@@ -1,4 +1,4 @@
-"""Inventories, verdicts and locks → sides."""
+"""Sides from inventories, verdicts and locks."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from buildmatrix.catalogue.model import Evidence
-from buildmatrix.commands.diff.architectures import architectures
-from buildmatrix.commands.diff.libraries import libraries
+from buildmatrix.commands.diff.architectures import group_architectures
+from buildmatrix.commands.diff.libraries import find_libraries
 from buildmatrix.commands.diff.model import HeldDistribution, Side
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.locks.model import Lock, Package, Wheel
 from buildmatrix.rules.model import Verdict
 
 
-def with_inventory(side: Side, inventory: Inventory, evidence: Iterable[Evidence]) -> Side:
-    """`side` with everything that the facts of a tree say."""
+def add_inventory(side: Side, inventory: Inventory, evidence: Iterable[Evidence]) -> Side:
+    """Return `side` with the facts of a tree."""
     seen = tuple(evidence)
     return replace(
         side,
-        held=held_of(inventory),
-        libraries=libraries(inventory, seen),
-        architectures=architectures(seen),
-        partial=_partial(inventory),
+        held=list_distributions(inventory),
+        libraries=find_libraries(inventory, seen),
+        architectures=group_architectures(seen),
+        partial=_find_partial(inventory),
         size=inventory.stats.bytes_total,
         layers=inventory.layers or None,
         environment=inventory.environment if side.kind == "image" else None,
@@ -30,16 +30,16 @@ def with_inventory(side: Side, inventory: Inventory, evidence: Iterable[Evidence
     )
 
 
-def held_of(inventory: Inventory) -> tuple[HeldDistribution, ...]:
-    """The distributions of a tree."""
+def list_distributions(inventory: Inventory) -> tuple[HeldDistribution, ...]:
+    """Return the distributions of a tree."""
     binaries: dict[str, dict[str, tuple[int, str]]] = {}
     for binary in inventory.binaries:
         if binary.owner is not None:
             files = binaries.setdefault(binary.owner, {})
-            files[_inside(binary.path)] = binary.size, binary.elf.build_id or ""
+            files[_relative_path(binary.path)] = binary.size, binary.elf.build_id or ""
     for file in inventory.closed:
         if file.owner is not None:
-            binaries.setdefault(file.owner, {})[_inside(file.path)] = file.size, ""
+            binaries.setdefault(file.owner, {})[_relative_path(file.path)] = file.size, ""
     return tuple(
         HeldDistribution(
             distribution.name,
@@ -53,23 +53,23 @@ def held_of(inventory: Inventory) -> tuple[HeldDistribution, ...]:
     )
 
 
-def _partial(inventory: Inventory) -> frozenset[str]:
-    """Distributions with files that were read in part, or not at all."""
+def _find_partial(inventory: Inventory) -> frozenset[str]:
+    """Return distributions with files that were read partly or not at all."""
     owners = [binary.owner for binary in inventory.binaries if binary.elf.read is not None]
     owners += [file.owner for file in inventory.closed]
     return frozenset(owner.partition("==")[0] for owner in owners if owner is not None)
 
 
-def _inside(path: str) -> str:
-    """The path as seen from site-packages, which lies elsewhere with another Python."""
+def _relative_path(path: str) -> str:
+    """Return the path relative to site-packages, which depends on the Python."""
     for folder in ("/site-packages/", "/dist-packages/"):
         if folder in path:
             return path.rpartition(folder)[2]
     return path
 
 
-def held_of_verdicts(verdicts: Iterable[Verdict]) -> tuple[HeldDistribution, ...]:
-    """The distributions that a report is about."""
+def list_verdict_distributions(verdicts: Iterable[Verdict]) -> tuple[HeldDistribution, ...]:
+    """Return the distributions in a report."""
     return tuple(
         dict.fromkeys(
             HeldDistribution(
@@ -80,8 +80,10 @@ def held_of_verdicts(verdicts: Iterable[Verdict]) -> tuple[HeldDistribution, ...
     )
 
 
-def architectures_of(verdicts: Iterable[Verdict]) -> Mapping[tuple[str, str], frozenset[str]]:
-    """Distribution and vendor → architectures, which is all that a report says of them."""
+def group_verdict_architectures(
+    verdicts: Iterable[Verdict],
+) -> Mapping[tuple[str, str], frozenset[str]]:
+    """Map distribution and vendor to architectures, the only such data in a report."""
     by_key: dict[tuple[str, str], frozenset[str]] = {}
     for verdict in verdicts:
         for vendor, names in verdict.architectures.items():
@@ -90,24 +92,24 @@ def architectures_of(verdicts: Iterable[Verdict]) -> Mapping[tuple[str, str], fr
     return by_key
 
 
-def partial_of(verdicts: Iterable[Verdict]) -> frozenset[str]:
-    """Distributions that an audit judged by part of their files."""
+def find_partial(verdicts: Iterable[Verdict]) -> frozenset[str]:
+    """Return distributions that an audit judged by part of their files."""
     return frozenset(verdict.name for verdict in verdicts if verdict.depth not in (None, "whole"))
 
 
-def with_lock(side: Side, lock: Lock, chosen: Callable[[Package], Wheel | None]) -> Side:
-    """`side` with what a lock says: which wheel of which index an installer takes."""
+def add_lock(side: Side, lock: Lock, chosen: Callable[[Package], Wheel | None]) -> Side:
+    """Return `side` with the data of a lock: the wheel and index that an installer takes."""
     by_version = {(held.name, held.version): held for held in side.held}
     return replace(
         side,
         held=tuple(
-            _locked(package, chosen(package), by_version.get((package.name, package.version)))
+            _add_wheel(package, chosen(package), by_version.get((package.name, package.version)))
             for package in lock.packages
         ),
     )
 
 
-def _locked(
+def _add_wheel(
     package: Package, wheel: Wheel | None, read: HeldDistribution | None
 ) -> HeldDistribution:
     held = read or HeldDistribution(package.name, package.version)

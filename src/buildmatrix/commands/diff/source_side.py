@@ -1,7 +1,7 @@
-"""SOURCE → one side of a comparison: its facts, and what the rules say of them.
+"""A SOURCE as one side of a comparison: its facts, and findings about them.
 
-A side is an image (in an engine, saved, or that of a target that was built), a tree, a wheel, a
-lock or what would be locked, or a saved report.
+A side is an image (in an engine, saved, or of a built target), a tree, a wheel, a lock,
+requirements, or a saved report.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from buildmatrix.catalogue.leftovers import apart
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.commands.diff.model import HeldDistribution, Side
-from buildmatrix.commands.diff.settings import DiffSettings, with_facts
-from buildmatrix.commands.why.graph_cache import kept
+from buildmatrix.commands.diff.settings import DiffSettings, add_facts
+from buildmatrix.commands.why.graph_cache import load_or_make
 from buildmatrix.errors import UsageError
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.locks.model import Lock
@@ -27,42 +27,42 @@ from buildmatrix.sources.report import SavedReport
 from buildmatrix.spec.bare import ANY, bare_spec, bare_target
 from buildmatrix.spec.model import Spec, Target
 
-#: Keys of a target's side: without its layers, and with them.
-KEPT, KEPT_LAYERS = "side", "side-layers"
-#: Labels of images that buildmatrix built (`render.dockerfile`).
+#: Cache keys of a target's side: without its layers, and with them.
+CACHE_KEY, CACHE_KEY_LAYERS = "side", "side-layers"
+#: Labels of images built by buildmatrix (`render.dockerfile`).
 _RUNTIME = "dev.buildmatrix.runtime"
 _BASE = "org.opencontainers.image.base.name"
 
 
-def sides_of(before: Source, after: Source, settings: DiffSettings) -> tuple[Side, Side]:
-    """Both sides. One that does not say what it is for is judged for the backend of the other."""
+def read_sides(before: Source, after: Source, settings: DiffSettings) -> tuple[Side, Side]:
+    """Read both sides. One without a backend is judged for that of the other."""
     _check_backend(settings.backend, settings)
-    first = side_of(before, settings)
-    second = side_of(after, replace(settings, fallback=_only(first)))
-    if first.findings is None and _only(second) is not None:
-        first = side_of(before, replace(settings, fallback=_only(second)))
+    first = read_side(before, settings)
+    second = read_side(after, replace(settings, fallback=_single_backend(first)))
+    if first.findings is None and _single_backend(second) is not None:
+        first = read_side(before, replace(settings, fallback=_single_backend(second)))
     return first, second
 
 
-def _only(side: Side) -> str | None:
+def _single_backend(side: Side) -> str | None:
     return side.backends[0] if len(side.backends) == 1 else None
 
 
-def side_of(source: Source, settings: DiffSettings) -> Side:
-    """Read a source, and judge it where a backend is known. Raises what reading raises."""
+def read_side(source: Source, settings: DiffSettings) -> Side:
+    """Read a source, and judge it if a backend is known. Raises the errors of reading."""
     if isinstance(source, SavedReport):
-        from buildmatrix.commands.diff.report_side import side_of_report
+        from buildmatrix.commands.diff.report_side import read_report_side
 
-        return side_of_report(source.path, settings.globs, settings.backend)
+        return read_report_side(source.path, settings.globs, settings.backend)
     if isinstance(source, Declared):
-        from buildmatrix.commands.diff.lock_side import side_of_lock
+        from buildmatrix.commands.diff.lock_side import read_lock_side
 
-        return side_of_lock(source, settings)
+        return read_lock_side(source, settings)
     target = source.target()
     if target is not None:
-        return _target(source, *target, settings)
+        return _read_target(source, *target, settings)
     assert isinstance(source, Installed)
-    return _tree(source, settings)
+    return _read_tree(source, settings)
 
 
 def _check_backend(name: str | None, settings: DiffSettings, prefix: str = "") -> None:
@@ -77,7 +77,7 @@ def _check_backend(name: str | None, settings: DiffSettings, prefix: str = "") -
 # Trees
 
 
-def _tree(source: Installed, settings: DiffSettings) -> Side:
+def _read_tree(source: Installed, settings: DiffSettings) -> Side:
     facts = settings.facts.get(facts_key := str(source))
     if facts is None:
         facts = settings.facts[facts_key] = source.facts(settings.options)
@@ -92,12 +92,12 @@ def _tree(source: Installed, settings: DiffSettings) -> Side:
     spec = replace(
         bare_spec(), catalogue=tuple(str(path.absolute()) for path in settings.data_files)
     )
-    side = _settled(_judged(side, facts.inventory, target, spec, None), spec, settings)
-    return side if source.single_file is None else _with_wheel(side, source.single_file)
+    side = _apply_waivers(_judge(side, facts.inventory, target, spec, None), spec, settings)
+    return side if source.single_file is None else _add_wheel(side, source.single_file)
 
 
-def _with_wheel(side: Side, path: Path) -> Side:
-    """`side`, which is one wheel, with what identifies its file."""
+def _add_wheel(side: Side, path: Path) -> Side:
+    """Return `side`, which is one wheel, with the identity of its file."""
     from buildmatrix.store.facts import file_digest
 
     def of(held: HeldDistribution) -> HeldDistribution:
@@ -107,8 +107,8 @@ def _with_wheel(side: Side, path: Path) -> Side:
     return replace(side, held=tuple(map(of, side.held)))
 
 
-def _target(source: Source, target: Target, spec: Spec, settings: DiffSettings) -> Side:
-    """The image of a target, as its last build left it; what it comes to is kept beside it."""
+def _read_target(source: Source, target: Target, spec: Spec, settings: DiffSettings) -> Side:
+    """Return the last built image of a target; the result is cached beside it."""
     if settings.backend is not None and settings.backend != target.backend:
         raise UsageError(f"{source} is a target for {target.backend}, not for {settings.backend}")
     options = settings.options
@@ -116,31 +116,31 @@ def _target(source: Source, target: Target, spec: Spec, settings: DiffSettings) 
     def make() -> tuple[Side, tuple[Path, ...]]:
         facts = source.facts(options)
         side = Side(facts.label, "image", base=target.base.final)
-        made = _judged(side, facts.inventory, target, spec, facts.lock)
+        made = _judge(side, facts.inventory, target, spec, facts.lock)
         return made, (*facts.files, *facts.catalogue)
 
     beside = source.kept_beside(options)
     if beside is None:
-        return _settled(make()[0], spec, settings)
-    side = kept(
+        return _apply_waivers(make()[0], spec, settings)
+    side = load_or_make(
         beside.store,
-        KEPT_LAYERS if options.layers else KEPT,
+        CACHE_KEY_LAYERS if options.layers else CACHE_KEY,
         beside.files,
         make,
         Side,
         fits=lambda side: not options.layers or bool(side.layers),
     )
-    return _settled(side, spec, settings)
+    return _apply_waivers(side, spec, settings)
 
 
-def _judged(
+def _judge(
     side: Side, inventory: Inventory, target: Target | None, spec: Spec, lock: Lock | None
 ) -> Side:
-    """`side` with the facts of `inventory`, and with what rules say where there is a target."""
+    """Return `side` with the facts of `inventory`, and findings if there is a target."""
     catalogue = load(spec.catalogue_files)
     installed = apart(inventory, catalogue).installed
     seen = evidence(installed, catalogue)
-    side = with_facts(side, installed, seen)
+    side = add_facts(side, installed, seen)
     if target is None:
         return side
     judgement = judge_image(target, inventory, seen, lock, catalogue, spec.policy)
@@ -160,8 +160,8 @@ def _judged(
     )
 
 
-def _settled(side: Side, spec: Spec, settings: DiffSettings) -> Side:
-    """`side` with what waivers accept today, and with whether anything stays open."""
+def _apply_waivers(side: Side, spec: Spec, settings: DiffSettings) -> Side:
+    """Apply today's waivers to `side`, and determine if anything is undecided."""
     if side.findings is None:
         return replace(side, is_undecided=bool(side.unread))
     accepted = (*spec.waivers, *settings.waivers)

@@ -1,4 +1,4 @@
-"""`diff --targets`: what the targets of one specification get, compared with each other."""
+"""`diff --targets`: comparison of the targets of one specification."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from buildmatrix.catalogue.load import load
-from buildmatrix.commands.diff.drift import drifts
+from buildmatrix.commands.diff.drift import find_drifts
 from buildmatrix.errors import EXIT_FINDINGS, BuildmatrixError, most_severe
 from buildmatrix.reports.diff.drifts import Drifts
 from buildmatrix.reports.run.model import FailOn
 from buildmatrix.sources.resolution.resolved import Resolved
 
 
-def drift(
+def compare_targets(
     outcomes: Sequence[Resolved | BuildmatrixError], catalogue: Sequence[Path] = ()
 ) -> Drifts:
-    """Which distributions differ in version between the targets that could be resolved.
+    """Return distributions with different versions in the targets that could be resolved.
 
-    `catalogue`: the user's own data files for it.
+    `catalogue` are the user's own data files for it.
     """
     resolved = [item for item in outcomes if isinstance(item, Resolved)]
     errors = tuple(error.message for error in outcomes if isinstance(error, BuildmatrixError))
     stale = tuple(f"{item.target.id}: {item.stale}" for item in resolved if item.stale)
-    return drifts(
+    return find_drifts(
         [(item.target, item.lock) for item in resolved], load(tuple(catalogue)), errors, stale
     )
 
@@ -31,7 +31,7 @@ def drift(
 def exit_code(
     drifts: Drifts, outcomes: Sequence[Resolved | BuildmatrixError], fail_on: FailOn
 ) -> int:
-    """Drift counts as a warning; a target that could not be resolved as its error does."""
+    """Return the exit code: drift is a warning; an unresolved target has its error's code."""
     codes = [error.exit_code for error in outcomes if isinstance(error, BuildmatrixError)]
     if fail_on in ("warning", "note") and drifts.drift:
         codes.append(EXIT_FINDINGS)

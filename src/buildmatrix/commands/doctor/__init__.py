@@ -1,1 +1,1 @@
-"""`doctor`: what a machine can do; a check is a pure judgement of what was read before."""
+"""`doctor`: capabilities of a machine; each check is a pure function of facts read before."""

@@ -1,4 +1,4 @@
-"""What was seen of a machine → what a person reads, and what to do about it."""
+"""Report lines about a machine, with remedies, from its facts."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from buildmatrix.commands.doctor.machine import MachineFacts
 from buildmatrix.phrases import count, listing
 from buildmatrix.reports.doctor.model import DoctorLine
 
-#: Bytes of a disk below which a build of an accelerator's image is likely to fill it: the build and
+#: Free disk space below which a build of an accelerator's image is likely to fail: the build and
 #: the final stage of one CUDA image, and the download cache.
-LITTLE = 20_000_000_000
+LOW_DISK_SPACE = 20_000_000_000
 #: Names in one line.
 _SHOWN = 8
 
 
-def devices(seen: Sequence[MachineFacts], hosts: Sequence[Host]) -> DoctorLine:
-    """What one backend has here; a catalogue may describe it in several ways, one after another."""
+def report_devices(seen: Sequence[MachineFacts], hosts: Sequence[Host]) -> DoctorLine:
+    """Report one backend's devices; a catalogue may have several descriptions of it, in order."""
     best = next((item for item in seen if item.anything), seen[0])
     host = hosts[seen.index(best)]
     subject = f"devices {best.backend}"
-    troubles = list(_troubles(best, host))
+    troubles = list(_find_problems(best, host))
     if not best.nodes and not troubles:
         looked = " ".join(pattern for item in hosts for pattern in item.nodes)
         origin = f" of PCI vendor {host.pci_vendor}" if host.pci_vendor else ""
         return DoctorLine("none", subject, f"none here (no {looked}{origin}); building needs none")
-    parts = [_count(best.nodes)] if best.nodes else []
+    parts = [_describe_count(best.nodes)] if best.nodes else []
     parts.append(f"driver {best.driver}" if best.driver else "driver not seen")
-    parts.append(_access(best, host))
+    parts.append(_describe_access(best, host))
     text = "; ".join(filter(None, parts))
     if troubles:
         return DoctorLine("partly", subject, f"{text}. {' '.join(troubles)}")
     return DoctorLine("ok", subject, text)
 
 
-def _troubles(seen: MachineFacts, host: Host) -> Iterator[str]:
+def _find_problems(seen: MachineFacts, host: Host) -> Iterator[str]:
     wanted = " ".join(host.nodes)
     if not seen.nodes:
         if seen.driver is not None and host.pci_vendor is None:
@@ -61,7 +61,7 @@ def _troubles(seen: MachineFacts, host: Host) -> Iterator[str]:
         )
 
 
-def _access(seen: MachineFacts, host: Host) -> str:
+def _describe_access(seen: MachineFacts, host: Host) -> str:
     ways = [f"CDI {kind} ({file})" for kind, file in seen.cdi.items()]
     ways += [f"Docker runtime {name}" for name in seen.runtimes]
     if ways:
@@ -73,18 +73,18 @@ def _access(seen: MachineFacts, host: Host) -> str:
     return f"nothing makes them available to containers ({', '.join(wanted)})" if wanted else ""
 
 
-def _count(nodes: Sequence[str]) -> str:
+def _describe_count(nodes: Sequence[str]) -> str:
     return f"{count(len(nodes), 'device')} ({listing(nodes, _SHOWN, ' ')})"
 
 
-def absent(backends: Collection[str]) -> DoctorLine:
-    """Backends that nobody asked for and of which there is no sign."""
+def report_absent(backends: Collection[str]) -> DoctorLine:
+    """Report backends that were not asked for and have no devices here."""
     return DoctorLine("none", "devices", f"of {', '.join(sorted(backends))}: none here")
 
 
-def disk(purpose: str, place: str, free: int, total: int) -> DoctorLine:
-    """The room where something is written."""
+def report_disk(purpose: str, place: str, free: int, total: int) -> DoctorLine:
+    """Report the free space of a disk."""
     text = f"{place} has {free / 1e9:.1f} GB free of {total / 1e9:.1f} GB ({purpose})"
-    if free < LITTLE:
-        return DoctorLine("low", "disk", f"{text}; a build may need {LITTLE / 1e9:.0f} GB")
+    if free < LOW_DISK_SPACE:
+        return DoctorLine("low", "disk", f"{text}; a build may need {LOW_DISK_SPACE / 1e9:.0f} GB")
     return DoctorLine("ok", "disk", text)

@@ -1,4 +1,4 @@
-"""All that `doctor` looks at, in order: engine, resolver, catalogue, disks, indexes, devices."""
+"""Checks of `doctor`, in order: engine, resolver, catalogue, disks, indexes, devices."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 from buildmatrix.catalogue.format.machines import Host
 from buildmatrix.catalogue.load import Catalogue, load
-from buildmatrix.commands.doctor.checks import absent, devices, disk
-from buildmatrix.commands.doctor.machine import MachineFacts, MachineFiles, look
+from buildmatrix.commands.doctor.checks import report_absent, report_devices, report_disk
+from buildmatrix.commands.doctor.machine import MachineFacts, MachineFiles, collect_facts
 from buildmatrix.commands.doctor.node import Node
 from buildmatrix.engines.model import Engine, Facilities
 from buildmatrix.errors import BuildmatrixError, ComponentError, SpecError
@@ -24,16 +24,16 @@ from buildmatrix.reports.doctor.model import (
 )
 from buildmatrix.spec.model import Spec
 
-#: A project that every index may be asked for: the answer "not here" is an answer, too.
+#: A project that any index can be asked for: "not here" is a valid answer, too.
 ASKED_FOR = "pip"
 
 
-def engine_lines(
+def check_engines(
     docker: Engine, oci: Engine, builder: str | None
 ) -> tuple[list[DoctorLine], Facilities | None]:
-    """The engines, and what Docker says of its machine; None where it cannot be asked.
+    """Check the engines; also return Docker's facilities, or None if it does not respond.
 
-    Docker is missing only where a builder of it is asked for: `oci` builds without it.
+    Docker is missing only if one of its builders is requested: `oci` builds without it.
     """
     own = DoctorLine("ok", "engine", oci.check())
     try:
@@ -44,12 +44,12 @@ def engine_lines(
     try:
         return [line, own], docker.facilities()
     except BuildmatrixError:
-        # A builder elsewhere does without the daemon here.
+        # A builder elsewhere does not need the local daemon.
         return [line, own], None
 
 
-def resolver_line() -> DoctorLine:
-    """The resolver."""
+def check_resolver() -> DoctorLine:
+    """Check the resolver."""
     from buildmatrix.locks.uv import find_uv
 
     try:
@@ -58,13 +58,13 @@ def resolver_line() -> DoctorLine:
         return DoctorLine("missing", "resolver", error.message)
 
 
-def catalogue_line(read: Callable[[], tuple[Path, ...]]) -> tuple[DoctorLine, Catalogue]:
-    """The catalogue with the user's data files; where one of these is wrong, without them."""
+def check_catalogue(read: Callable[[], tuple[Path, ...]]) -> tuple[DoctorLine, Catalogue]:
+    """Load the catalogue with the user's data files, or without them if they are invalid."""
     lost = ""
     try:
         files = read()
     except SpecError:
-        # What is wrong is said of the specification.
+        # The specification's own line has the errors.
         files, lost = (), "; files that the specification adds are not known"
     try:
         catalogue = load(files)
@@ -74,8 +74,8 @@ def catalogue_line(read: Callable[[], tuple[Path, ...]]) -> tuple[DoctorLine, Ca
     return DoctorLine("ok", "catalogue", text), catalogue
 
 
-def specification_line(read: Callable[[], Spec | None]) -> tuple[DoctorLine, Spec | None]:
-    """The specification, where there is one; it says which indexes and devices matter."""
+def check_specification(read: Callable[[], Spec | None]) -> tuple[DoctorLine, Spec | None]:
+    """Load the specification, if any; it determines the relevant indexes and devices."""
     try:
         spec = read()
     except SpecError as error:
@@ -88,19 +88,19 @@ def specification_line(read: Callable[[], Spec | None]) -> tuple[DoctorLine, Spe
     return DoctorLine("ok", "specification", text), spec
 
 
-def disk_lines(places: Mapping[str, Path]) -> Iterator[DoctorLine]:
-    """The room at `places`, what is written there → folder; of one disk once."""
+def check_disks(places: Mapping[str, Path]) -> Iterator[DoctorLine]:
+    """Report the free space at `places` (purpose to folder), each disk once."""
     disks: dict[int, tuple[list[str], Path]] = {}
     for purpose, folder in places.items():
         existing = next(path for path in (folder, *folder.parents) if path.exists())
         disks.setdefault(existing.stat().st_dev, ([], existing))[0].append(purpose)
     for words, existing in disks.values():
         usage = shutil.disk_usage(existing)
-        yield disk(", ".join(words), os.fspath(existing), usage.free, usage.total)
+        yield report_disk(", ".join(words), os.fspath(existing), usage.free, usage.total)
 
 
-def index_lines(urls: Collection[str]) -> Iterator[DoctorLine]:
-    """Whether the package indexes answer."""
+def check_indexes(urls: Collection[str]) -> Iterator[DoctorLine]:
+    """Check that the package indexes respond."""
     from buildmatrix.http.patience import Patience
     from buildmatrix.index.client import Client
     from buildmatrix.text import shown
@@ -115,17 +115,17 @@ def index_lines(urls: Collection[str]) -> Iterator[DoctorLine]:
                 yield DoctorLine("ok", "index", f"{shown(url)} answers")
 
 
-def device_lines(
+def check_devices(
     machine: MachineFiles,
     catalogue: Catalogue,
     wanted: Collection[str],
     facilities: Facilities | None,
 ) -> Iterator[DoctorLine]:
-    """The devices of the backends that are `wanted`, and of those of which there is a sign."""
+    """Report the devices of the backends that are `wanted`, and of others with signs of any."""
     silent = []
-    for backend, hosts, seen in _seen(machine, catalogue, facilities):
+    for backend, hosts, seen in _examine_backends(machine, catalogue, facilities):
         if backend in wanted or any(item.anything for item in seen):
-            yield devices(seen, hosts)
+            yield report_devices(seen, hosts)
         else:
             silent.append(backend)
     described = {owned.backend for owned in catalogue.hosts}
@@ -137,10 +137,10 @@ def device_lines(
             )
             yield DoctorLine("none", f"devices {backend}", text)
     if silent:
-        yield absent(silent)
+        yield report_absent(silent)
 
 
-def diagnosis(
+def make_diagnosis(
     machine: MachineFiles,
     catalogue: Catalogue,
     facilities: Facilities | None,
@@ -149,7 +149,7 @@ def diagnosis(
     checks: Collection[NodeCheck] | None = None,
     process: ProcessLibraries | None = None,
 ) -> Diagnosis:
-    """All that was checked, with what programs want to know of the machine."""
+    """Return all check results, with the machine's facts for programs."""
     return Diagnosis(
         host=machine.name(),
         kernel=machine.kernel(),
@@ -163,7 +163,7 @@ def diagnosis(
                 cdi=tuple(facts.cdi),
                 runtimes=facts.runtimes,
             )
-            for _, _, seen in _seen(machine, catalogue, facilities)
+            for _, _, seen in _examine_backends(machine, catalogue, facilities)
             for facts in seen
             if facts.anything
         ),
@@ -172,22 +172,22 @@ def diagnosis(
     )
 
 
-def node(machine: MachineFiles, catalogue: Catalogue) -> Node:
-    """The machine as its checks see it, with the devices that drivers have on the PCI bus."""
+def find_node(machine: MachineFiles, catalogue: Catalogue) -> Node:
+    """Return the machine for its checks, with the devices that drivers have on the PCI bus."""
     devices: dict[str, list[str]] = {}
     for owned in catalogue.hosts:
         folders = machine.pci_devices(owned.entry.modules)
-        if folders or look(machine, owned.backend, owned.entry, ()).nodes:
+        if folders or collect_facts(machine, owned.backend, owned.entry, ()).nodes:
             present = devices.setdefault(owned.backend, [])
             present += [folder for folder in folders if folder not in present]
     return Node(machine, catalogue, devices)
 
 
-def _seen(
+def _examine_backends(
     machine: MachineFiles, catalogue: Catalogue, facilities: Facilities | None
 ) -> Iterator[tuple[str, list[Host], list[MachineFacts]]]:
-    """Each backend whose devices can be seen, how these show themselves, and what was seen."""
+    """Yield each detectable backend, with the descriptions and facts of its devices."""
     runtimes = facilities.runtimes if facilities is not None else ()
     for backend in sorted({owned.backend for owned in catalogue.hosts}):
         hosts = [owned.entry for owned in catalogue.hosts if owned.backend == backend]
-        yield backend, hosts, [look(machine, backend, host, runtimes) for host in hosts]
+        yield backend, hosts, [collect_facts(machine, backend, host, runtimes) for host in hosts]

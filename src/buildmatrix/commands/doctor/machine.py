@@ -1,4 +1,4 @@
-"""What a machine says about its devices, read from its files: no vendor's tool is run.
+"""Facts about a machine's devices, read from its files: no vendor's tool is run.
 
 Sources: sysfs (Linux, Documentation/admin-guide/sysfs-rules.rst and ABI/stable/sysfs-module), and
 the specification of the container device interface (cncf-tags/container-device-interface, SPEC.md:
@@ -21,15 +21,15 @@ from buildmatrix.catalogue.format.machines import Host
 from buildmatrix.catalogue.names import matches_any
 from buildmatrix.parsing import natural
 
-#: Bytes of a file that are read, and nodes and files of one pattern that are looked at.
+#: Bytes read of a file, and nodes and files examined per pattern.
 LARGEST = 1 << 20
 MOST = 4096
 
-#: Bytes and seconds of the kernel's log that are read: its buffer is smaller than that.
+#: Bytes of the kernel's log that are read, and seconds spent on that; its buffer is smaller.
 LOG_BYTES = 16 << 20
 LOG_SECONDS = 2.0
-#: Where the kernel's log is, the first one that can be read counts: the buffer since the start of
-#: the machine, and what a log daemon writes.
+#: Paths of the kernel's log, of which the first readable one is used: the buffer since boot, and
+#: the files of a log daemon.
 LOGS = ("/dev/kmsg", "/var/log/kern.log", "/var/log/messages")
 #: Bytes of one record of /dev/kmsg, which is read as a whole or not at all.
 _RECORD = 1 << 16
@@ -46,12 +46,12 @@ _KIND = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class KernelLog:
-    """What could be read of the kernel's log."""
+    """The readable part of the kernel's log."""
 
     text: str = ""
-    #: Which file it is; empty where none can be read.
+    #: File that was read; empty if none is readable.
     path: str = ""
-    #: What was not read, and why: files, or the rest of the log.
+    #: Unread files, or the rest of the log, with reasons.
     unread: str = ""
 
 
@@ -62,20 +62,20 @@ class MachineFiles:
     root: Path = Path("/")
 
     def nodes(self, pattern: str) -> tuple[str, ...]:
-        """The paths that match a glob of absolute paths, in the order of their numbers."""
-        # Docker makes a folder where a node that it was to hand in is not there.
+        """Return the paths that match a glob of absolute paths, in natural order."""
+        # Docker creates a folder in place of a missing node that it was to pass in.
         return tuple(path for path in self._matching(pattern) if not self._at(path).is_dir())
 
     def devices(self, path: str) -> tuple[str, ...]:
-        """A node, or the nodes of a folder, as `docker run --device` takes either."""
+        """Return a node, or the nodes of a folder, as `docker run --device` accepts either."""
         return self.nodes(path) or self.nodes(f"{path}/*")
 
     def matching(self, pattern: str) -> bool:
-        """Whether anything matches a glob."""
+        """True if anything matches a glob."""
         return bool(self._matching(pattern))
 
     def pci_devices(self, modules: Collection[str]) -> tuple[str, ...]:
-        """The folders in sysfs of what drivers of these kernel modules have on the PCI bus."""
+        """Return the sysfs folders of PCI devices with drivers of these kernel modules."""
         addresses = dict.fromkeys(
             address
             for module in modules
@@ -86,14 +86,15 @@ class MachineFiles:
         return tuple(f"/sys/bus/pci/devices/{address}" for address in addresses)
 
     def _matching(self, pattern: str) -> list[str]:
-        # What `Path.glob` does about folders that cannot be read differs between Pythons.
+        # `Path.glob` treats unreadable folders differently between Python versions.
         paths = glob.iglob(pattern.lstrip("/"), root_dir=self.root)  # noqa: PTH207
         return sorted((f"/{path}" for path in islice(paths, MOST)), key=natural)
 
     def text(self, path: str, most: int = LARGEST) -> str | None:
-        """The content of a file; None where there is none that can be read.
+        """Return the content of a file; None if it is missing or unreadable.
 
-        What is no file of bytes (a pipe, a device) is none: to read it may never end.
+        Anything but a regular file (a pipe, a device) counts as unreadable: reading it may never
+        end.
         """
         try:
             descriptor = os.open(self._at(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -105,7 +106,7 @@ class MachineFiles:
             return None
 
     def kernel_log(self) -> KernelLog:
-        """The kernel's log, as far as this user may read it."""
+        """Read the kernel's log, as far as this user may."""
         closed = []
         for path in LOGS:
             try:
@@ -117,7 +118,7 @@ class MachineFiles:
         return KernelLog(unread="; ".join(closed))
 
     def _log(self, path: str) -> tuple[str, bool]:
-        """The text of a log, and whether that is all of it; of a file its end is read."""
+        """Return the text of a log, and True if it is complete; of a file, its end is read."""
         descriptor = os.open(self._at(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             status = os.fstat(descriptor)
@@ -131,7 +132,7 @@ class MachineFiles:
                 try:
                     piece = os.read(descriptor, _RECORD)
                 except BrokenPipeError:
-                    # Records were written over while we read.
+                    # Records were overwritten during the read.
                     continue
                 except BlockingIOError:
                     piece = b""
@@ -144,37 +145,37 @@ class MachineFiles:
             os.close(descriptor)
 
     def link(self, path: str) -> str | None:
-        """The last component of what a link leads to."""
+        """Return the last component of a link's target."""
         try:
             return os.fspath(self._at(path).readlink()).rpartition("/")[2]
         except OSError:
             return None
 
     def has(self, path: str) -> bool:
-        """Whether something is there."""
+        """True if the path exists."""
         return self._at(path).exists()
 
     def may_use(self, path: str) -> bool:
-        """Whether this user may read and write a node."""
+        """True if this user may read and write a node."""
         return os.access(self._at(path), os.R_OK | os.W_OK)
 
     def group(self, path: str) -> int | None:
-        """Number of the group that a node belongs to."""
+        """Return the group number of a node."""
         try:
             return self._at(path).stat().st_gid
         except OSError:
             return None
 
     def kernel(self) -> str:
-        """Release of the running kernel; empty where it cannot be read."""
+        """Return the release of the running kernel; empty if unreadable."""
         return (self.text("/proc/sys/kernel/osrelease") or "").strip()
 
     def name(self) -> str:
-        """The machine's own name; empty where it cannot be read."""
+        """Return the machine's host name; empty if unreadable."""
         return (self.text("/proc/sys/kernel/hostname") or "").strip()
 
     def cdi(self) -> Mapping[str, str]:
-        """Kind of CDI devices → the file that describes them."""
+        """Map kinds of CDI devices to the files that describe them."""
         files: dict[str, str] = {}
         for folder in CDI_FOLDERS:
             for ending in ("json", "yaml", "yml"):
@@ -190,46 +191,46 @@ class MachineFiles:
 
 @dataclass(frozen=True, slots=True)
 class MachineFacts:
-    """What was seen of the devices of one backend."""
+    """Facts about the devices of one backend."""
 
     backend: str
-    #: One node per device, and those that a program needs beside them and that are not there.
+    #: One node per device, and missing nodes that programs also need.
     nodes: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
-    #: Nodes that this user may not read and write → number of the group that may; None if unknown.
+    #: Nodes that this user may not read and write, with the number of their group, if known.
     closed: Mapping[str, int | None] = field(default_factory=dict)
-    #: The driver in words, `nvidia 570.86.10`; None where none is loaded.
+    #: Driver name and version, `nvidia 570.86.10`; None if none is loaded.
     driver: str | None = None
-    #: Its own version alone, `570.86.10`; a driver that is part of the kernel has none.
+    #: Its version alone, `570.86.10`; a driver that is part of the kernel has none.
     driver_version: str | None = None
-    #: Names of the devices, each once.
+    #: Names of the devices, without duplicates.
     products: tuple[str, ...] = ()
-    #: Kind of CDI devices → the file that describes them.
+    #: Kinds of CDI devices to the files that describe them.
     cdi: Mapping[str, str] = field(default_factory=dict)
-    #: Runtimes of the Docker daemon for them.
+    #: Runtimes of the Docker daemon for these devices.
     runtimes: tuple[str, ...] = ()
 
     @property
     def anything(self) -> bool:
-        """Whether there is a sign of such devices."""
+        """True if there is a sign of such devices."""
         return bool(self.nodes or self.cdi or self.runtimes)
 
 
-def look(
+def collect_facts(
     machine: MachineFiles, backend: str, host: Host, runtimes: Collection[str]
 ) -> MachineFacts:
-    """What `machine` shows of the devices of a backend.
+    """Collect the facts about a backend's devices on `machine`.
 
-    `runtimes` are those that its Docker daemon has.
+    `runtimes` are those of its Docker daemon.
     """
     nodes = tuple(
         node for pattern in host.nodes for node in machine.nodes(pattern)
-        if _is_of(machine, node, host)
+        if _is_vendors_node(machine, node, host)
     )  # fmt: skip
     needed = [(name, machine.nodes(name)) for name in host.needs]
     present = (*nodes, *(node for _, matching in needed for node in matching))
     described = machine.cdi()
-    driver, version = _driver(machine, nodes, host)
+    driver, version = _find_driver(machine, nodes, host)
     return MachineFacts(
         backend=backend,
         nodes=nodes,
@@ -237,14 +238,14 @@ def look(
         closed={node: machine.group(node) for node in present if not machine.may_use(node)},
         driver=driver,
         driver_version=version,
-        products=tuple(dict.fromkeys(_products(machine, host))),
+        products=tuple(dict.fromkeys(_find_products(machine, host))),
         cdi={kind: described[kind] for kind in host.cdi if kind in described},
         runtimes=tuple(name for name in host.runtimes if name in runtimes),
     )
 
 
-def _is_of(machine: MachineFiles, node: str, host: Host) -> bool:
-    """Whether a node is one of this vendor's: others may have nodes of the same name."""
+def _is_vendors_node(machine: MachineFiles, node: str, host: Host) -> bool:
+    """True if a node is one of this vendor's: others may have nodes of the same name."""
     if host.pci_vendor is None or host.sysfs is None:
         return True
     vendor = machine.text(f"{host.sysfs}/{node.rpartition('/')[2]}/device/vendor") or ""
@@ -254,11 +255,11 @@ def _is_of(machine: MachineFiles, node: str, host: Host) -> bool:
     return name is not None and matches_any(host.platform_devices, name)
 
 
-def _driver(
+def _find_driver(
     machine: MachineFiles, nodes: Collection[str], host: Host
 ) -> tuple[str | None, str | None]:
-    """The driver of the nodes, else the first one that is loaded, in words; and its version."""
-    name = next(_named(machine, nodes, host), None)
+    """Return the driver of the nodes, else the first one loaded, as text; and its version."""
+    name = next(_find_driver_names(machine, nodes, host), None)
     version = machine.text(f"/sys/module/{name}/version") if name is not None else None
     if version is not None and version.strip():
         return f"{name} {version.split()[0]}", version.split()[0]
@@ -272,7 +273,7 @@ def _driver(
     return (f"{name} of Linux {kernel}" if kernel else name), None
 
 
-def _products(machine: MachineFiles, host: Host) -> Iterator[str]:
+def _find_products(machine: MachineFiles, host: Host) -> Iterator[str]:
     for pattern in host.product_files:
         for path in machine.nodes(pattern):
             match = re.search(host.product, machine.text(path) or "")
@@ -280,7 +281,7 @@ def _products(machine: MachineFiles, host: Host) -> Iterator[str]:
                 yield match[1].strip()
 
 
-def _named(machine: MachineFiles, nodes: Collection[str], host: Host) -> Iterator[str]:
+def _find_driver_names(machine: MachineFiles, nodes: Collection[str], host: Host) -> Iterator[str]:
     for node in nodes if host.sysfs is not None else ():
         name = machine.link(f"{host.sysfs}/{node.rpartition('/')[2]}/device/driver")
         if name is not None:

@@ -1,7 +1,7 @@
-"""The checks of the catalogue, held against a machine: what was read → what is said of it.
+"""Checks of the catalogue, applied to the files of a machine.
 
-No vendor is named here: which files are read, what is right in them and what to do otherwise are
-data (`catalogue.format.machines.HostCheck`).
+No vendor is named here: the files to read, their correct values and the remedies are data
+(`catalogue.format.machines.HostCheck`).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from buildmatrix.commands.doctor.machine import KernelLog, MachineFiles
 from buildmatrix.phrases import listing
 from buildmatrix.reports.doctor.model import DoctorLine, Measure, NodeCheck, State
 
-#: Measures in one line, and kinds of error of a log that are kept.
+#: Measures in one line, and kinds of log errors recorded.
 _SHOWN = 4
 _KINDS = 200
-#: What /dev/kmsg writes before a message: priority, number, microseconds, flags.
+#: Prefix of messages in /dev/kmsg: priority, number, microseconds, flags.
 _PREFIX = re.compile(r"\d+,\d+,\d+,[^;]*;")
 _NOT_MEASURED = "not measured, as --interval is 0"
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
@@ -32,19 +32,19 @@ _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What files with counters said at one moment; seconds of a clock that only goes forward."""
+    """Contents of files with counters at one moment, in seconds of a monotonic clock."""
 
     moment: float
     texts: Mapping[str, str]
 
 
 class _UnreadError(Exception):
-    """Something that is there could not be read, or makes no sense; the text says what."""
+    """An existing value is unreadable or invalid; the text says which."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """A machine, and which accelerators are in it: backend → folders of its devices in sysfs."""
+    """A machine and its accelerators: backend to folders of its devices in sysfs."""
 
     machine: MachineFiles
     catalogue: Catalogue
@@ -52,28 +52,28 @@ class Node:
 
     @cached_property
     def log(self) -> KernelLog:
-        """The kernel's log, read when the first check asks for it."""
+        """The kernel's log, read on first access."""
         return self.machine.kernel_log()
 
-    def sample(self, moment: float) -> Sample:
-        """What the files with counters say now."""
+    def take_sample(self, moment: float) -> Sample:
+        """Read the files with counters."""
         paths = dict.fromkeys(
             path
             for owned in self.catalogue.checks
-            if owned.entry.over != "once" and self._counts(owned)
+            if owned.entry.over != "once" and self._applies(owned)
             for path in self.files(owned)
         )
         texts = {path: self.machine.text(path) for path in paths}
         return Sample(moment, {path: text for path, text in texts.items() if text is not None})
 
-    def checks(self, samples: tuple[Sample, Sample] | None) -> Iterator[NodeCheck]:
-        """What each check says that counts on this machine; counters need two `samples`."""
+    def run_checks(self, samples: tuple[Sample, Sample] | None) -> Iterator[NodeCheck]:
+        """Yield the results of checks that apply to this machine; counters need two `samples`."""
         for owned in self.catalogue.checks:
-            if self._counts(owned):
-                yield self._checked(owned, samples)
+            if self._applies(owned):
+                yield self._run_check(owned, samples)
 
     def files(self, owned: Owned[HostCheck]) -> list[str]:
-        """The files that a check reads here."""
+        """Return the files that a check reads on this machine."""
         return [
             path for pattern in self._patterns(owned, owned.entry.files)
             for path in self.machine.nodes(pattern)
@@ -88,7 +88,7 @@ class Node:
                 if owned.vendor is None or owned.backend == backend:
                     yield from (path.replace("{device}", escape(folder)) for folder in folders)
 
-    def _counts(self, owned: Owned[HostCheck]) -> bool:
+    def _applies(self, owned: Owned[HostCheck]) -> bool:
         check = owned.entry
         if owned.vendor is not None and owned.backend not in self.devices:
             return False
@@ -98,7 +98,9 @@ class Node:
             any(map(self.machine.matching, self._patterns(owned, [path]))) for path in check.when
         )
 
-    def _checked(self, owned: Owned[HostCheck], samples: tuple[Sample, Sample] | None) -> NodeCheck:
+    def _run_check(
+        self, owned: Owned[HostCheck], samples: tuple[Sample, Sample] | None
+    ) -> NodeCheck:
         check = owned.entry
         measures: tuple[Measure, ...] = ()
         try:
@@ -135,12 +137,12 @@ class Node:
         check = owned.entry
         broken = [measure for measure in measures if not measure.holds]
         if broken:
-            return check.state, _said(check, broken)
+            return check.state, _describe_violations(check, broken)
         if check.reads == "log":
-            harmless = f"; {_said(check, measures)}" if measures else ""
+            harmless = f"; {_describe_violations(check, measures)}" if measures else ""
             return "ok", f"no such line in {self.log.path}{harmless}"
         if measures:
-            return "ok", _counted(check, measures)
+            return "ok", _describe_values(check, measures)
         if check.over != "once" and samples is None and self.files(owned):
             return "none", _NOT_MEASURED
         return check.absent, f"none here ({' '.join(check.files)})"
@@ -150,34 +152,36 @@ class Node:
     ) -> Iterator[Measure]:
         check = owned.entry
         if check.reads == "log":
-            yield from self._errors(check)
+            yield from self._read_errors(check)
             return
         if check.over != "once":
-            yield from _rates(check, self.files(owned), samples) if samples else ()
+            yield from _measure_rates(check, self.files(owned), samples) if samples else ()
             return
         for path in self.files(owned):
             text = path if check.reads == "name" else self.machine.text(path)
             if text is None:
                 raise _UnreadError(f"{path} cannot be read by this user")
-            for value in dict.fromkeys(_values(check.pattern, text)):
-                bound = self._other(check, path)
+            for value in dict.fromkeys(_find_values(check.pattern, text)):
+                bound = self._find_reference(check, path)
                 if bound is not None or not check.against:
-                    yield _measure(check, path, value, bound)
+                    yield _measure_text(check, path, value, bound)
 
-    def _other(self, check: HostCheck, path: str) -> str | None:
-        """What a value is held against: the least of what other files say; None for nothing."""
+    def _find_reference(self, check: HostCheck, path: str) -> str | None:
+        """Return the reference for a value, the least of those in other files; None without any."""
         folder, _, name = path.rpartition("/")
         values = []
         for template in check.against:
             against = template.replace("{folder}", folder)
             text = self.machine.text(against.replace("{stem}", name.rpartition("_")[0])) or ""
-            # Beside a file lie others of its kind; a version elsewhere is the whole of its file.
-            said = _values(check.pattern, text) if "{folder}" in template else [text.strip()]
+            # Files beside it have the same format; a version elsewhere is the whole of its file.
+            said = _find_values(check.pattern, text) if "{folder}" in template else [text.strip()]
             values += said[:1]
-        return min(filter(None, values), key=lambda value: _number(value, 1) or 0, default=None)
+        return min(
+            filter(None, values), key=lambda value: _parse_number(value, 1) or 0, default=None
+        )
 
-    def _errors(self, check: HostCheck) -> Iterator[Measure]:
-        """What lines of the log say, each device and value once."""
+    def _read_errors(self, check: HostCheck) -> Iterator[Measure]:
+        """Yield the errors in the log, each device and value once."""
         if not self.log.path:
             raise _UnreadError(f"the kernel's log cannot be read ({self.log.unread})")
         pattern = re.compile(check.pattern)
@@ -197,21 +201,21 @@ class Node:
             yield Measure(
                 place=device,
                 value=f"{words}, {count}×" if count > 1 else words,
-                number=_number(value, 1),
+                number=_parse_number(value, 1),
                 bound="",
                 holds=matches_any(check.good, value),
             )
 
 
-def line(checked: NodeCheck) -> DoctorLine:
-    """A check, as a person reads it."""
+def format_check(checked: NodeCheck) -> DoctorLine:
+    """Format a check's result for people."""
     text = f"{checked.text}. {checked.remedy}" if checked.remedy else checked.text
     return DoctorLine(checked.state, f"node {checked.id}", text)
 
 
-def lines(checks: Collection[NodeCheck]) -> Iterator[DoctorLine]:
-    """Checks as people read them; those for which there is nothing here are one line."""
-    yield from (line(checked) for checked in checks if checked.state != "none")
+def format_checks(checks: Collection[NodeCheck]) -> Iterator[DoctorLine]:
+    """Format results for people; checks with nothing to read here share one line."""
+    yield from (format_check(checked) for checked in checks if checked.state != "none")
     silent = [checked for checked in checks if checked.state == "none"]
     unmeasured = [checked.id for checked in silent if checked.text == _NOT_MEASURED]
     absent = [checked.id for checked in silent if checked.text != _NOT_MEASURED]
@@ -221,87 +225,89 @@ def lines(checks: Collection[NodeCheck]) -> Iterator[DoctorLine]:
         yield DoctorLine("none", "node", f"nothing to read here for {', '.join(absent)}")
 
 
-def _values(pattern: str, text: str) -> list[str]:
-    """What the first group of a pattern is, wherever it matches; not more than are worth it."""
+def _find_values(pattern: str, text: str) -> list[str]:
+    """Return the first group of each match of a pattern, up to a limit."""
     matches = re.finditer(pattern, text)
     return [match[1] for match, _ in zip(matches, range(_KINDS), strict=False) if match[1]]
 
 
-def _number(value: str, scale: float) -> float | None:
+def _parse_number(value: str, scale: float) -> float | None:
     if not _NUMBER.fullmatch(value):
         return math.inf if value == "unlimited" else None
     return float(value) * scale
 
 
-def _shown(number: float) -> str:
+def _format_number(number: float) -> str:
     return f"{number:,.1f}".removesuffix(".0") if math.isfinite(number) else "unlimited"
 
 
-def _measure(check: HostCheck, place: str, value: str, bound: str | None) -> Measure:
-    number = _number(value, check.scale)
-    return _judged(check, place, value, number, bound)
+def _measure_text(check: HostCheck, place: str, value: str, bound: str | None) -> Measure:
+    number = _parse_number(value, check.scale)
+    return _measure_number(check, place, value, number, bound)
 
 
-def _judged(
+def _measure_number(
     check: HostCheck, place: str, value: str, number: float | None, bound: str | None
 ) -> Measure:
     holds, words = True, ""
     if check.good:
         holds, words = matches_any(check.good, value), f"should be {' or '.join(check.good)}"
     elif bound is not None:
-        holds, words = _relates(check, value, number, bound)
+        holds, words = _compare(check, value, number, bound)
     elif number is not None:
         if check.least is not None and number < check.least:
-            holds, words = False, f"should be {_shown(check.least)} or more"
+            holds, words = False, f"should be {_format_number(check.least)} or more"
         if check.most is not None and number > check.most:
-            holds, words = False, f"should be {_shown(check.most)} or less"
+            holds, words = False, f"should be {_format_number(check.most)} or less"
     finite = number is not None and math.isfinite(number)
     return Measure(
         place=place,
-        value=_shown(number) if number is not None else value,
+        value=_format_number(number) if number is not None else value,
         number=number if finite else None,
         bound=words,
         holds=holds,
     )
 
 
-def _relates(check: HostCheck, value: str, number: float | None, bound: str) -> tuple[bool, str]:
+def _compare(check: HostCheck, value: str, number: float | None, bound: str) -> tuple[bool, str]:
     if check.relation == "equal":
         return value == bound, f"should be {bound}"
-    other = _number(bound, check.scale)
+    other = _parse_number(bound, check.scale)
     if number is None or other is None:
         return True, ""
     if check.relation == "below":
-        return number < other, f"should be below {_shown(other)}"
+        return number < other, f"should be below {_format_number(other)}"
     if check.relation == "at-most":
-        return number <= other, f"limited to {_shown(other)}"
-    return number >= other, f"could be {_shown(other)}"
+        return number <= other, f"limited to {_format_number(other)}"
+    return number >= other, f"could be {_format_number(other)}"
 
 
-def _rates(
+def _measure_rates(
     check: HostCheck, files: Collection[str], samples: tuple[Sample, Sample]
 ) -> Iterator[Measure]:
-    """How counters grew between two samples; what came or went in between says nothing."""
+    """Yield the rates of counters between two samples; files not in both are skipped."""
     before, after = samples
     seconds = after.moment - before.moment
     for path in files:
         if path not in before.texts or path not in after.texts:
             continue
-        growth = _growth(check.pattern, path, before, after)
+        growth = _compute_growth(check.pattern, path, before, after)
         if growth is None:
             continue
-        whole = seconds if check.whole is None else _growth(check.whole, path, before, after)
+        whole = (
+            seconds if check.whole is None else _compute_growth(check.whole, path, before, after)
+        )
         if whole is None or whole <= 0:
             raise _UnreadError(f"{path} cannot be compared: no time passed between two samples")
         rate = growth / whole * check.scale * (100 if check.whole is not None else 1)
-        yield _judged(check, path, "", rate, None)
+        yield _measure_number(check, path, "", rate, None)
 
 
-def _growth(pattern: str, path: str, before: Sample, after: Sample) -> float | None:
-    """By how much the sum of the numbers in the first group of a pattern grew."""
+def _compute_growth(pattern: str, path: str, before: Sample, after: Sample) -> float | None:
+    """Return the growth of the sum of the numbers in a pattern's first group."""
     sums = []
     for sample in (before, after):
-        values = _values(pattern, sample.texts[path])
+        values = _find_values(pattern, sample.texts[path])
         if not values:
             return None
         sums.append(sum(map(float, _NUMBER.findall(values[0]))))
@@ -310,11 +316,11 @@ def _growth(pattern: str, path: str, before: Sample, after: Sample) -> float | N
     return sums[1] - sums[0]
 
 
-def _said(check: HostCheck, measures: Sequence[Measure]) -> str:
-    """What is wrong, each value once with the places that have it."""
+def _describe_violations(check: HostCheck, measures: Sequence[Measure]) -> str:
+    """Describe violations, each value once with its places."""
     groups: dict[tuple[str, str], list[str]] = {}
     for measure in measures:
-        groups.setdefault((measure.value, measure.bound), []).append(_place(measure.place))
+        groups.setdefault((measure.value, measure.bound), []).append(_shorten_path(measure.place))
     parts = []
     for (value, bound), places in groups.items():
         more = f" and {len(places) - 2} more" if len(places) > 2 else ""
@@ -325,8 +331,8 @@ def _said(check: HostCheck, measures: Sequence[Measure]) -> str:
     return "; ".join(parts[:_SHOWN]) + rest
 
 
-def _counted(check: HostCheck, measures: Sequence[Measure]) -> str:
-    """What is there, each value once with how often."""
+def _describe_values(check: HostCheck, measures: Sequence[Measure]) -> str:
+    """Describe correct values, each once with its count."""
     values = Counter(measure.value for measure in measures)
     unit = f" {check.unit}" if check.unit else ""
     parts = (
@@ -336,6 +342,6 @@ def _counted(check: HostCheck, measures: Sequence[Measure]) -> str:
     return listing(parts, _SHOWN)
 
 
-def _place(path: str) -> str:
-    """A file without the folders that all such files have."""
+def _shorten_path(path: str) -> str:
+    """Return a path without the folders common to all such files."""
     return re.sub(r"\A/sys/(bus/pci/devices|devices/system|class)/", "", path)

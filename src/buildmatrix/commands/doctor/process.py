@@ -1,7 +1,7 @@
-"""Which libraries of accelerators' vendors a live process has mapped, and whose files they are.
+"""Accelerator libraries mapped by a live process, and their origins.
 
 Source: proc_pid_maps(5) and proc_pid_mountinfo(5); nothing of the process is run or stopped. Paths
-are those that the process sees, in its own mount namespace.
+are in the process's own mount namespace.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from buildmatrix.catalogue.names import demangle, matches_any, version_of
 from buildmatrix.commands.doctor.machine import MachineFiles
 from buildmatrix.reports.doctor.model import DoctorLine, MappedLibrary, Origin, ProcessLibraries
 
-#: Bytes of `maps` that are read; a process may have 65,530 mappings, of files with long names.
+#: Bytes read of `maps`; a process may have 65,530 mappings of files with long names.
 LARGEST = 32 << 20
-#: Characters of RECORD files that are searched for who owns a library; torch's has 2 million.
+#: Characters of RECORD files searched for the owners of libraries; torch's has 2 million.
 _RECORDS = 128 << 20
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 _DELETED = " (deleted)"
@@ -29,7 +29,7 @@ _PACKAGES = re.compile(r"(.*/(?:site|dist)-packages)/(.+)")
 
 
 @dataclass(frozen=True, slots=True)
-class _Mapped:
+class _MappedFile:
     path: str
     deleted: bool
 
@@ -37,12 +37,12 @@ class _Mapped:
 def examine(
     pid: int, catalogue: Catalogue, machine: MachineFiles | None = None
 ) -> ProcessLibraries:
-    """What a process has mapped; what may not be read is said in `unread`."""
+    """Read the mappings of a process; failures are in `unread`."""
     machine = machine or MachineFiles()
     command = (machine.text(f"/proc/{pid}/comm") or "").strip()
-    mapped, unread = _maps(machine.root / f"proc/{pid}/maps")
-    mounts = _mounts(machine, pid)
-    owners = _owners(
+    mapped, unread = _read_maps(machine.root / f"proc/{pid}/maps")
+    mounts = _read_mounts(machine, pid)
+    owners = _find_owners(
         MachineFiles(machine.root / f"proc/{pid}/root"), {item.path for item in mapped}
     )
     libraries = []
@@ -60,7 +60,7 @@ def examine(
                 role=matches[0].owned.entry.role,
                 version=version_of(name),
                 distribution=owners.get(item.path, ""),
-                origin=_origin(mounts, item.path),
+                origin=_find_origin(mounts, item.path),
                 deleted=item.deleted,
             )
         )
@@ -74,8 +74,8 @@ def examine(
     )
 
 
-def lines(process: ProcessLibraries) -> Iterator[DoctorLine]:
-    """What a person reads of it: the process, then each library, copies of one side by side."""
+def format_process(process: ProcessLibraries) -> Iterator[DoctorLine]:
+    """Format the result for people: the process, then each library with all its copies."""
     subject = f"process {process.pid}"
     named = f" ({process.command})" if process.command else ""
     if process.unread:
@@ -91,9 +91,9 @@ def lines(process: ProcessLibraries) -> Iterator[DoctorLine]:
         yield DoctorLine("ok", subject, text)
     copies: dict[str, list[MappedLibrary]] = {}
     for item in process.libraries:
-        copies.setdefault(_stem(item.path), []).append(item)
+        copies.setdefault(_library_stem(item.path), []).append(item)
     for stem, same in copies.items():
-        text = "; ".join(map(_described, same))
+        text = "; ".join(map(_describe, same))
         if len(same) > 1:
             yield DoctorLine(
                 "partly", f"library {stem}",
@@ -117,18 +117,18 @@ _ORIGINS: Mapping[Origin, str] = {
 }
 
 
-def _described(item: MappedLibrary) -> str:
+def _describe(item: MappedLibrary) -> str:
     parts = [_ORIGINS[item.origin], item.distribution, "deleted" if item.deleted else ""]
     return f"{item.path} ({', '.join(filter(None, parts))})"
 
 
-def _stem(path: str) -> str:
-    """The name of a library without its version: all copies of one have it."""
+def _library_stem(path: str) -> str:
+    """Return a library's name without its version, the same for all copies."""
     return demangle(path.rpartition("/")[2]).partition(".so")[0]
 
 
-def _maps(path: Path) -> tuple[list[_Mapped], str]:
-    """The files that are mapped, each once; and what could not be read."""
+def _read_maps(path: Path) -> tuple[list[_MappedFile], str]:
+    """Return the mapped files without duplicates, and a text about unreadable ones."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
@@ -142,28 +142,28 @@ def _maps(path: Path) -> tuple[list[_Mapped], str]:
     cut = len(data) == LARGEST
     if not data:
         return [], "it has no memory of its own: it is part of the kernel, or has ended"
-    mapped: dict[tuple[str, str], _Mapped] = {}
+    mapped: dict[tuple[str, str], _MappedFile] = {}
     for text in data.decode("utf-8", "surrogateescape").split("\n"):
         fields = text.split(None, 5)
         if len(fields) < 6 or not fields[5].startswith("/"):
             continue
         name = _ESCAPED.sub(lambda match: chr(int(match[1], 8)), fields[5])
         deleted = name.endswith(_DELETED)
-        # The same path twice is two files where one has replaced the other.
-        mapped.setdefault((name, fields[4]), _Mapped(name.removesuffix(_DELETED), deleted))
+        # Two files can have the same path, if one has replaced the other.
+        mapped.setdefault((name, fields[4]), _MappedFile(name.removesuffix(_DELETED), deleted))
     return list(mapped.values()), f"more than {LARGEST:,} bytes of mappings" if cut else ""
 
 
 @dataclass(frozen=True, slots=True)
 class _Mounts:
-    """Where the file systems of a process are mounted; None where that cannot be read."""
+    """Mount points of a process; None if unreadable."""
 
     points: tuple[str, ...] | None
-    #: Whether it sees the files of this machine as we do.
+    #: True if it sees the files of this machine as we do.
     ours: bool
 
 
-def _mounts(machine: MachineFiles, pid: int) -> _Mounts:
+def _read_mounts(machine: MachineFiles, pid: int) -> _Mounts:
     try:
         proc = machine.root / "proc"
         ours = (proc / f"{pid}/ns/mnt").readlink() == (proc / "self/ns/mnt").readlink()
@@ -180,11 +180,11 @@ def _mounts(machine: MachineFiles, pid: int) -> _Mounts:
         row[4] == "/" and "overlay" in row[row.index("-") + 1]
         for row in rows if len(row) > 9 and "-" in row[:-1]
     )  # fmt: skip
-    # In a container of our own the root is an image's, too.
+    # In a container of our own, the root is also an image's.
     return _Mounts(points, ours and not layered)
 
 
-def _origin(mounts: _Mounts, path: str) -> Origin:
+def _find_origin(mounts: _Mounts, path: str) -> Origin:
     if mounts.ours:
         return "machine"
     if mounts.points is None:
@@ -197,8 +197,8 @@ def _origin(mounts: _Mounts, path: str) -> Origin:
     return "image" if max(within, key=len, default="/") == "/" else "mounted"
 
 
-def _owners(files: MachineFiles, paths: Collection[str]) -> Mapping[str, str]:
-    """Path → name and version of the distribution that installed it, by the RECORDs beside it."""
+def _find_owners(files: MachineFiles, paths: Collection[str]) -> Mapping[str, str]:
+    """Map paths to name and version of their distribution, by the RECORDs beside them."""
     wanted: dict[str, dict[str, str]] = {}
     for path in paths:
         match = _PACKAGES.fullmatch(path)

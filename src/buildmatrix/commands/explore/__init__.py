@@ -1,1 +1,1 @@
-"""`explore`: a SOURCE on the screen of a terminal, by layer, distribution, library and vendor."""
+"""`explore`: terminal view of a SOURCE by layer, distribution, library and vendor."""

@@ -1,4 +1,4 @@
-"""The screen of `explore`, made with Textual. It shows what was read before, and reads nothing."""
+"""Textual application of `explore`. It shows facts read before, and reads nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from textual.containers import Container
 from textual.events import Resize
 from textual.widgets import Input
 
-from buildmatrix.commands.explore.details import details, question
+from buildmatrix.commands.explore.details import make_details, make_question
 from buildmatrix.commands.explore.lines import (
     BAD,
     BOLD,
@@ -25,19 +25,19 @@ from buildmatrix.commands.explore.lines import (
     Piece,
 )
 from buildmatrix.commands.explore.model import VIEWS, Exploration, ViewName
-from buildmatrix.commands.explore.page import Page, Text, key_names
+from buildmatrix.commands.explore.page import Page, Text, format_keys
 from buildmatrix.commands.explore.rows import ORDERS, Filters, Listing
-from buildmatrix.commands.explore.table import Table, header
-from buildmatrix.commands.explore.text import HELP, fields, paragraphs
-from buildmatrix.commands.why.joined import why
+from buildmatrix.commands.explore.table import Table, make_header
+from buildmatrix.commands.explore.text import HELP, format_details, format_paragraphs
+from buildmatrix.commands.why.joined import answer_question
 from buildmatrix.phrases import count, size
 from buildmatrix.reports.why.model import Answer
 from buildmatrix.reports.why.text import render
 from buildmatrix.text import printable, shown
 
-#: Nodes of one answer that are shown in full, and chains of each with all of them.
+#: Nodes shown in full per answer, and chains per node with all chains on.
 SUBJECTS, CHAINS = 12, 50
-#: Columns from which details stand beside the rows.
+#: Terminal width from which details are beside the rows.
 BESIDE = 120
 _TITLES = {name: name.capitalize() for name in VIEWS}
 _EMPTY = {
@@ -59,7 +59,7 @@ _LAST_KEYS = (("?", "help"), ("q", "quit"))
 
 
 class ExploreApp(App[None]):
-    """Four views of one SOURCE, with what is known of the row under the cursor."""
+    """Four views of one SOURCE, with details of the row under the cursor."""
 
     TITLE = "buildmatrix explore"
     ENABLE_COMMAND_PALETTE = False
@@ -110,7 +110,7 @@ class ExploreApp(App[None]):
     ]
 
     def __init__(self, exploration: Exploration) -> None:
-        # With NO_COLOR the filters are chosen here, before there is a theme.
+        # With NO_COLOR, Textual chooses filters here, before there is a theme.
         super().__init__(ansi_color=True)
         self.theme = "ansi-dark"
         self._exploration = exploration
@@ -121,7 +121,7 @@ class ExploreApp(App[None]):
         self._asks = "filter"
 
     def compose(self) -> ComposeResult:
-        """Title, views, columns, rows, details, keys."""
+        """Compose title, views, columns, rows, details and keys."""
         yield Bar("title")
         yield Bar("views")
         yield Bar("columns")
@@ -135,12 +135,12 @@ class ExploreApp(App[None]):
     def on_mount(self) -> None:
         """Show the first view."""
         self._table.focus()
-        self.query_one("#keys", Bar).put(key_names(_KEYS), key_names(_LAST_KEYS))
+        self.query_one("#keys", Bar).put(format_keys(_KEYS), format_keys(_LAST_KEYS))
         self._title()
         self._fill()
 
     def on_resize(self, event: Resize) -> None:
-        """Put the details beside the rows where there is room, else below them."""
+        """Put the details beside the rows if there is room, else below them."""
         self.query_one("#body").set_class(event.size.width >= BESIDE, "beside")
         self.call_after_refresh(self._redraw)
 
@@ -187,7 +187,7 @@ class ExploreApp(App[None]):
         self.query_one("#views", Bar).put(pieces, [(f"{self._state()} ", WEAK)])
         width = self._table.size.width
         self.query_one("#columns", Bar).put(
-            header(None if self._listing.is_ordered else self._listing.order, width)
+            make_header(None if self._listing.is_ordered else self._listing.order, width)
         )
         self._show_details()
 
@@ -209,32 +209,36 @@ class ExploreApp(App[None]):
         name = row.item.name if row is not None else ""
         room = max(self.size.width - cell_len(name) - 3, 0)
         self.query_one("#rule", Bar).put([("─ ", WEAK), (name, BOLD), (" " + "─" * room, WEAK)])
-        lines = fields(details(row.item, self._exploration), width) if row is not None else []
+        lines = (
+            format_details(make_details(row.item, self._exploration), width)
+            if row is not None
+            else []
+        )
         if pane.styles.layout is not None and self.query_one("#body").has_class("beside"):
             lines = [[(name, BOLD)], [], *lines]
         pane.show(lines)
 
     def on_table_moved(self, _event: Table.Moved) -> None:
-        """Say what is known of the row."""
+        """Show the details of the row."""
         self._show_details()
 
     # Keys
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Whether keys that come before those of the focused widget mean the list now.
+        """True if keys with priority over the focused widget apply to the list now.
 
-        They do come before, so that the line is open when the next key of a fast typist arrives.
+        They have priority so that the prompt is open when the next key of a fast typist arrives.
         """
         if action in ("ask", "view"):
             return len(self.screen_stack) == 1 and self.focused is self._table
         return super().check_action(action, parameters)
 
     def action_view(self, by: int) -> None:
-        """The next view, or the one before."""
+        """Switch to the next or previous view."""
         self.action_show_view(VIEWS[(VIEWS.index(self.view) + by) % len(VIEWS)])
 
     def action_show_view(self, name: ViewName) -> None:
-        """Another view, with the same filters."""
+        """Switch to another view, with the same filters."""
         self.view = name
         self._table.cursor = 0
         self._fill()
@@ -247,7 +251,7 @@ class ExploreApp(App[None]):
             self._fill()
 
     def action_open(self, wanted: bool) -> None:
-        """Open the row, or close it; what cannot be closed leads to the row that holds it."""
+        """Open or close the row; closing a leaf goes to its parent."""
         row, table = self._table.row, self._table
         if row is not None and row.item.children and row.is_open != wanted:
             self.action_fold()
@@ -262,33 +266,33 @@ class ExploreApp(App[None]):
         self._fill()
 
     def action_enter(self) -> None:
-        """Open a group; show all that is known of a file."""
+        """Open a group; show all details of a file."""
         row = self._table.row
         if row is None:
             return
         if row.item.children:
             self.action_fold()
             return
-        about = details(row.item, self._exploration)
-        self.push_screen(Page(row.item.name, lambda width: fields(about, width)))
+        about = make_details(row.item, self._exploration)
+        self.push_screen(Page(row.item.name, lambda width: format_details(about, width)))
 
     def action_details(self, by: int) -> None:
-        """Scroll what is known of the row."""
+        """Scroll the details."""
         self.query_one("#details", Lines).scroll_relative(y=by, animate=False)
 
     def action_vendor(self) -> None:
-        """The rows of one vendor; of the next one; of all again."""
+        """Filter by the first vendor, then by the next one, then by none."""
         choices = ["", *self._exploration.vendors]
         self.filters.vendor = choices[(choices.index(self.filters.vendor) + 1) % len(choices)]
         self._fill()
 
     def action_wasted(self) -> None:
-        """Only what is wasted, or everything."""
+        """Toggle between wasted bytes and everything."""
         self.filters.wasted = not self.filters.wasted
         self._fill()
 
     def action_sort(self) -> None:
-        """The next order."""
+        """Sort by the next order."""
         listing = self._listing
         if listing.is_ordered:
             listing.is_ordered, listing.order = False, "size"
@@ -297,7 +301,7 @@ class ExploreApp(App[None]):
         self._fill()
 
     def action_hide(self, name: str) -> None:
-        """Hide a sort of rows of layers, or show it again."""
+        """Hide a kind of rows in layers, or show it again."""
         if self.view == "layers":
             self.filters.hidden ^= {name}
             self._fill()
@@ -305,7 +309,7 @@ class ExploreApp(App[None]):
     # Questions
 
     def action_ask(self, what: str) -> None:
-        """Open the line for a filter, or for what `why` is asked."""
+        """Open the prompt for a filter, or for a `why` question."""
         self._asks = what
         prompt = self.query_one(Input)
         prompt.value = self.filters.text if what == "filter" else ""
@@ -319,7 +323,7 @@ class ExploreApp(App[None]):
         prompt.cursor_position = len(prompt.value)
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Filter while somebody types."""
+        """Filter during typing."""
         if self._asks == "filter" and event.value != self.filters.text:
             self.filters.text = event.value
             self._fill()
@@ -334,7 +338,7 @@ class ExploreApp(App[None]):
             self._answer(event.value)
 
     def action_end_filter(self) -> None:
-        """Close the line; without one, end the filters."""
+        """Close the prompt; without one, clear the filters."""
         if self.query_one(Input).display:
             self._close_prompt()
             if self._asks == "filter":
@@ -350,7 +354,7 @@ class ExploreApp(App[None]):
     def action_why(self) -> None:
         """Show why the row is there."""
         row = self._table.row
-        text = question(row.item, self._exploration) if row is not None else None
+        text = make_question(row.item, self._exploration) if row is not None else None
         if text is None:
             self.bell()
             return
@@ -361,12 +365,12 @@ class ExploreApp(App[None]):
 
         @cache
         def answer(every: bool) -> Answer:
-            return why(source, text, every=every, subjects=SUBJECTS, most=CHAINS)
+            return answer_question(source, text, every=every, subjects=SUBJECTS, most=CHAINS)
 
         def chains(every: bool) -> Text:
             def lines(width: int) -> Sequence[Sequence[Piece]]:
                 rendered = render(answer(every), width=width, color=False)
-                return paragraphs("\n".join(map(printable, rendered.splitlines())), width)
+                return format_paragraphs("\n".join(map(printable, rendered.splitlines())), width)
 
             return lines
 
@@ -374,7 +378,7 @@ class ExploreApp(App[None]):
         self.push_screen(Page(title, chains(False), chains(True), is_slow=True))
 
     def action_unread(self) -> None:
-        """Show what could not be read, and what is not known."""
+        """Show unread files and unknown facts."""
         unread = [
             f"  {item.path or 'the source'}: {item.why}"
             for item in self._exploration.inventory.unread
@@ -390,8 +394,8 @@ class ExploreApp(App[None]):
                 *(notes or ["  nothing"]),
             )
         )
-        self.push_screen(Page("not read", lambda width: paragraphs(text, width)))
+        self.push_screen(Page("not read", lambda width: format_paragraphs(text, width)))
 
     def action_help(self) -> None:
         """Show the keys."""
-        self.push_screen(Page("keys", lambda width: paragraphs(HELP, width)))
+        self.push_screen(Page("keys", lambda width: format_paragraphs(HELP, width)))

@@ -1,4 +1,4 @@
-"""What is known of one row: fields of a name and a text, all fit to be shown."""
+"""Details of one row: named fields with texts that are safe to display."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from buildmatrix.reports.why.graph import LINKS, OPENS, Edge
 from buildmatrix.rules.model import Finding
 from buildmatrix.text import printable, shown
 
-#: Entries of one list that are shown; `inspect` and `why` have them all.
+#: Entries shown of one list; `inspect` and `why` show all.
 MOST = 40
 _MOST_FINDINGS = 12
 
@@ -25,23 +25,23 @@ Tone = Literal["", "bad", "weak"]
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """One field; without a name it goes on with the one before."""
+    """One field; without a name, it continues the previous one."""
 
     name: str
     text: str
     tone: Tone = ""
 
 
-def details(item: Item, exploration: Exploration) -> tuple[Detail, ...]:
-    """Everything that is known of `item`."""
+def make_details(item: Item, exploration: Exploration) -> tuple[Detail, ...]:
+    """Return all details of `item`."""
     return tuple(
         Detail(detail.name, printable(shown(detail.text)), detail.tone)
         for detail in _DETAILS.get(item.kind, _sizes)(item, exploration)
     )
 
 
-def question(item: Item, exploration: Exploration) -> str | None:
-    """What `why` is asked about a row; None where there is nothing to ask."""
+def make_question(item: Item, exploration: Exploration) -> str | None:
+    """Return the `why` question for a row; None if there is none."""
     match item.kind:
         case "file" | "vendor" | "role":
             return item.key

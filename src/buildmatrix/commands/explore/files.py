@@ -1,4 +1,4 @@
-"""Files of an inventory as rows: whose they are, who holds them, and what of them is wasted."""
+"""Files of an inventory as rows, with owners and wasted bytes."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from dataclasses import dataclass
 from buildmatrix.catalogue.leftovers import Leftover, Parted
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.model import Evidence
-from buildmatrix.commands.explore.model import FileFact, Item, ItemKind, by_name
+from buildmatrix.commands.explore.model import FileFact, Item, ItemKind, name_key
 from buildmatrix.inventory.model import Distribution, Inventory
 from buildmatrix.rules.belonging import is_foreign
 from buildmatrix.rules.carried import HELD, total
 from buildmatrix.rules.model import Verdict, keep_worst
 from buildmatrix.text import printable, shown
 
-#: Folders that name what nothing installed, from the root.
+#: Depth of the folder names of files that nothing installed.
 _DEPTH = 2
 _SITES = ("site-packages", "dist-packages")
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who has a file: a distribution, a package of the system, a leftover, or just its folder."""
+    """Owner of a file: a distribution, a system package, a leftover, or just its folder."""
 
     kind: ItemKind
     #: `name==version`, or a path.
@@ -31,7 +31,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """All files that have a row, and who holds them."""
+    """All files with a row, and their holders."""
 
     #: By path.
     facts: Mapping[str, FileFact]
@@ -42,16 +42,16 @@ class Files:
     #: By `name==version`.
     verdicts: Mapping[str, Verdict]
     leftovers: tuple[Leftover, ...]
-    #: Bytes of the files that each holder has, and vendors of what `name==version` declares.
+    #: Bytes of each holder's files, and vendors declared by `name==version`.
     sizes: Mapping[Holder, int]
     declared: Mapping[str, tuple[str, ...]]
-    #: Distributions (`name==version`) that belong to another backend with all their bytes.
+    #: Distributions (`name==version`) that entirely belong to another backend.
     useless: frozenset[str]
     #: Backends that are foreign here.
     foreign: frozenset[str]
 
 
-def item(
+def make_item(
     kind: ItemKind,
     name: str,
     size: int,
@@ -63,26 +63,26 @@ def item(
     key: str = "",
     search: str = "",
 ) -> Item:
-    """A row whose texts come from a stranger, made fit to be shown.
+    """Make a row with texts from untrusted sources, made safe to display.
 
-    `search` is what filters look into, where that is more than `name` and `note`.
+    `search` is the text for filters, if it is more than `name` and `note`.
     """
     name, note = printable(shown(name)), printable(shown(note))
     search = (search or f"{name} {note}").casefold()
-    below = tuple(sorted(children, key=by_name))
+    below = tuple(sorted(children, key=name_key))
     return Item(kind, name, size, wasted, tuple(vendors), note, below, key, search)
 
 
-def files_of(
+def collect_files(
     parted: Parted,
     evidence: Sequence[Evidence],
     verdicts: Sequence[Verdict],
     backend: str | None,
     catalogue: Catalogue,
 ) -> Files:
-    """The files of an inventory, judged for `backend`; without one nothing is wasted."""
+    """Return the files of an inventory, judged for `backend`; without one, nothing is wasted."""
     inventory = parted.whole
-    facts = {fact.path: fact for fact in _facts(inventory)}
+    facts = {fact.path: fact for fact in _list_facts(inventory)}
     by_path: dict[str, list[Evidence]] = {}
     for entry in evidence:
         by_path.setdefault(entry.path, []).append(entry)
@@ -95,13 +95,13 @@ def files_of(
         for owner, verdict in worst.items()
         if verdict.foreign_bytes and verdict.foreign_bytes >= sizes.get(owner, 0)
     )
-    holders = {path: _holder(fact, parted, inventory) for path, fact in facts.items()}
+    holders = {path: _find_holder(fact, parted, inventory) for path, fact in facts.items()}
     made = [
-        _row(fact, holders[path], by_path.get(path, ()), useless, backend, catalogue)
+        _make_row(fact, holders[path], by_path.get(path, ()), useless, backend, catalogue)
         for path, fact in facts.items()
     ]
-    # Once for all views: what is sorted already costs nothing to be sorted there.
-    rows = {row.key: row for row in sorted(made, key=by_name)}
+    # Sorted once for all views, where sorting sorted rows is cheap.
+    rows = {row.key: row for row in sorted(made, key=name_key)}
     held: dict[Holder, int] = {}
     for path, holder in holders.items():
         held[holder] = held.get(holder, 0) + facts[path].size
@@ -131,18 +131,18 @@ def files_of(
     )
 
 
-def _facts(inventory: Inventory) -> Iterator[FileFact]:
-    """Closed files first: what was opened replaces what is known by its name alone."""
+def _list_facts(inventory: Inventory) -> Iterator[FileFact]:
+    """Yield the files, unopened ones first: later facts replace those known by name alone."""
     yield from (file for file in inventory.closed if not file.path.endswith(".py"))
     opened = {binary.container for binary in inventory.binaries}
     opened.update(artefact.container for artefact in inventory.artefacts)
-    # The bytes of an archive stand in the files that it holds, where some of these have rows.
+    # The bytes of an archive belong to the files in it, if some of these have rows.
     yield from (file for file in inventory.containers if file.path not in opened)
     yield from inventory.artefacts
     yield from inventory.binaries
 
 
-def _holder(fact: FileFact, parted: Parted, inventory: Inventory) -> Holder:
+def _find_holder(fact: FileFact, parted: Parted, inventory: Inventory) -> Holder:
     if fact.owner is not None:
         return Holder("distribution", fact.owner)
     for leftover in parted.leftovers:
@@ -154,7 +154,7 @@ def _holder(fact: FileFact, parted: Parted, inventory: Inventory) -> Holder:
     return Holder("folder", "/".join(fact.path.split("/")[:-1][:_DEPTH]))
 
 
-def _row(
+def _make_row(
     fact: FileFact,
     holder: Holder,
     evidence: Sequence[Evidence],
@@ -175,20 +175,20 @@ def _row(
     folder, _, name = fact.path.rpartition("/")
     ordered = sorted(held, key=lambda entry: -entry.size)
     vendors = dict.fromkeys(entry.vendor for entry in ordered)
-    return item(
+    return make_item(
         "file",
         name,
         fact.size,
         wasted=min(wasted, fact.size),
         vendors=vendors,
-        note=short(folder),
+        note=shorten_folder(folder),
         key=fact.path,
         search=printable(fact.path),
     )
 
 
-def short(folder: str) -> str:
-    """`folder` from the folder of packages on, which all of them have in common."""
+def shorten_folder(folder: str) -> str:
+    """Return `folder` without the part before and including site-packages."""
     for site in _SITES:
         before, found, behind = f"/{folder}/".rpartition(f"/{site}/")
         if found and before:

@@ -1,4 +1,4 @@
-"""Lines on the screen: only those that are to be seen are made, however many there are."""
+"""Lines on the screen; only visible lines are made, however many there are."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from textual.geometry import Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-#: Colors of the terminal's own palette, so that 16 are enough, and attributes for those without.
+#: Colors of the terminal's own palette, so that 16 are enough, and attributes for terminals
+#: without.
 PLAIN = Style()
 BOLD = Style(bold=True)
 WEAK = Style(dim=True)
@@ -23,12 +24,12 @@ VENDOR = Style(color="cyan")
 HEAD = Style(underline=True)
 HERE = Style(reverse=True)
 
-#: A piece of text and its style. The text is never parsed: no markup of anybody's has an effect.
+#: A piece of text and its style. The text is never parsed, so markup has no effect.
 Piece = tuple[str, Style]
 
 
-def strip(pieces: Sequence[Piece], width: int, style: Style = PLAIN) -> Strip:
-    """One line of `width` cells; what is too long ends with `…`."""
+def make_strip(pieces: Sequence[Piece], width: int, style: Style = PLAIN) -> Strip:
+    """Make one line of `width` cells; excess text is cut and ends with `…`."""
     segments: list[Segment] = []
     left = width
     for text, own in pieces:
@@ -37,7 +38,7 @@ def strip(pieces: Sequence[Piece], width: int, style: Style = PLAIN) -> Strip:
         cells = cell_len(text)
         if cells > left:
             text, cells = set_cell_size(text, left - 1) + "…", left
-        # A row under the cursor is one block: no color of its own breaks it up.
+        # A row under the cursor is one block, not broken up by colors.
         segments.append(
             Segment(text, style + Style(bold=own.bold) if style.reverse else own + style)
         )
@@ -47,16 +48,16 @@ def strip(pieces: Sequence[Piece], width: int, style: Style = PLAIN) -> Strip:
     return Strip(segments, width)
 
 
-def spread(left: Sequence[Piece], right: Sequence[Piece], width: int) -> list[Piece]:
-    """`left` at the left and `right` at the right; the left one gives way."""
+def align(left: Sequence[Piece], right: Sequence[Piece], width: int) -> list[Piece]:
+    """Put `left` at the left and `right` at the right; the left one is shortened if needed."""
     room = width - sum(cell_len(text) for text, _ in right)
     if room <= 0:
         return [*right]
-    return [*((part.text, part.style or PLAIN) for part in strip(left, room)), *right]
+    return [*((part.text, part.style or PLAIN) for part in make_strip(left, room)), *right]
 
 
 class Lines(ScrollView):
-    """Lines that are made when they are shown. Give them with `show`."""
+    """Lines that are made when they are shown; set them with `show`."""
 
     def __init__(self, id: str | None = None, *, style: Style = PLAIN) -> None:
         super().__init__(id=id)
@@ -64,25 +65,25 @@ class Lines(ScrollView):
         self._style = style
 
     def show(self, lines: Sequence[Sequence[Piece]]) -> None:
-        """Put `lines` in the place of those before, from the first one on."""
+        """Replace all lines with `lines`, and scroll to the first."""
         self._lines = lines
         self.resize_to(len(lines))
         self.scroll_to(y=0, animate=False, immediate=True)
         self.refresh()
 
     def resize_to(self, count: int) -> None:
-        """Say how many lines there are."""
+        """Set the number of lines."""
         self.virtual_size = Size(0, count)
 
     def render_line(self, y: int) -> Strip:
-        """See `Widget.render_line`: one line of those to be seen."""
+        """Render a visible line; see `Widget.render_line`."""
         width, at = self.size.width, y + self.scroll_offset.y
         pieces = self._lines[at] if at < len(self._lines) else ()
-        return strip(pieces, width, self._style)
+        return make_strip(pieces, width, self._style)
 
 
 class Pages(Lines, can_focus=True):
-    """Lines to be read from top to bottom, with the keys that pagers have."""
+    """Lines of a text, with the keys of pagers."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("down,j", "scroll_down", show=False),
@@ -95,7 +96,7 @@ class Pages(Lines, can_focus=True):
 
 
 class Bar(Lines):
-    """One line that never scrolls, and is made anew for each width."""
+    """One line that never scrolls and is remade for each width."""
 
     def __init__(self, id: str, *, style: Style = PLAIN) -> None:
         super().__init__(id=id, style=style)
@@ -106,8 +107,8 @@ class Bar(Lines):
         """Set its texts."""
         self._left, self._right = left, right
         if self.size.width:
-            self.show([spread(left, right, self.size.width)])
+            self.show([align(left, right, self.size.width)])
 
     def on_resize(self, event: Resize) -> None:
-        """Make it anew for its new width."""
-        self.show([spread(self._left, self._right, event.size.width)])
+        """Remake it for its new width."""
+        self.show([align(self._left, self._right, event.size.width)])

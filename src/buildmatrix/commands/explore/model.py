@@ -1,4 +1,4 @@
-"""What `explore` shows: items in four views, and what is known of each."""
+"""Items of `explore` in four views, with details."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from buildmatrix.inventory.model import (
 )
 from buildmatrix.rules.model import Finding, Verdict
 
-#: `package` one of the system's package manager; `folder` files that nothing installed; `leftover`
-#: a cache or package files; `deleted` and `replaced` what a later layer hides; `rest` the bytes
-#: that no row is about.
+#: `package` is a system package; `folder` files that nothing installed; `leftover` a cache or
+#: package files; `deleted` and `replaced` files hidden by a later layer; `rest` the bytes without a
+#: row.
 ItemKind = Literal[
     "layer",
     "distribution",
@@ -43,44 +43,44 @@ FileFact = Binary | Artefact | Container | ClosedFile
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Item:
-    """One row, and the rows below it. All texts are fit to be shown.
+    """One row, and the rows below it. All texts are safe to display.
 
-    Two items are the same only if they are one object: a name may stand in a view twice.
+    Items are compared by identity: a view may have the same name twice.
     """
 
     kind: ItemKind
     name: str
-    #: Bytes, and those of them that are of no use on the backend or that no container sees.
+    #: Bytes, and those among them that the backend cannot use or that no container sees.
     size: int
     wasted: int = 0
     vendors: tuple[str, ...] = ()
-    #: What stands behind the name: the folder of a file, the verdict of a distribution.
+    #: Text behind the name: the folder of a file, the verdict of a distribution.
     note: str = ""
-    #: In the order of their names.
+    #: Sorted by name.
     children: tuple[Item, ...] = ()
-    #: What it is about: the path of a file, `name==version`, the number of a layer, a backend.
+    #: Subject: the path of a file, `name==version`, the number of a layer, a backend.
     key: str = ""
-    #: Name and note in lower case, as filters compare them.
+    #: Name and note in lower case, for filters.
     search: str = ""
 
 
-def by_name(item: Item) -> tuple[bool, str, str]:
-    """Sorts items by their names; what no row is about is the last."""
+def name_key(item: Item) -> tuple[bool, str, str]:
+    """Return the key that sorts items by name, with the row for the rest last."""
     return item.kind == "rest", item.name.casefold(), item.note
 
 
 @dataclass(frozen=True, slots=True)
 class Exploration:
-    """Everything that the screen shows of one SOURCE."""
+    """All data that the screen shows of one SOURCE."""
 
-    #: As answers call it: `dir:/srv/venv`.
+    #: Label in answers: `dir:/srv/venv`.
     label: str
-    #: What its bytes are judged for; None where nothing says it, and nothing is foreign.
+    #: Backend that its bytes are judged for; None if unknown, and then nothing is foreign.
     backend: str | None
     size: int
     wasted: int
     views: Mapping[ViewName, tuple[Item, ...]]
-    #: Vendors of its files, that of the most bytes first.
+    #: Vendors of its files, by decreasing bytes.
     vendors: tuple[str, ...]
     inventory: Inventory
     #: For questions about chains.

@@ -1,4 +1,4 @@
-"""A page of text over the screen of `explore`: chains, what is known of a file, the keys."""
+"""A page of text over the screen of `explore`: chains, details of a file, the keys."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from textual.worker import get_current_worker
 
 from buildmatrix.commands.explore.lines import BOLD, HEAD, WEAK, Bar, Pages, Piece
 
-#: What stands on a page until its text is there.
+#: Text of a page that is still being made.
 WAITING = "Looking for the chains; Esc goes back."
-#: Columns of a page that its text does not have: padding, and the scroll bar.
+#: Columns of a page without text: padding, and the scroll bar.
 MARGIN = 3
 
-#: Gives the lines of a text for a width.
+#: Function that returns the lines of a text for a width.
 Text = Callable[[int], Sequence[Sequence[Piece]]]
 
 
-def key_names(keys: Sequence[tuple[str, str]]) -> list[Piece]:
-    """Keys and what they do, for the last line of the screen."""
+def format_keys(keys: Sequence[tuple[str, str]]) -> list[Piece]:
+    """Return keys with their actions, for the last line of the screen."""
     pieces: list[Piece] = []
     for key, name in keys:
         pieces += [(f" {key} ", BOLD), (f"{name} ", WEAK)]
@@ -42,28 +42,28 @@ class Page(Screen[None]):
     def __init__(
         self, title: str, text: Text, everything: Text | None = None, *, is_slow: bool = False
     ) -> None:
-        """`everything` is what the key `a` shows instead. What `is_slow` is made in a thread."""
+        """Make a page; the key `a` shows `everything` instead. A thread makes `is_slow` texts."""
         super().__init__()
         self._title, self._text, self._everything = title, text, everything
         self._is_slow = is_slow
 
     def compose(self) -> ComposeResult:
-        """The title, the text, and the keys."""
+        """Compose the title, the text and the keys."""
         yield Bar("title", style=HEAD)
         yield Pages("page")
         yield Bar("keys")
 
     def on_mount(self) -> None:
-        """Fill it."""
+        """Fill the page."""
         self.query_one("#title", Bar).put([(self._title, BOLD)])
         keys = [("Esc", "back"), ("↑ ↓ PgUp PgDn", "scroll")]
         if self._everything is not None:
             keys.append(("a", "all chains"))
-        self.query_one("#keys", Bar).put(key_names(keys))
+        self.query_one("#keys", Bar).put(format_keys(keys))
         self.query_one(Pages).focus()
 
     def on_resize(self, event: Resize) -> None:
-        """Wrap it for the new width."""
+        """Wrap the text for the new width."""
         self._show(event.size.width - MARGIN)
 
     def _show(self, width: int) -> None:
@@ -71,11 +71,11 @@ class Page(Screen[None]):
             self.query_one(Pages).show(self._text(width))
             return
         self.query_one(Pages).show([[(WAITING, WEAK)]])
-        # The one before has another width, or shows less.
-        self.run_worker(partial(self._made, self._text, width), thread=True, exclusive=True)
+        # The previous one has another width, or shows less.
+        self.run_worker(partial(self._make_text, self._text, width), thread=True, exclusive=True)
 
-    def _made(self, text: Text, width: int) -> None:
-        """In a thread: make the text, and show it if anybody still wants it."""
+    def _make_text(self, text: Text, width: int) -> None:
+        """Make the text, in a thread, and show it if it is still wanted."""
         worker, lines = get_current_worker(), text(width)
         if not worker.is_cancelled:
             self.app.call_from_thread(self._put, lines)
@@ -94,5 +94,5 @@ class Page(Screen[None]):
             self._text, self._everything = self._everything, None
             self._show(self.size.width - MARGIN)
             self.query_one("#keys", Bar).put(
-                key_names([("Esc", "back"), ("↑ ↓ PgUp PgDn", "scroll")])
+                format_keys([("Esc", "back"), ("↑ ↓ PgUp PgDn", "scroll")])
             )

@@ -1,4 +1,4 @@
-"""Facts of a SOURCE → what `explore` shows, judged for a backend where one is known."""
+"""Facts of a SOURCE to the data of `explore`, judged for a backend if one is known."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 
 from buildmatrix.catalogue.leftovers import apart
 from buildmatrix.catalogue.load import load
-from buildmatrix.commands.explore.files import files_of
+from buildmatrix.commands.explore.files import collect_files
 from buildmatrix.commands.explore.model import Exploration
-from buildmatrix.commands.explore.views import all_views
+from buildmatrix.commands.explore.views import make_views
 from buildmatrix.commands.scan import scan
-from buildmatrix.commands.why.joined import graph_of
+from buildmatrix.commands.why.joined import make_graph
 from buildmatrix.errors import UsageError
 from buildmatrix.judge import Judge
 from buildmatrix.rules.model import Finding, Verdict
@@ -23,10 +23,10 @@ from buildmatrix.spec.bare import bare_spec, bare_target
 from buildmatrix.spec.model import Spec, Target
 from buildmatrix.text import printable, shown
 
-Judged = tuple[tuple[Finding, ...], tuple[Verdict, ...]]
+Judgement = tuple[tuple[Finding, ...], tuple[Verdict, ...]]
 
 
-def explored(
+def make_exploration(
     facts: Facts,
     *,
     backend: str | None = None,
@@ -36,12 +36,12 @@ def explored(
     of_wheels: bool = False,
     data_files: Sequence[Path] = (),
 ) -> Exploration:
-    """Everything that the screen shows of a source.
+    """Return the data that the screen shows of a source.
 
-    `backend` None means the one that the source says it is for; where nothing says it, nothing
-    counts as foreign. `declared` is a target of a specification, as which it is judged instead.
-    `of_wheels`: the facts are those of wheels that a lock names, and no image's. Raises
-    `UsageError` for a backend that the catalogue does not know.
+    Without `backend`, that of the source is used; if it has none, nothing counts as foreign.
+    `declared` is a target of a specification to judge it as instead. `of_wheels`: the facts are
+    those of wheels in a lock, and not of an image. Raises `UsageError` for a backend that the
+    catalogue does not know.
     """
     if declared is None and facts.target is not None and backend is None:
         declared = facts.target[1], facts.target[0]
@@ -50,17 +50,17 @@ def explored(
     findings: tuple[Finding, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
     if chosen is not None and of_wheels and facts.lock is not None:
-        findings, verdicts = _of_wheels(facts, chosen, runtime, today, declared, files)
+        findings, verdicts = _judge_wheels(facts, chosen, runtime, today, declared, files)
     elif chosen is not None:
         report = scan(facts, chosen, runtime, "never", today, (), (), files, declared)
         findings, verdicts = report.findings, report.distributions
     catalogue = load(facts.catalogue or files)
     parted = apart(facts.inventory, catalogue)
-    source = graph_of(facts)
-    # Both are made when they are first used: the first file under the cursor would wait for them.
+    source = make_graph(facts)
+    # Both are computed on first use, which would delay the first file under the cursor.
     _ = source.graph.out, source.graph.into
-    known = files_of(parted, source.evidence, verdicts, chosen, catalogue)
-    views = all_views(parted, known, source.graph)
+    known = collect_files(parted, source.evidence, verdicts, chosen, catalogue)
+    views = make_views(parted, known, source.graph)
     return Exploration(
         label=printable(shown(facts.label)),
         backend=chosen,
@@ -80,15 +80,15 @@ def explored(
     )
 
 
-def _of_wheels(
+def _judge_wheels(
     facts: Facts,
     backend: str,
     runtime: str,
     today: date,
     declared: tuple[Spec, Target] | None,
     data_files: tuple[Path, ...],
-) -> Judged:
-    """What an audit says of the same wheels, as far as they were read."""
+) -> Judgement:
+    """Return an audit's findings and verdicts for the same wheels, as far as they were read."""
     if declared is not None:
         spec, target = declared
     else:

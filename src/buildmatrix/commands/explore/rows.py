@@ -1,7 +1,7 @@
-"""Items → the lines of a view: what is open, in which order, and what filters leave.
+"""Items to the lines of a view: open rows, sorted and filtered.
 
-A view may have 100,000 files, and each key makes all of its lines: those of files are made once,
-and are chosen from by whole lists.
+A view may have 100,000 files, and each key makes all of its lines: rows of files are made once, and
+filtered as whole lists.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from buildmatrix.commands.explore.model import Item, ItemKind, by_name
+from buildmatrix.commands.explore.model import Item, ItemKind, name_key
 
 Order = Literal["size", "wasted", "name"]
 ORDERS: tuple[Order, ...] = ("size", "wasted", "name")
-#: What a later layer did to files, in the words of `dive` → the sort of their rows.
+#: Effect of a later layer on files, in the words of `dive`, to the kind of row.
 HIDDEN_BY: Mapping[str, ItemKind] = {"removed": "deleted", "modified": "replaced"}
 
 
 class Row(NamedTuple):
-    """One line: an item, and how deep it lies."""
+    """One line: an item and its depth."""
 
     item: Item
     depth: int
@@ -28,23 +28,23 @@ class Row(NamedTuple):
 
 @dataclass(slots=True)
 class Filters:
-    """What a view leaves out."""
+    """Filters of a view."""
 
     text: str = ""
     #: A vendor of the source; empty for all.
     vendor: str = ""
     wasted: bool = False
-    #: Sorts of rows that are hidden: `added`, `removed`, `modified`.
+    #: Hidden kinds of rows: `added`, `removed`, `modified`.
     hidden: set[str] = field(default_factory=set)
 
     @property
     def is_searching(self) -> bool:
-        """Whether single rows are looked for."""
+        """True if single rows are searched for."""
         return bool(self.text or self.vendor or self.wasted)
 
 
-class _Sought(NamedTuple):
-    """What filters look for in single rows."""
+class _Criteria(NamedTuple):
+    """Criteria for single rows."""
 
     words: tuple[str, ...]
     vendor: str
@@ -56,20 +56,20 @@ class _Sought(NamedTuple):
 
 @dataclass(slots=True)
 class Listing:
-    """The lines of one view, which change as somebody opens, sorts and filters them."""
+    """The lines of one view, which users open, sort and filter."""
 
     items: Sequence[Item]
     order: Order = "size"
-    #: Layers have an order of their own, until somebody sorts them.
+    #: True until the user sorts: layers have an order of their own.
     is_ordered: bool = False
     #: Bytes of all items.
     size: int = field(init=False)
     opened: set[Item] = field(default_factory=set)
-    #: What somebody closed while a filter holds it open.
+    #: Items closed by the user while a filter holds them open.
     closed: set[Item] = field(default_factory=set)
-    #: The rows right below an item (None: all of them) while nothing is open.
+    #: The rows directly below an item (None: all) while nothing is open.
     _rows: dict[tuple[Item | None, Order], Sequence[Row]] = field(default_factory=dict)
-    #: Items below which nothing can be opened.
+    #: Items without openable children.
     _flat: set[Item | None] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -79,10 +79,10 @@ class Listing:
         self._prepare(self.items, 1)
 
     def rows(self, filters: Filters) -> list[Row]:
-        """All lines, the first one first."""
+        """Return all lines in order."""
         rows: list[Row] = []
         words = tuple(filters.text.casefold().split())
-        sought = _Sought(words, filters.vendor, filters.wasted)
+        sought = _Criteria(words, filters.vendor, filters.wasted)
         if self.is_ordered:
             for item in self.items:
                 self._add(rows, Row(item, 0), sought, filters.hidden)
@@ -91,13 +91,13 @@ class Listing:
         return rows
 
     def toggle(self, item: Item, is_open: bool) -> None:
-        """Close an item that is open, and open it otherwise."""
+        """Close an open item, and open a closed one."""
         (self.opened.discard if is_open else self.opened.add)(item)
         (self.closed.add if is_open else self.closed.discard)(item)
 
     def toggle_all(self) -> None:
-        """Close everything; open everything where all is closed."""
-        groups = {item for item in _everything(self.items) if item.children}
+        """Close everything; if all is closed, open everything."""
+        groups = {item for item in _flatten(self.items) if item.children}
         if self.opened:
             self.opened.clear()
             self.closed = groups
@@ -105,23 +105,23 @@ class Listing:
             self.opened, self.closed = groups, set()
 
     def _prepare(self, items: Sequence[Item], depth: int) -> None:
-        """Make the rows below items now, before somebody waits for a key to show them."""
+        """Make the rows below items now, before a key needs them."""
         for item in items:
             if item.children:
                 self._below(item, depth, self.order)
                 self._prepare(item.children, depth + 1)
 
-    def _add(self, rows: list[Row], row: Row, sought: _Sought, hidden: Collection[str]) -> bool:
-        """Add a row with what is to be seen below it; says whether anything of it is."""
+    def _add(self, rows: list[Row], row: Row, sought: _Criteria, hidden: Collection[str]) -> bool:
+        """Add a row and the visible rows below it; return True if any is visible."""
         item = row.item
         if not item.children:
-            fitting = _fitting((row,), sought, hidden)
+            fitting = _filter_rows((row,), sought, hidden)
             rows.extend(fitting)
             return bool(fitting)
         if hidden and _is_hidden(item, hidden):
             return False
-        # A group that is looked for itself shows all that it holds, once it is opened.
-        left = _left(item, sought)
+        # A group that matches by itself shows all its children once opened.
+        left = _remaining_criteria(item, sought)
         at = len(rows)
         is_open = item not in self.closed if left else item in self.opened
         rows.append(Row(item, row.depth, is_open))
@@ -139,13 +139,13 @@ class Listing:
         rows: list[Row],
         parent: Item | None,
         depth: int,
-        sought: _Sought,
+        sought: _Criteria,
         hidden: Collection[str],
     ) -> bool:
-        """Add what an item holds, or all for None; says whether anything of it is to be seen."""
+        """Add the children of an item, or all items for None; return True if any is visible."""
         below = self._below(parent, depth, self.order)
         if parent in self._flat:
-            fitting = _fitting(below, sought, hidden)
+            fitting = _filter_rows(below, sought, hidden)
             rows.extend(fitting)
             return bool(fitting)
         added = [self._add(rows, row, sought, hidden) for row in below]
@@ -156,21 +156,21 @@ class Listing:
         if key not in self._rows:
             if order == "size":
                 before = self._below(parent, depth, "name")
-                self._rows[key] = sorted(before, key=_size, reverse=True)
+                self._rows[key] = sorted(before, key=_size_key, reverse=True)
             elif order == "wasted":
                 before = self._below(parent, depth, "size")
-                self._rows[key] = sorted(before, key=_wasted, reverse=True)
+                self._rows[key] = sorted(before, key=_wasted_key, reverse=True)
             else:
-                items = sorted(self.items, key=by_name) if parent is None else parent.children
+                items = sorted(self.items, key=name_key) if parent is None else parent.children
                 self._rows[key] = [Row(item, depth) for item in items]
                 if not any(item.children for item in items):
                     self._flat.add(parent)
         return self._rows[key]
 
 
-def _everything(items: Sequence[Item]) -> list[Item]:
+def _flatten(items: Sequence[Item]) -> list[Item]:
     found = list(items)
-    for item in found:  # grows while it is walked
+    for item in found:  # grows during the loop
         found.extend(item.children)
     return found
 
@@ -181,20 +181,20 @@ def _is_hidden(item: Item, hidden: Collection[str]) -> bool:
     return "added" in hidden and item.kind != "layer"
 
 
-def _left(item: Item, sought: _Sought) -> _Sought:
-    """What is still looked for below a group: nothing, where all of it fits the group itself."""
+def _remaining_criteria(item: Item, sought: _Criteria) -> _Criteria:
+    """Return the criteria left for children of a group: none if the group meets them itself."""
     if not sought:
         return sought
     is_useless = 0 < item.size <= item.wasted
-    return _Sought(
+    return _Criteria(
         () if all(word in item.search for word in sought.words) else sought.words,
         "" if item.vendors == (sought.vendor,) else sought.vendor,
         sought.wasted and not is_useless,
     )
 
 
-def _fitting(rows: Sequence[Row], sought: _Sought, hidden: Collection[str]) -> Sequence[Row]:
-    """Of rows with nothing below them, those that are looked for and not hidden."""
+def _filter_rows(rows: Sequence[Row], sought: _Criteria, hidden: Collection[str]) -> Sequence[Row]:
+    """Return the rows, without children, that meet the criteria and are not hidden."""
     for word in sought.words:
         rows = [row for row in rows if word in row.item.search]
     if sought.vendor:
@@ -206,12 +206,12 @@ def _fitting(rows: Sequence[Row], sought: _Sought, hidden: Collection[str]) -> S
     return rows
 
 
-# Both keep the order of equal rows, also in reverse; what has no row of its own is always the last.
+# Both keep the order of equal rows, also in reverse; the row for the rest is always last.
 
 
-def _size(row: Row) -> int:
+def _size_key(row: Row) -> int:
     return row.item.size if row.item.kind != "rest" else -1
 
 
-def _wasted(row: Row) -> int:
+def _wasted_key(row: Row) -> int:
     return row.item.wasted if row.item.kind != "rest" else -1

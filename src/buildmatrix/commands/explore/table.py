@@ -1,4 +1,4 @@
-"""The list of rows: a cursor, and columns of sizes, vendors and names."""
+"""List of rows with a cursor, and columns of sizes, vendors and names."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from buildmatrix.commands.explore.lines import (
     WEAK,
     Lines,
     Piece,
-    strip,
+    make_strip,
 )
 from buildmatrix.commands.explore.model import Item
 from buildmatrix.commands.explore.rows import Order, Row
 from buildmatrix.phrases import size
 
-#: Columns of the terminal from which a bar shows how much of the whole a row is, and its cells.
+#: Terminal width from which a bar shows a row's share of the whole, and its cells.
 WIDE = 100
 _BAR = 12
 _SIZE, _VENDOR = 9, 9
@@ -34,7 +34,7 @@ _BAD_NOTES = ("bloat", "broken")
 
 
 class Table(Lines, can_focus=True):
-    """Rows with a cursor. Keys that change what is listed belong to the screen."""
+    """Rows with a cursor. Keys that change the list belong to the screen."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("down,j", "move(1)", show=False),
@@ -46,7 +46,7 @@ class Table(Lines, can_focus=True):
     ]
 
     class Moved(Message):
-        """The cursor is on another row."""
+        """The cursor moved to another row."""
 
     def __init__(self) -> None:
         super().__init__(id="table")
@@ -61,9 +61,9 @@ class Table(Lines, can_focus=True):
         return self.rows[self.cursor] if self.cursor < len(self.rows) else None
 
     def put(self, rows: Sequence[Row], whole: int, empty: str) -> None:
-        """Show `rows`, with the cursor on the item that it was on, where that is still there.
+        """Show `rows`, with the cursor on the same item as before, if it is still there.
 
-        `whole` is what bars are parts of, and `empty` is said where there is no row.
+        `whole` is the size that bars refer to, and `empty` is the text without rows.
         """
         item = self.row.item if self.row is not None else None
         self.rows, self._whole, self._empty = rows, max(whole, 1), empty
@@ -71,26 +71,26 @@ class Table(Lines, can_focus=True):
         self.go_to(item)
 
     def go_to(self, item: Item | None) -> None:
-        """Put the cursor on the first row of `item`, or leave it near where it is."""
+        """Move the cursor to the first row of `item`, or leave it near its place."""
         at = next((number for number, row in enumerate(self.rows) if row.item is item), None)
         self.cursor = min(self.cursor, max(len(self.rows) - 1, 0)) if at is None else at
         self._follow()
 
     def action_move(self, by: int) -> None:
-        """Move the cursor by that many rows."""
+        """Move the cursor by this number of rows."""
         self.cursor = min(max(self.cursor + by, 0), max(len(self.rows) - 1, 0))
         self._follow()
 
     def action_page(self, by: int) -> None:
-        """Move the cursor by that many screens."""
+        """Move the cursor by this number of screens."""
         self.action_move(by * max(self.size.height - 1, 1))
 
     def on_click(self, event: Click) -> None:
-        """Put the cursor on the row."""
+        """Move the cursor to the row."""
         self.action_move(event.y + self.scroll_offset.y - self.cursor)
 
     def on_resize(self, _event: Resize) -> None:
-        """Keep the cursor to be seen."""
+        """Keep the cursor visible."""
         self._follow()
 
     def _follow(self) -> None:
@@ -106,15 +106,15 @@ class Table(Lines, can_focus=True):
         """See `Widget.render_line`."""
         at, width = y + self.scroll_offset.y, self.size.width
         if not self.rows and y == 1:
-            return strip([("  " + self._empty, WEAK)], width)
+            return make_strip([("  " + self._empty, WEAK)], width)
         if at >= len(self.rows):
-            return strip((), width)
+            return make_strip((), width)
         style = HERE if at == self.cursor else PLAIN
-        return strip(_pieces(self.rows[at], self._whole, width), width, style)
+        return make_strip(_make_pieces(self.rows[at], self._whole, width), width, style)
 
 
-def header(order: Order | None, width: int) -> list[Piece]:
-    """Names of the columns; a mark is at the one that rows are sorted by, if any."""
+def make_header(order: Order | None, width: int) -> list[Piece]:
+    """Return the column names, with a mark at the one that rows are sorted by, if any."""
 
     def name(text: str, column: Order) -> str:
         return f"{text}▾" if column == order else text
@@ -127,7 +127,7 @@ def header(order: Order | None, width: int) -> list[Piece]:
     return [(f"{text:{width}}", HEAD)]
 
 
-def _pieces(row: Row, whole: int, width: int) -> list[Piece]:
+def _make_pieces(row: Row, whole: int, width: int) -> list[Piece]:
     item = row.item
     is_weak = item.kind == "rest"
     wasted = size(item.wasted) if item.wasted else "-"
@@ -136,7 +136,7 @@ def _pieces(row: Row, whole: int, width: int) -> list[Piece]:
         (f"{wasted:>{_SIZE}}  ", BAD if item.wasted else WEAK),
     ]
     if width >= WIDE:
-        pieces += _bar(item, whole)
+        pieces += _make_bar(item, whole)
     vendor = item.vendors[0] if item.vendors else ""
     if len(item.vendors) > 1:
         more = f"+{len(item.vendors) - 1}"
@@ -150,8 +150,8 @@ def _pieces(row: Row, whole: int, width: int) -> list[Piece]:
     return pieces
 
 
-def _bar(item: Item, whole: int) -> list[Piece]:
-    """How much of the whole an item is, and how much of that is wasted."""
+def _make_bar(item: Item, whole: int) -> list[Piece]:
+    """Show an item's share of the whole, and the wasted part of it."""
     cells = min(round(_BAR * item.size / whole), _BAR)
     bad = min(round(_BAR * item.wasted / whole), cells)
     return [

@@ -1,4 +1,4 @@
-"""Texts of the screen: details and answers as lines of one width, and the page of help."""
+"""Texts of the screen: details and answers as lines of one width, and the help page."""
 
 from __future__ import annotations
 
@@ -46,30 +46,30 @@ Wasted
 """
 
 
-def fields(details: Iterable[Detail], width: int) -> list[list[Piece]]:
-    """Fields with their names at the left, wrapped at `width` columns."""
+def format_details(details: Iterable[Detail], width: int) -> list[list[Piece]]:
+    """Return fields with their names at the left, wrapped at `width` columns."""
     lines: list[list[Piece]] = []
     for detail in details:
         room = max(width - _NAME - 1, 20)
         texts = wrapped(detail.text, room) or [""]
         for number, text in enumerate(texts):
             name = detail.name if not number else ""
-            for part in _parts(text, room):
+            for part in _split(text, room):
                 lines.append([(f"{name:{_NAME}} ", WEAK), (part, _TONES[detail.tone])])
                 name = ""
     return lines
 
 
-def _parts(text: str, width: int) -> Sequence[str]:
-    """A word that is longer than a line, in pieces."""
+def _split(text: str, width: int) -> Sequence[str]:
+    """Split a word that is longer than a line."""
     return [text[at : at + width] for at in range(0, len(text), width)] or [""]
 
 
-def paragraphs(text: str, width: int) -> list[list[Piece]]:
-    """Text that has its lines already; the first of each paragraph without indent is bold."""
+def format_paragraphs(text: str, width: int) -> list[list[Piece]]:
+    """Return text that has lines already; paragraph heads without indent are bold."""
     lines: list[list[Piece]] = []
     for line in text.splitlines():
         is_head = bool(line) and not line.startswith(" ")
-        for part in _parts(line, max(width, 20)):
+        for part in _split(line, max(width, 20)):
             lines.append([(part, BOLD if is_head else PLAIN)])
     return lines

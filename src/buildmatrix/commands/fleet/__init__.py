@@ -1,6 +1,6 @@
-"""`fleet`: many images or repositories, judged at once, each layer and each wheel once.
+"""`fleet`: judge many images or repositories at once, reading each layer and wheel once.
 
-The way of the data: `subjects` says what is in the fleet; `work` holds what a worker does (a
-reference resolved, a layer read, an image judged), and keeps what it learned in the store that all
-workers share; `cluster` hands that work to Dask; `run` puts the answers together.
+The data flow: `subjects` lists the fleet; `work` has the steps of a worker (resolve a reference,
+read a layer, judge an image), which saves its results in the store shared by all workers; `cluster`
+passes the work to Dask; `run` combines the answers.
 """

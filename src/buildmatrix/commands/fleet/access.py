@@ -1,7 +1,7 @@
-"""Which workers a registry gives a repository, and which it refuses: credentials are theirs.
+"""Repository access of workers, whose credentials are their own.
 
-A worker reads them where it runs, so one that was set up in another way may get less than others.
-What it was refused is given to another, and the report says which workers lack credentials.
+A worker reads credentials where it runs, so a worker with another setup may have less access.
+Refused work goes to another worker, and the report lists the workers without credentials.
 """
 
 from __future__ import annotations
@@ -12,33 +12,33 @@ from dataclasses import dataclass, field
 from buildmatrix.phrases import listing
 from buildmatrix.registry.reference import Reference
 
-#: Workers that are refused a repository before it is taken for closed to all: to ask on with
-#: hundreds of them would look like an attack.
+#: Refused workers after which a repository counts as closed to all: more requests from hundreds of
+#: workers would look like an attack.
 _MOST_REFUSED = 3
 _MOST_NAMED = 5
 
 
 @dataclass(slots=True)
-class Access:
-    """What workers got of one repository. They are known by their addresses."""
+class RepositoryAccess:
+    """Access of workers, by address, to one repository."""
 
     given: dict[str, None] = field(default_factory=dict)
     refused: dict[str, None] = field(default_factory=dict)
 
     def note(self, worker: str, *, denied: bool) -> None:
-        """Remember how the registry answered a worker, the last time."""
+        """Record the registry's latest answer to a worker."""
         now, before = (self.refused, self.given) if denied else (self.given, self.refused)
         now[worker] = None
         before.pop(worker, None)
 
     def may_have_more(self, workers: int) -> bool:
-        """Whether another of so many workers may get what one was refused."""
+        """True if another of this many workers may have the access that one lacks."""
         return bool(self.given) or len(self.refused) < min(workers, _MOST_REFUSED)
 
 
-def sentences(accesses: Mapping[str, Access]) -> Iterator[str]:
-    """What is wrong with the credentials of workers; `accesses` by the names of repositories."""
-    #: Registry, workers, and whether others got more → repositories that it is about.
+def describe_problems(accesses: Mapping[str, RepositoryAccess]) -> Iterator[str]:
+    """Yield problems with the credentials of workers; `accesses` by repository name."""
+    #: Registry, workers, and True if others had access, to their repositories.
     refused: dict[tuple[str, tuple[str, ...], bool], list[str]] = {}
     for name, access in sorted(accesses.items()):
         if access.refused:

@@ -1,9 +1,9 @@
-"""Results that are kept: the same image with the same question is judged once.
+"""Cache of results: the same image with the same question is judged once.
 
-An entry is found under everything that its results depend on (`judging.Question.key`): the digest
-of the manifest, the platform, what decides the backend, the node classes that the image is held
-against, the user's data files, and the code with its catalogue. The day is not among them: nothing
-that is said of an image of a fleet depends on it.
+The key of an entry covers all inputs of its results (`judging.ImageQuestion.make_key`): the digest
+of the manifest, the platform, the backend's sources, the node classes to check, the user's data
+files, and the code with its catalogue. The date is not included: no result of a fleet depends on
+it.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ from buildmatrix.store.cache import DAY, Cache, source_digest
 from buildmatrix.threads import prepare_type
 
 Value = TypeVar("Value")
-#: Bytes of all results in the folder of one machine; one has some 2 KB.
+#: Size limit of all results in a machine's folder; each has some 2 KB.
 LIMIT = 500_000_000
-#: Results as they are kept, without what only the subject knows.
+#: Results in the cache, without data of the subject.
 RESULTS = msgspec.msgpack.Decoder(prepare_type(tuple[FleetResult, ...]))
 
 
-class KeptResults:
-    """Results of earlier runs, without what only the subject knows."""
+class CachedResults:
+    """Results of earlier runs, without data of the subject."""
 
     def __init__(self, cache: Cache) -> None:
         self._store = cache.store("fleet", source_digest(), limit=LIMIT, age=90 * DAY, by_use=True)
 
     def load(self, key: str) -> tuple[FleetResult, ...]:
-        """The results under a key; none where nobody judged that."""
+        """Return the results for a key; none if it was not judged."""
         return self._store.load(key, RESULTS) or ()
 
     def save(self, key: str, results: Sequence[FleetResult]) -> None:
-        """Keep results that depend on nothing but the key and have nothing of a subject."""
+        """Save results that depend only on the key and contain no data of a subject."""
         self._store.save(key, tuple(results))
 
 
-class Alike:
-    """Has what many results say alike in memory once: most images lie on a few stacks."""
+class ResultInterner:
+    """Shares equal parts of many results in memory: most images are based on a few stacks."""
 
     def __init__(self) -> None:
         self._held: dict[object, Any] = {}
 
     def __call__(self, result: FleetResult, **changes: Any) -> FleetResult:
-        """`result` with these changes; findings and layers are those of an earlier one if equal."""
+        """Return `result` with these changes, and findings and layers of equal earlier ones."""
         return replace(
             result,
             **changes,
@@ -64,8 +64,8 @@ class Alike:
         return first
 
 
-def of_subject(result: FleetResult, subject: Subject, alike: Alike) -> FleetResult:
-    """`result` with what the fleet says of the image."""
+def add_subject(result: FleetResult, subject: Subject, alike: ResultInterner) -> FleetResult:
+    """Return `result` with the fleet's data about the image."""
     repository, names = subject.reference, tuple[str, ...]()
     with suppress(UndecidedError):
         reference = Reference.parse(subject.reference)

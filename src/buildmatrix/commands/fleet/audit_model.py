@@ -1,4 +1,4 @@
-"""What a worker is told of a file of a repository, and what it hands back."""
+"""Tasks and answers of workers for the files of repositories."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from buildmatrix.reports.fleet.model import BackendBy, FleetResult
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """Where a repository has a file; equal files of many repositories are one task."""
+    """Location of a file; equal files of many repositories are one task."""
 
-    #: As the fleet names it.
+    #: As named in the fleet.
     repository: str
-    #: From the top of the repository.
+    #: Relative to the root of the repository.
     path: str
-    #: Of the default branch, in full, and when it was made: RFC 3339.
+    #: Full commit id of the default branch, and its time in RFC 3339.
     commit: str
     created: str
-    #: Where the fleet names the repository: a folder, `repositories.txt:7`.
+    #: Source of the repository in the fleet: a folder, `repositories.txt:7`.
     place: str
     owner: str = ""
     backend_by: BackendBy = "nothing"
@@ -27,35 +27,35 @@ class Holder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditTask:
-    """A file that says what is installed, for one backend, with all that it reads.
+    """A file that declares distributions, for one backend, with all files that it reads.
 
-    It holds bytes and no path of a machine: a worker needs neither git nor the repository.
+    It holds bytes and no local paths: a worker needs neither git nor the repository.
     """
 
     holders: tuple[Holder, ...]
-    #: The file in `files`.
+    #: Key of the file in `files`.
     path: str
-    #: Path → contents, compressed by zlib.
+    #: Path to contents, compressed by zlib.
     files: Mapping[str, bytes] = field(default_factory=dict)
-    #: Empty for a specification, which says it for each of its targets.
+    #: Empty for a specification, which has one for each of its targets.
     backend: str = ""
-    #: Why it cannot be judged, in one sentence: then nothing is to be done.
+    #: Why it cannot be judged, in one sentence; then there is no work.
     error: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditDone:
-    """How judging one file ended."""
+    """Result of judging one file."""
 
-    #: At least one for each holder: where it could not be judged, one that is undecided.
+    #: At least one per holder: an undecided one if it could not be judged.
     results: tuple[FleetResult, ...]
-    #: Bytes of wheels that came over the network.
+    #: Bytes of wheels downloaded.
     bytes_read: int = 0
     seconds: float = 0.0
     #: See `model.LayerDone`.
     again: bool = False
-    #: Who gave no answer and may later: host and port of an index; empty where all did.
+    #: Host and port of an index that did not respond and may later; empty if all did.
     away: str = ""
-    #: Whether the results came out of the store.
+    #: True if the results come from the store.
     is_stored: bool = False
     notes: tuple[str, ...] = ()

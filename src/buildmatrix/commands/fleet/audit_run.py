@@ -1,6 +1,6 @@
-"""A run over repositories: each distinct file is a task of its own, and waits for no other.
+"""Run over repositories: each distinct file is an independent task.
 
-An index that is away is waited for by those files alone that need it, within bounds (`waiting`).
+Only files that need an unavailable index wait for it, within limits (`waiting`).
 """
 
 from __future__ import annotations
@@ -14,13 +14,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from buildmatrix.commands.fleet.answers import Alike
+from buildmatrix.commands.fleet.answers import ResultInterner
 from buildmatrix.commands.fleet.audit_model import AuditDone, AuditTask
-from buildmatrix.commands.fleet.audit_work import undecided
+from buildmatrix.commands.fleet.audit_work import make_undecided
 from buildmatrix.commands.fleet.failing import WorkerKilledError, WorkError
 from buildmatrix.commands.fleet.model import ClusterOptions, Work, WorkerSettings
-from buildmatrix.commands.fleet.running import KILLED, Outcome, to_end, watched
-from buildmatrix.commands.fleet.waiting import AwayError, Waiting, WaitingOptions
+from buildmatrix.commands.fleet.running import KILLED, RunOutcome, run_to_end, watch_cluster
+from buildmatrix.commands.fleet.waiting import (
+    RegistryUnavailableError,
+    RegistryWaiting,
+    WaitingOptions,
+)
 from buildmatrix.phrases import count
 from buildmatrix.progress import Progress
 from buildmatrix.reports.fleet.model import FleetResult, FleetWork
@@ -29,7 +33,7 @@ from buildmatrix.text import printable
 if TYPE_CHECKING:
     from buildmatrix.commands.fleet.cluster import Cluster
 
-#: Tasks that each worker has been given: the current task, and the next.
+#: Tasks per worker thread: the current one, and the next.
 _TASKS_PER_THREAD = 2
 _PRIORITY = 0
 
@@ -43,56 +47,56 @@ def audit(
     progress: Progress,
     write: Callable[[FleetResult], None] = lambda _: None,
     waiting: WaitingOptions | None = None,
-) -> Outcome:
-    """Judge all files, as `run.scan` does images. Raises `ComponentError`."""
-    patience = Waiting(waiting or WaitingOptions(), progress.note)
+) -> RunOutcome:
+    """Judge all files, as `run.scan` does for images. Raises `ComponentError`."""
+    patience = RegistryWaiting(waiting or WaitingOptions(), progress.note)
     run = _AuditRun(tasks, settings, work, progress, write, patience)
-    return asyncio.run(to_end(run, settings, options))
+    return asyncio.run(run_to_end(run, settings, options))
 
 
 @dataclass(frozen=True, slots=True)
-class _Tried:
-    """What came of a file, as `Waiting` sees it."""
+class _TriedTask:
+    """Result of a file, for `RegistryWaiting`."""
 
     done: AuditDone
 
     @property
     def again(self) -> bool:
-        """Whether an index gave no answer, and may later."""
+        """True if an index did not respond, and may later."""
         return bool(self.done.away)
 
     @property
     def denied(self) -> bool:
-        """Never: uv says what an index wants, and that is no answer that may come later."""
+        """Always False: uv reports missing credentials as a final answer."""
         return False
 
     @property
     def wait(self) -> float:
-        """Nothing: uv does not say for how long an index asks to be left alone."""
+        """Always 0: uv does not report rate limits."""
         return 0.0
 
 
 @dataclass(slots=True)
 class _AuditRun:
-    """What is known so far."""
+    """State of the run."""
 
     tasks: Sequence[AuditTask]
     settings: WorkerSettings
     work: Work[AuditTask, AuditDone]
     progress: Progress
     write: Callable[[FleetResult], None]
-    waiting: Waiting
+    waiting: RegistryWaiting
     results: list[FleetResult] = field(default_factory=list)
-    alike: Alike = field(default_factory=Alike)
+    alike: ResultInterner = field(default_factory=ResultInterner)
     missing: dict[str, None] = field(default_factory=dict)
     notes: dict[str, None] = field(default_factory=dict)
-    #: Files that are through, and those of them whose results were in the store.
+    #: Completed files, and those of them with results from the store.
     done: int = 0
     stored: int = 0
     bytes_read: int = 0
-    #: What has to be done again: it killed its worker, or may do better later.
+    #: Tasks to repeat: they killed their worker, or may do better later.
     again: list[AuditTask] = field(default_factory=list)
-    #: Index → files that are undecided because it gave no answer.
+    #: Index to the number of files undecided because it did not respond.
     away: Counter[str] = field(default_factory=Counter)
     retries: int = 0
     tries: Iterator[int] = field(default_factory=itertools.count)
@@ -100,16 +104,16 @@ class _AuditRun:
     files: int = field(init=False)
 
     def __post_init__(self) -> None:
-        """Count what there is to do."""
+        """Count the files."""
         self.files = sum(len(task.holders) for task in self.tasks)
 
     @contextlib.asynccontextmanager
-    async def begun(self) -> AsyncIterator[bool]:
+    async def start(self) -> AsyncIterator[bool]:
         """See `Run`."""
         yield bool(self.tasks)
 
-    async def all(self, cluster: Cluster) -> None:
-        """Judge everything side by side, and once more, one by one, what came to nothing."""
+    async def judge_all(self, cluster: Cluster) -> None:
+        """Judge everything in parallel, then retry failures one by one."""
         self._count()
         await self._side_by_side(self.tasks, cluster, max(1, _TASKS_PER_THREAD * cluster.threads))
         if self.again:
@@ -125,17 +129,17 @@ class _AuditRun:
     async def _side_by_side(
         self, tasks: Sequence[AuditTask], cluster: Cluster, number: int, *, is_last: bool = False
     ) -> None:
-        """Judge some files, so many at a time; what needs an index that is away waits for it."""
+        """Judge files, `number` at a time; files that need an unavailable index wait for it."""
         queue, slots = iter(tasks), asyncio.Semaphore(number)
         waiting: list[asyncio.Task[None]] = []
 
-        async def tried(task: AuditTask) -> _Tried:
+        async def tried(task: AuditTask) -> _TriedTask:
             async with slots:
-                return _Tried(await self._done(task, cluster))
+                return _TriedTask(await self._done(task, cluster))
 
         async def wait(task: AuditTask, done: AuditDone) -> None:
-            with suppress(AwayError):
-                done = (await self.waiting.answer(done.away, lambda: tried(task))).done
+            with suppress(RegistryUnavailableError):
+                done = (await self.waiting.ask(done.away, lambda: tried(task))).done
             self._take(task, done, is_last=is_last)
 
         async def take() -> None:
@@ -146,24 +150,24 @@ class _AuditRun:
                 else:
                     self._take(task, done, is_last=is_last)
 
-        async with watched(cluster) as group:
+        async with watch_cluster(cluster) as group:
             await asyncio.gather(*(take() for _ in range(number)))
             await asyncio.gather(*waiting)
 
     async def _done(self, task: AuditTask, cluster: Cluster) -> AuditDone:
-        """What a worker says of a file; undecided where it dies or fails."""
+        """Return a worker's answer about a file; undecided if it dies or fails."""
         holder = task.holders[0]
-        # A key of its own for each try: Dask may still have the answer to the one before.
+        # Each try has its own key: Dask may still have the previous answer.
         key = printable(f"{holder.repository}/{holder.path} {task.backend} {next(self.tries)}")
         try:
-            return await cluster.do(self.work, task, key=key, priority=_PRIORITY)
+            return await cluster.run_work(self.work, task, key=key, priority=_PRIORITY)
         except WorkError as error:
-            return undecided(task, self.settings, str(error))
+            return make_undecided(task, self.settings, str(error))
         except WorkerKilledError:
-            return undecided(task, self.settings, KILLED.format("judging it"), again=True)
+            return make_undecided(task, self.settings, KILLED.format("judging it"), again=True)
 
     def _take(self, task: AuditTask, done: AuditDone, *, is_last: bool) -> None:
-        """A file is through, unless it gets another try at the end."""
+        """Record a completed file, unless it is tried again at the end."""
         if done.again and not done.away and not is_last:
             self.again.append(task)
             return
@@ -179,11 +183,11 @@ class _AuditRun:
         self.done += len(task.holders)
         self._count()
 
-    def left(self) -> str:
+    def describe_rest(self) -> str:
         """See `run.Run`."""
         return f"{self.files - self.done} of {count(self.files, 'file')} not judged"
 
-    def cost(self, cluster: Cluster | None, seconds: float) -> FleetWork:
+    def sum_cost(self, cluster: Cluster | None, seconds: float) -> FleetWork:
         """See `run.Run`."""
         return FleetWork(
             subjects=self.files,

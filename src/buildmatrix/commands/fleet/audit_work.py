@@ -1,6 +1,6 @@
-"""What a worker does for a file of a repository: what it would install is judged, on the index.
+"""Work on a file of a repository: its resolved distributions are judged on the index.
 
-What the index, or the bytes of a file, do is part of the answer: nothing is raised for it.
+Failures of the index or of the file are part of the answer; nothing is raised for them.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from buildmatrix.catalogue.load import load
 from buildmatrix.commands.audit.run import audit
 from buildmatrix.commands.audit.subject import judge_for
 from buildmatrix.commands.fleet.audit_model import AuditDone, AuditTask, Holder
-from buildmatrix.commands.fleet.context import WorkerContext, context_of
+from buildmatrix.commands.fleet.context import WorkerContext, find_context
 from buildmatrix.commands.fleet.declaring import SPECIFICATION
-from buildmatrix.commands.fleet.failing import failure_of
-from buildmatrix.commands.fleet.judging import shortened, vendor_bytes
-from buildmatrix.commands.fleet.kept_audits import KeptAudits, answer_of
+from buildmatrix.commands.fleet.failing import make_failure
+from buildmatrix.commands.fleet.judging import shorten_finding, sum_vendor_bytes
+from buildmatrix.commands.fleet.kept_audits import CachedAudits, summarize_answer
 from buildmatrix.commands.fleet.model import WorkerSettings
 from buildmatrix.commands.fleet.repository_files import write_files
 from buildmatrix.errors import BuildmatrixError, UndecidedError
@@ -40,37 +40,41 @@ from buildmatrix.spec.load import load_spec
 from buildmatrix.spec.model import Spec
 from buildmatrix.text import printable
 
-#: Wheels that one worker reads at a time: there are other workers.
+#: Wheels that one worker reads at a time, beside other workers.
 _JOBS = 4
 
 
 def audit_file(settings: WorkerSettings, task: AuditTask) -> AuditDone:
-    """The results of a file for all who hold it, one for each target or backend."""
-    context = context_of(settings)
+    """Return the results of a file for all its holders, one per target or backend."""
+    context = find_context(settings)
     started = time.monotonic()
     folder = ""
     try:
         if task.error:
             raise UndecidedError(task.error)
         files = {name: zlib.decompress(data) for name, data in task.files.items()}
-        kept = KeptAudits(context.cache, settings, task, files)
-        judged = _Judged(kept.load(), is_stored=True)
+        kept = CachedAudits(context.cache, settings, task, files)
+        judged = _JudgedFile(kept.load(), is_stored=True)
         if not judged.results:
             with scratch("fleet") as top:
                 folder = str(top)
                 write_files(top, files)
-                judged = _judged(context, task, kept, top)
+                judged = _judge(context, task, kept, top)
         if not judged.results:
             raise UndecidedError("it has no target")
     except Exception as error:
-        failure = failure_of(error)
+        failure = make_failure(error)
         return replace(
-            undecided(task, settings, _inside(failure.text, folder), again=failure.again),
+            make_undecided(
+                task, settings, _remove_folder(failure.text, folder), again=failure.again
+            ),
             seconds=round(time.monotonic() - started, 3),
             notes=context.notes(),
         )
     return AuditDone(
-        results=tuple(_held(item, holder) for item in judged.results for holder in task.holders),
+        results=tuple(
+            _add_holder(item, holder) for item in judged.results for holder in task.holders
+        ),
         bytes_read=judged.bytes_read,
         seconds=round(time.monotonic() - started, 3),
         again=bool(judged.away),
@@ -80,10 +84,10 @@ def audit_file(settings: WorkerSettings, task: AuditTask) -> AuditDone:
     )
 
 
-def undecided(
+def make_undecided(
     task: AuditTask, settings: WorkerSettings, why: str, *, again: bool = False
 ) -> AuditDone:
-    """What is handed back of a file that could not be judged."""
+    """Return the answer for a file that could not be judged."""
     result = FleetResult(
         kind="lock",
         repository="",
@@ -92,12 +96,14 @@ def undecided(
         state="undecided",
         error=why,
     )
-    return AuditDone(results=tuple(_held(result, holder) for holder in task.holders), again=again)
+    return AuditDone(
+        results=tuple(_add_holder(result, holder) for holder in task.holders), again=again
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class _Judged:
-    """What is said of a file, without what is one repository's own."""
+class _JudgedFile:
+    """Results of a file, without data of a repository."""
 
     results: tuple[FleetResult, ...]
     bytes_read: int = 0
@@ -106,14 +112,14 @@ class _Judged:
     is_stored: bool = False
 
 
-def _judged(context: WorkerContext, task: AuditTask, kept: KeptAudits, top: Path) -> _Judged:
-    """Judge a file as far as no earlier run has judged it; `top` has it with all that it reads."""
+def _judge(context: WorkerContext, task: AuditTask, kept: CachedAudits, top: Path) -> _JudgedFile:
+    """Judge a file unless an earlier run did; `top` has it with all files that it reads."""
     settings = context.settings
     spec: Spec | None = None
     if _is_specification(task):
         spec = load_spec(top / task.path, backends=lambda files: load(files).backends)
     results = resolve_sources(
-        () if spec is not None else (f"{_kind(task.path)}:{task.path}",),
+        () if spec is not None else (f"{_source_kind(task.path)}:{task.path}",),
         spec,
         backends=() if spec is not None else (task.backend,),
         platform=None if spec is not None else settings.platform,
@@ -122,9 +128,9 @@ def _judged(context: WorkerContext, task: AuditTask, kept: KeptAudits, top: Path
         progress=Silent(),
         jobs=1,
     )
-    answer = answer_of(results, str(top))
+    answer = summarize_answer(results, str(top))
     if answer and (stored := kept.load(answer)):
-        return _Judged(stored, is_stored=True)
+        return _JudgedFile(stored, is_stored=True)
     if spec is not None:
         judge = judge_for(spec, (), "error", settings.today, ())
     else:
@@ -133,23 +139,23 @@ def _judged(context: WorkerContext, task: AuditTask, kept: KeptAudits, top: Path
     with Client(cache=context.cache) as client:
         reader = WheelReader(client, context.cache)
         report = audit(task.path, results, reader, judge, Silent(), jobs=_JOBS)
-    judged = tuple(_results(report, spec, task, settings, str(top)))
-    away = [host for item in results for host in _away(item)]
+    judged = tuple(_make_results(report, spec, task, settings, str(top)))
+    away = [host for item in results for host in _find_unavailable(item)]
     packages = [
         package for item in results if isinstance(item, Resolved) for package in item.lock.packages
     ]
     names = {package.name for package in packages}
-    # Of a distribution it is said what an installer adds to it; anything else was not read.
+    # Distribution names mark additions of an installer; anything else was not read.
     if any(item.path not in names for item in report.unread):
         away += sorted(client.away)
-    # What has no hash may be something else tomorrow.
+    # Wheels without a hash may change.
     elif not away and all(wheel.sha256 for package in packages for wheel in package.wheels):
         kept.save(judged, answer, spec.waivers if spec is not None else ())
-    return _Judged(judged, report.stats.bytes_read, away[0] if away else "")
+    return _JudgedFile(judged, report.stats.bytes_read, away[0] if away else "")
 
 
-def _away(result: Resolved | BuildmatrixError) -> tuple[str, ...]:
-    """The indexes that gave no answer about a target, and may later."""
+def _find_unavailable(result: Resolved | BuildmatrixError) -> tuple[str, ...]:
+    """Return the indexes that did not respond about a target, and may later."""
     if isinstance(result, Resolved):
         return result.lock.away
     error = result.error if isinstance(result, Unresolved) else result
@@ -160,15 +166,15 @@ def _is_specification(task: AuditTask) -> bool:
     return task.path.rpartition("/")[2] == SPECIFICATION
 
 
-def _kind(path: str) -> str:
-    """The kind of SOURCE that a file is."""
+def _source_kind(path: str) -> str:
+    """Return the kind of SOURCE of a file."""
     name = path.rpartition("/")[2]
     if is_lock(name):
         return "lock"
     return "pyproject" if name == "pyproject.toml" else "requirements"
 
 
-def _results(
+def _make_results(
     report: Report, spec: Spec | None, task: AuditTask, settings: WorkerSettings, top: str
 ) -> Iterator[FleetResult]:
     is_open = bool(unread(report))
@@ -183,36 +189,38 @@ def _results(
             names=(target.id,) if spec is not None else (),
             platform=platforms.get(target.id, settings.platform),
             backend=target.backend if spec is not None else task.backend,
-            state=_state(target, is_undecided),
-            error=printable(_inside(target.error, top)) if target.error else None,
-            left_out=printable(_inside(target.left_out, top)),
+            state=_find_state(target, is_undecided),
+            error=printable(_remove_folder(target.error, top)) if target.error else None,
+            left_out=printable(_remove_folder(target.left_out, top)),
             installed=totals.installed if totals else 0,
             unusable=totals.foreign_installed if totals else 0,
             download=totals.download if totals else 0,
             unusable_download=totals.foreign_download if totals else 0,
-            vendors=vendor_bytes(composition) if composition else (),
-            findings=tuple(dict.fromkeys(_finding(item, composition, top) for item in findings)),
+            vendors=sum_vendor_bytes(composition) if composition else (),
+            findings=tuple(
+                dict.fromkeys(_make_finding(item, composition, top) for item in findings)
+            ),
         )
 
 
-def _finding(finding: Finding, composition: Composition | None, top: str) -> FleetFinding:
-    """A finding, with places as they are in the repository."""
-    held = shortened(finding, composition)
+def _make_finding(finding: Finding, composition: Composition | None, top: str) -> FleetFinding:
+    """Return a finding with paths as in the repository."""
+    held = shorten_finding(finding, composition)
     return replace(
         held,
-        path=_inside(held.path, top) if held.path else held.path,
-        message=_inside(held.message, top),
-        fix=_inside(held.fix, top) if held.fix else held.fix,
+        path=_remove_folder(held.path, top) if held.path else held.path,
+        message=_remove_folder(held.message, top),
+        fix=_remove_folder(held.fix, top) if held.fix else held.fix,
     )
 
 
-def _inside(text: str, top: str) -> str:
-    """A text without the folder of this machine that the files lay in."""
+def _remove_folder(text: str, top: str) -> str:
+    """Remove the local folder of the files from a text."""
     return text.replace(f"{top}/", "")
 
 
-def _state(target: TargetResult, is_open: bool) -> FleetState:
-    """What a target comes to; of a file that cannot be read nothing is decided."""
+def _find_state(target: TargetResult, is_open: bool) -> FleetState:
+    """Return the state of a target; nothing is decided about an unreadable file."""
     gate = target.gates.get("lock")
     if target.error is not None or gate not in ("passed", "failed"):
         return "undecided"
@@ -221,8 +229,8 @@ def _state(target: TargetResult, is_open: bool) -> FleetState:
     return "undecided" if is_open else "passed"
 
 
-def _held(result: FleetResult, holder: Holder) -> FleetResult:
-    """`result` with what is one repository's own."""
+def _add_holder(result: FleetResult, holder: Holder) -> FleetResult:
+    """Return `result` with the data of one repository."""
     is_target = bool(result.names)
     return replace(
         result,

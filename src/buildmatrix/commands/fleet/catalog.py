@@ -1,6 +1,7 @@
-"""The images that a registry has: `registry:HOST/NAME[:TAG]`, where NAME and TAG may be globs.
+"""Images of a registry: `registry:HOST/NAME[:TAG]`, where NAME and TAG may be globs.
 
-`*` stands for slashes, too: `registry:HOST/team/*` is all below `team/`. Without a tag, all tags.
+`*` matches slashes, too: `registry:HOST/team/*` is everything below `team/`. Without a tag, all
+tags are included.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from functools import partial
 
 from buildmatrix.catalogue.names import matches
 from buildmatrix.commands.fleet.listing import (
-    Listing,
+    SubjectList,
     SubjectSettings,
     is_excluded,
-    reference_in_fleet,
-    sentence,
+    make_sentence,
+    normalize_reference,
 )
 from buildmatrix.commands.fleet.model import Subject
 from buildmatrix.commands.fleet.registry_lists import RegistryLists
@@ -43,20 +44,20 @@ from buildmatrix.threads import Crew
 #: Repositories of one source, and tags of one repository.
 MOST_REPOSITORIES = 100_000
 MOST_TAGS = 10_000
-#: Tags of one repository whose images are asked when they were made: two requests each.
+#: Tags per repository whose creation time is requested, with two requests each.
 MOST_DATED = 100
-#: What a registry answers that has no list of its repositories, or keeps it to itself.
+#: Statuses of registries without a list of repositories, or with a protected one.
 _NO_CATALOG = (400, 404, 405, 501)
 _DENIED = (401, 403)
-#: Tags that cosign and registries without referrers keep beside an image: `sha256-....sig`.
+#: Tags for attachments of cosign and of registries without referrers: `sha256-....sig`.
 _ATTACHED = re.compile(r"sha(?:256|512)-[0-9a-f]{64,128}(?:\..*)?")
 _WILDCARD = re.compile(r"[*?\[]")
 _LONGEST_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
-    """A source, taken apart."""
+class _ParsedSource:
+    """A parsed source."""
 
     source: str
     host: str
@@ -65,30 +66,32 @@ class _Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class _Tags:
-    """What one repository has."""
+class _RepositoryTags:
+    """Tags of one repository."""
 
     tags: tuple[str, ...] = ()
-    #: What of it was not seen, and why.
+    #: Missing part, with the reason.
     missing: str = ""
-    #: Tags that are no images, and repositories of which too many had to be dated.
+    #: Number of tags that are not images; True if there were too many tags to date.
     others: int = 0
     is_undated: bool = False
 
 
-def read(name: str, settings: SubjectSettings, lists: RegistryLists, progress: Progress) -> Listing:
-    """The images that fit `name`, what follows `registry:`. Raises `UsageError` for what cannot."""
+def read_registry(
+    name: str, settings: SubjectSettings, lists: RegistryLists, progress: Progress
+) -> SubjectList:
+    """List the images that match `name`, the text after `registry:`. Raises `UsageError`."""
     wanted = _parse(name)
     if isinstance(wanted, str):
-        return Listing(subjects=(Subject(reference=wanted, places=(f"registry:{name}",)),))
+        return SubjectList(subjects=(Subject(reference=wanted, places=(f"registry:{name}",)),))
     missing: list[str] = []
     repositories = [wanted.repository]
     if _WILDCARD.search(wanted.repository):
-        repositories = sorted(_repositories(wanted, settings, lists, missing))
+        repositories = sorted(_list_repositories(wanted, settings, lists, missing))
         if not repositories and not missing:
             missing.append(f"{wanted.source}: {wanted.host} has no repository of this name")
-    crew = Crew(partial(_tags_of, wanted, settings, lists), settings.jobs, "buildmatrix-tags")
-    found: dict[str, _Tags] = {}
+    crew = Crew(partial(_list_tags, wanted, settings, lists), settings.jobs, "buildmatrix-tags")
+    found: dict[str, _RepositoryTags] = {}
     for repository, tags in crew.answers(repositories):
         found[repository] = tags
         progress.part("fleet", len(found), len(repositories), "repositories")
@@ -100,15 +103,15 @@ def read(name: str, settings: SubjectSettings, lists: RegistryLists, progress: P
         for tag in found[repository].tags
     ]
     missing += [found[name].missing for name in repositories if found[name].missing]
-    return Listing(
+    return SubjectList(
         subjects=tuple(subjects),
         missing=tuple(missing),
-        notes=tuple(_notes(wanted, settings, found)),
+        notes=tuple(_describe_omissions(wanted, settings, found)),
     )
 
 
-def _parse(name: str) -> _Wanted | str:
-    """A source, or the reference of a single image. Raises `UsageError`."""
+def _parse(name: str) -> _ParsedSource | str:
+    """Parse a source, or the reference of a single image. Raises `UsageError`."""
     source = f"registry:{printable(name)}"
     host, path = split_host(name)
     first = name.partition(":")[0]
@@ -116,7 +119,7 @@ def _parse(name: str) -> _Wanted | str:
         raise UsageError(f"{source} is a whole registry; write {source}/* for all that it has")
     if not _WILDCARD.search(name) and ("@" in name or (":" in path and not path.endswith(":"))):
         try:
-            return reference_in_fleet(name)
+            return normalize_reference(name)
         except UndecidedError as error:
             raise UsageError(error.message) from error
     repository, _, tag = path.partition(":")
@@ -133,11 +136,11 @@ def _parse(name: str) -> _Wanted | str:
             repository = Reference.parse(f"{host}/{repository}").repository
         except UndecidedError as error:
             raise UsageError(error.message) from error
-    return _Wanted(source, host, repository, tag or "*")
+    return _ParsedSource(source, host, repository, tag or "*")
 
 
-def _repositories(
-    wanted: _Wanted, settings: SubjectSettings, lists: RegistryLists, missing: list[str]
+def _list_repositories(
+    wanted: _ParsedSource, settings: SubjectSettings, lists: RegistryLists, missing: list[str]
 ) -> set[str]:
     fitting: set[str] = set()
     strange = 0
@@ -156,14 +159,14 @@ def _repositories(
                 break
             fitting.add(name)
     if listed.error is not None:
-        missing.append(_without_catalog(wanted.host, listed.error))
+        missing.append(_explain_missing_catalog(wanted.host, listed.error))
     if strange:
         missing.append(f"{wanted.host} lists {count(strange, 'name')} that no repository can have")
     return fitting
 
 
-def _without_catalog(host: str, error: UndecidedError) -> str:
-    """Why the list of repositories is missing, and what to do in its place."""
+def _explain_missing_catalog(host: str, error: UndecidedError) -> str:
+    """Explain why the list of repositories is missing, with alternatives."""
     status = error.status if isinstance(error, RequestError) else None
     advice = (
         f"name repositories without a pattern (registry:{host}/NAME), or the images in a file "
@@ -172,17 +175,17 @@ def _without_catalog(host: str, error: UndecidedError) -> str:
     if status in _NO_CATALOG:
         return f"{host} does not list its repositories ({status}); {advice}"
     if status in _DENIED:
-        return f"{sentence(error)}; many give this list to administrators alone: {advice}"
-    return sentence(error)
+        return f"{make_sentence(error)}; many give this list to administrators alone: {advice}"
+    return make_sentence(error)
 
 
 def _is_excluded(host: str, repository: str, globs: Sequence[str]) -> bool:
     return is_excluded(Subject(reference=f"{host}/{repository}", places=()), globs)
 
 
-def _tags_of(
-    wanted: _Wanted, settings: SubjectSettings, lists: RegistryLists, repository: str
-) -> _Tags:
+def _list_tags(
+    wanted: _ParsedSource, settings: SubjectSettings, lists: RegistryLists, repository: str
+) -> _RepositoryTags:
     reference = Reference(wanted.host, repository)
     tags: list[str] = []
     strange = others = 0
@@ -199,10 +202,10 @@ def _tags_of(
         ):
             tags.append(tag)
     if (error := listed.error) is not None:
-        # A repository whose last tag was deleted is in the catalog of distribution for ever.
+        # distribution's catalog keeps repositories after their last tag was deleted.
         is_empty = isinstance(error, RequestError) and error.status == 404
         if not is_empty or not _WILDCARD.search(wanted.repository):
-            return _Tags(tuple(sorted(tags)), sentence(error), others)
+            return _RepositoryTags(tuple(sorted(tags)), make_sentence(error), others)
     missing = ""
     if strange:
         missing = f"{reference.name}: {count(strange, 'name')} in its list can be no tag"
@@ -210,7 +213,7 @@ def _tags_of(
     is_undated = False
     if settings.newest:
         is_undated = len(tags) > MOST_DATED
-        tags, artifacts = _newest(lists.registry, reference, tags[-MOST_DATED:], settings)
+        tags, artifacts = _select_newest(lists.registry, reference, tags[-MOST_DATED:], settings)
         others += artifacts
     elif len(tags) > MOST_TAGS:
         missing = (
@@ -218,15 +221,15 @@ def _tags_of(
             "take fewer with a pattern or with --newest"
         )
         tags = tags[-MOST_TAGS:]
-    return _Tags(tuple(tags), missing, others, is_undated)
+    return _RepositoryTags(tuple(tags), missing, others, is_undated)
 
 
-def _newest(
+def _select_newest(
     registry: Registry, reference: Reference, tags: Sequence[str], settings: SubjectSettings
 ) -> tuple[list[str], int]:
-    """The tags of the newest images, and how many tags are no images.
+    """Return the tags of the newest images, and the number of tags that are not images.
 
-    An image that cannot be dated is kept: why, will be said where it is judged.
+    An image that cannot be dated is kept; judging it reports the reason.
     """
     ages: dict[str, datetime] = {}
     digests: dict[str, list[str]] = {}
@@ -236,7 +239,7 @@ def _newest(
         try:
             pinned = reference.at(registry.resolve(reference.with_tag(tag)).digest)
             if pinned.digest not in digests:
-                created = _created(registry, pinned, settings.platform)
+                created = _read_creation_time(registry, pinned, settings.platform)
                 if created is None:
                     artifacts += 1
                     continue
@@ -245,20 +248,20 @@ def _newest(
             kept.append(tag)
             continue
         digests.setdefault(pinned.digest, []).append(tag)
-    # Images that were made reproducibly have one date, and then the later name is the newer one.
+    # Reproducible builds have the same date; then the later name counts as newer.
     order = {digest: number for number, digest in enumerate(digests)}
     newest = sorted(digests, key=lambda digest: (ages[digest], order[digest]))[-settings.newest :]
     return sorted([*kept, *(tag for digest in newest for tag in digests[digest])]), artifacts
 
 
-def _created(registry: Registry, image: Reference, platform: str) -> datetime | None:
-    """When an image was made, by itself; None for what is no image. Raises UndecidedError."""
+def _read_creation_time(registry: Registry, image: Reference, platform: str) -> datetime | None:
+    """Return the creation time in an image; None if not an image. Raises UndecidedError."""
     document = registry.manifest(image)
     where = str(image)
     if documents.media_type_of(document.data, where) in documents.INDEXES:
         index = documents.index_of(document.data, where)
         entry = None
-        with suppress(UndecidedError):  # which image is meant is said where it is judged
+        with suppress(UndecidedError):  # judging the image reports it
             entry = choose(index.manifests, documents.Platform.parse(platform), where)
         entry = entry or next(iter(images_in(index.manifests)), None)
         if entry is None:
@@ -272,11 +275,11 @@ def _created(registry: Registry, image: Reference, platform: str) -> datetime | 
         raise UndecidedError(f"{image}: its configuration has {manifest.config.size} bytes")
     with registry.blob(image, manifest.config) as chunks:
         data = b"".join(chunks)
-    return date_of(documents.configuration_of(data, where).created)
+    return parse_date(documents.configuration_of(data, where).created)
 
 
-def date_of(text: str) -> datetime:
-    """A time as images have it (RFC 3339); what is none is long ago."""
+def parse_date(text: str) -> datetime:
+    """Parse a time in RFC 3339, as in images; others count as long ago."""
     try:
         date = datetime.fromisoformat(text)
         return date.replace(tzinfo=date.tzinfo or UTC).astimezone(UTC)
@@ -284,7 +287,9 @@ def date_of(text: str) -> datetime:
         return _LONGEST_AGO
 
 
-def _notes(wanted: _Wanted, settings: SubjectSettings, found: dict[str, _Tags]) -> Iterator[str]:
+def _describe_omissions(
+    wanted: _ParsedSource, settings: SubjectSettings, found: dict[str, _RepositoryTags]
+) -> Iterator[str]:
     if others := sum(tags.others for tags in found.values()):
         what = "of signatures, attestations and other artifacts left out"
         yield f"{wanted.source}: {count(others, 'tag')} {what}"

@@ -1,8 +1,8 @@
-"""Dask does the work side by side: which cluster, and how work gets there and back.
+"""Dask cluster: connection, and transfer of work and answers.
 
 The scheduler, the processes and their limits are those of Dask distributed
-(https://distributed.dask.org). What travels in a task is a function's name and a few hundred bytes:
-the settings go to each worker once, and a worker finds credentials where it runs.
+(https://distributed.dask.org). A task consists of a function's name and a few hundred bytes: each
+worker gets the settings once, and finds credentials where it runs.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from distributed.security import Security
 from buildmatrix.commands.fleet.batches import Batches
 from buildmatrix.commands.fleet.failing import LateError, WorkerKilledError, WorkError
 from buildmatrix.commands.fleet.model import ClusterOptions, Work, WorkerSettings
-from buildmatrix.commands.fleet.performing import Answered, RunPlugin, perform
-from buildmatrix.commands.fleet.preparing import prepare, scheduler_lost
+from buildmatrix.commands.fleet.performing import RunPlugin, WorkAnswer, perform
+from buildmatrix.commands.fleet.preparing import make_scheduler_lost, prepare_workers
 from buildmatrix.errors import ComponentError
 from buildmatrix.text import shown
 from buildmatrix.trees.base import defect
@@ -34,46 +34,46 @@ from buildmatrix.trees.base import defect
 Argument = TypeVar("Argument")
 Answer = TypeVar("Answer")
 
-#: Bytes of a worker of a local cluster, at most: one that needs more is ended, and its task is
-#: given to another. What reading one layer needs is bounded far below.
+#: Memory limit of a worker in a local cluster: above it, the worker is killed and its task given to
+#: another. Reading one layer needs far less.
 _WORKER_MEMORY = 2 << 30
-#: Seconds until a scheduler that was named has answered, and until it has a worker: batch systems
-#: start them when they have room.
+#: Seconds for the scheduler to respond, and for the first worker: batch systems start them when
+#: they have capacity.
 _CONNECT = 10.0
 _FIRST_WORKER = 600.0
 #: Seconds without any worker after which a run ends.
 _NO_WORKER = 600.0
-#: What to do about it. Where pods or jobs never start, Dask does not know of them.
+#: Advice. Dask does not know about pods or jobs that never start.
 _START = "start some with `dask worker`, or ask your batch system or Kubernetes why none starts"
-#: Workers that may die before somebody is told.
+#: Worker deaths that are reported.
 _MANY_DIED = 3
-#: Seconds that a cluster has to end, and that its processes have for that.
+#: Seconds for a cluster to end, and for its processes.
 _END = 2.0
 _GRACE = 0.5
-#: Events of all workers, by Dask's name for them.
+#: Topic of all workers' events in Dask.
 _ALL = "all"
 #: Settings of a local cluster, by their names in Dask's configuration.
 _LOCAL = {
-    # It counts from when a worker dies to when the next one is there in its place.
+    # Measured from the death of a worker until it is replaced.
     "distributed.deploy.lost-worker-timeout": "1 hour",
-    # A task whose worker died twice is handed back; it gets another try when nothing else runs.
+    # A task whose worker died twice is returned, and retried when nothing else runs.
     "distributed.scheduler.allowed-failures": 1,
-    # Memory that a task leaves behind would pause its worker for ever. Results are small.
+    # Memory left by a task would pause its worker forever. Results are small.
     "distributed.worker.memory.target": False,
     "distributed.worker.memory.spill": False,
     "distributed.worker.memory.pause": False,
-    # Costs time, and nobody asks for it.
+    # Unused, and takes time.
     "distributed.worker.profile.enabled": False,
     "distributed.admin.system-monitor.gil.enabled": False,
     # Dask sets MALLOC_TRIM_THRESHOLD_, with which glibc maps and unmaps every block of 128 KB and
-    # more (mallopt(3)): an eighth of the time of a first run, and it saves some MB. Arenas for each
-    # of many threads would hold what only the one at work needs.
+    # more (mallopt(3)): that takes an eighth of the time of a first run, and saves some MB. Arenas
+    # per thread would each hold memory that only the active one needs.
     "distributed.nanny.pre-spawn-environ": {"MALLOC_ARENA_MAX": "2"},
 }
 
 
 class Cluster:
-    """Processes that work on a fleet, on this machine or many. Made by `connected`."""
+    """Processes that work on a fleet, on one or many machines. Made by `connected`."""
 
     def __init__(
         self,
@@ -87,32 +87,33 @@ class Cluster:
         self._where = where
         self._run = run
         self._note = note
-        #: Whether workers have the credentials of this process.
+        #: True if workers have the credentials of this process.
         self.is_local = client.cluster is not None
-        #: At the start.
+        #: Counts at the start.
         self.workers = len(threads)
         self.threads = sum(threads.values())
-        #: Of the work itself, of all workers together.
+        #: Seconds of work of all workers together.
         self.busy = 0.0
-        #: Dask's keys of tasks whose answers have not come yet.
+        #: Dask keys of tasks without an answer yet.
         self._awaited: set[object] = set()
-        #: Tasks that raised, that were on workers which died, and that were given up for that.
+        #: Tasks that raised, tasks on workers that died, and tasks given up for that.
         self._raised = self._lost = self._given_up = 0
-        #: Workers that died while they had work.
+        #: Workers that died with work.
         self._died = 0
-        #: By the work that they are of, and its priority.
+        #: By work and priority.
         self._batches: dict[tuple[object, int], Batches[Any, Any]] = {}
 
     @property
     def repeated(self) -> int:
-        """Tasks that were tried again: they raised, or their workers died."""
+        """Number of retried tasks: they raised, or their workers died."""
         return self._raised + self._lost - self._given_up
 
-    def heed(self, event: tuple[float, Any]) -> None:
-        """Take note of what the scheduler says of all workers."""
+    def on_scheduler_event(self, event: tuple[float, Any]) -> None:
+        """Record the scheduler's events about workers."""
         message = event[1]
         if isinstance(message, Mapping) and message.get("action") == "remove-worker":
-            # Of computed answers, Dask also names those that have come: it forgets them later.
+            # Among computed answers, Dask also lists those already delivered, which it forgets
+            # later.
             keys = {*message.get("processing-tasks", ()), *message.get("lost-computed-tasks", ())}
             own = len(keys & self._awaited)
             self._lost += own
@@ -123,7 +124,7 @@ class Cluster:
                     "goes on, give each more memory, or look at what ends them"
                 )
 
-    async def do(
+    async def run_work(
         self,
         work: Work[Argument, Answer],
         argument: Argument,
@@ -134,40 +135,42 @@ class Cluster:
         avoid: Collection[str] = (),
         seen: Callable[[str, Answer], None] = lambda _worker, _answer: None,
     ) -> Answer:
-        """Have `work` done by some worker; equal keys are equal work, which is done once.
+        """Run `work` on a worker; equal keys are equal work, which runs once.
 
-        By one that is not in `avoid`, as far as there are others; `seen` is called with its address
-        and the answer. What `is_small` shares tasks with others of its kind, see `Batches`.
+        Workers in `avoid` are used only if there are no others; `seen` is called with the worker's
+        address and the answer. `is_small` work shares tasks with others of its kind, see `Batches`.
 
-        Raises `WorkerKilledError` where it killed its workers, `WorkError` where it raised,
-        `PutBackError` where it is small and was not tried, and `ComponentError` where the scheduler
-        is gone or a worker is unfit.
+        Raises `WorkerKilledError` if it killed its workers, `WorkError` if it raised,
+        `RequeuedError` if it is small and was not tried, and `ComponentError` if the scheduler is
+        gone or a worker is unfit.
         """
-        others = await self._workers_but(avoid) if avoid else []
+        others = await self._find_other_workers(avoid) if avoid else []
         try:
             if is_small and not others:
-                worker, answer = await self._batches_of(work, priority).answer(argument, key)
+                worker, answer = await self._find_batches(work, priority).ask(argument, key)
             else:
-                worker, answer = await self._alone(work, argument, key, priority, others)
+                worker, answer = await self._run_alone(work, argument, key, priority, others)
         except LateError:
             raise
         except WorkError:
-            # The worker may have been short of something.
+            # The worker may have lacked a resource.
             self._raised += 1
             again = f"{key} repeated"
-            worker, answer = await self._alone(work, argument, again, priority, others)
+            worker, answer = await self._run_alone(work, argument, again, priority, others)
         seen(worker, answer)
         return answer
 
-    def _batches_of(self, work: Work[Argument, Answer], priority: int) -> Batches[Argument, Answer]:
+    def _find_batches(
+        self, work: Work[Argument, Answer], priority: int
+    ) -> Batches[Argument, Answer]:
         if (work, priority) not in self._batches:
             self._batches[work, priority] = Batches(
-                lambda arguments, key: self._answered(work, arguments, key, priority, ()),
+                lambda arguments, key: self._submit(work, arguments, key, priority, ()),
                 self.threads,
             )
         return self._batches[work, priority]
 
-    async def _alone(
+    async def _run_alone(
         self,
         work: Work[Argument, Answer],
         argument: Argument,
@@ -175,25 +178,25 @@ class Cluster:
         priority: int,
         workers: Sequence[str],
     ) -> tuple[str, Answer]:
-        answered = await self._answered(work, (argument,), key, priority, workers)
+        answered = await self._submit(work, (argument,), key, priority, workers)
         if answered.late:
             raise LateError(answered.late)
         return answered.worker, answered.answers[0]
 
-    def leave(self) -> None:
-        """End what is under way, after which nobody may ask."""
+    def cancel_work(self) -> None:
+        """Cancel running work; no more calls are allowed."""
         for batches in self._batches.values():
             batches.cancel()
 
-    async def _answered(
+    async def _submit(
         self,
         work: Work[Argument, Answer],
         arguments: Sequence[Argument],
         key: str,
         priority: int,
         workers: Sequence[str],
-    ) -> Answered[Answer]:
-        lost = scheduler_lost(self._where)
+    ) -> WorkAnswer[Answer]:
+        lost = make_scheduler_lost(self._where)
         if self._client.status != "running":
             raise lost
         task_key = (f"{work.__name__}-{self._run}", key)
@@ -210,7 +213,7 @@ class Cluster:
         )
         self._awaited.add(task_key)
         try:
-            answered: Answered[Answer] = await future
+            answered: WorkAnswer[Answer] = await future
         except FutureCancelledError as error:
             raise lost from error
         except KilledWorker as error:
@@ -218,7 +221,7 @@ class Cluster:
             raise WorkerKilledError from error
         except Exception as error:
             if future.status != "error":
-                # It is no answer of a worker: the connection broke while one was on its way.
+                # Not a worker's answer: the connection broke while one was in transit.
                 raise lost from error
             raise WorkError(f"internal error, {defect(error)}; please report it") from error
         finally:
@@ -228,14 +231,14 @@ class Cluster:
         self.busy += answered.seconds
         return answered
 
-    async def _workers_but(self, avoid: Collection[str]) -> list[str]:
-        """Addresses of workers; none where the scheduler does not say."""
+    async def _find_other_workers(self, avoid: Collection[str]) -> list[str]:
+        """Return addresses of workers; none if the scheduler does not respond."""
         with suppress(OSError, TimeoutError):
             return [worker for worker in await self._client.nthreads() if worker not in avoid]
         return []
 
-    async def watch(self) -> None:
-        """Raises `ComponentError` after a long time without any worker; otherwise it never ends."""
+    async def watch_workers(self) -> None:
+        """Raise `ComponentError` after a long time without any worker; else never return."""
         now = asyncio.get_running_loop().time
         since = now()
         while True:
@@ -250,37 +253,37 @@ class Cluster:
 
 
 @asynccontextmanager
-async def connected(
+async def connect(
     options: ClusterOptions, settings: WorkerSettings, note: Callable[[str], None]
 ) -> AsyncIterator[Cluster]:
-    """The cluster that the options name, ready to work, and ended with the `with` statement.
+    """Connect to the cluster named in the options, and end it after the `with` statement.
 
-    `note` is told what takes long, and where the dashboard is. Raises `ComponentError` where there
-    is no scheduler or no worker that is fit.
+    `note` is called for slow steps and the dashboard's address. Raises `ComponentError` if there is
+    no scheduler or no fit worker.
     """
     run = f"buildmatrix-{uuid.uuid4().hex[:12]}"
-    # What it would print of connections that are lost is said in a sentence.
+    # Its messages about lost connections are replaced with one sentence.
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     if options.scheduler:
         with dask.config.set({"distributed.comm.timeouts.connect": _CONNECT}):
-            async with _scheduler_at(options.scheduler) as client:
+            async with _connect_scheduler(options.scheduler) as client:
                 where = f"the Dask scheduler at {shown(options.scheduler)}"
                 await _wait_for_worker(client, where, note)
-                async with _prepared(client, where, run, settings, note) as cluster:
+                async with _prepare_cluster(client, where, run, settings, note) as cluster:
                     yield cluster
         return
     where = "the Dask cluster of this machine"
     with dask.config.set(_LOCAL):
         async with (
-            _local(options.workers) as client,
-            _prepared(client, where, run, settings, note) as cluster,
+            _start_local(options.workers) as client,
+            _prepare_cluster(client, where, run, settings, note) as cluster,
         ):
             yield cluster
 
 
 @asynccontextmanager
-async def _scheduler_at(address: str) -> AsyncIterator[Client]:
-    # Encryption and certificates are those of Dask's own configuration.
+async def _connect_scheduler(address: str) -> AsyncIterator[Client]:
+    # Encryption and certificates come from Dask's own configuration.
     if address.startswith("tls://") and not Security().get_connection_args("client")["ssl_context"]:
         raise ComponentError(
             f"{shown(address)} takes nobody without a certificate, and Dask's configuration names "
@@ -308,7 +311,7 @@ async def _scheduler_at(address: str) -> AsyncIterator[Client]:
 
 
 @asynccontextmanager
-async def _local(workers: int) -> AsyncIterator[Client]:
+async def _start_local(workers: int) -> AsyncIterator[Client]:
     number = workers or os.cpu_count() or 1
     cluster = LocalCluster(
         n_workers=number,
@@ -316,14 +319,14 @@ async def _local(workers: int) -> AsyncIterator[Client]:
         processes=True,
         asynchronous=True,
         host="127.0.0.1",
-        # Whoever can speak to a scheduler can run code: others of this machine cannot.
+        # Access to a scheduler allows running code, so other users of the machine are kept out.
         security=Security.temporary(),
         protocol="tls://",
-        # There is a server without a dashboard, too, and it is for nobody else.
+        # The server runs even without a dashboard, and is only for local use.
         dashboard_address="127.0.0.1:0",
         scheduler_kwargs={"dashboard": find_spec("bokeh") is not None},
         worker_dashboard_address=None,
-        memory_limit=_memory(number),
+        memory_limit=_worker_memory(number),
         silence_logs=logging.CRITICAL,
     )
     try:
@@ -334,11 +337,11 @@ async def _local(workers: int) -> AsyncIterator[Client]:
         async with Client(cluster, asynchronous=True, set_as_default=False) as client:
             yield client
     finally:
-        await _end(cluster)
+        await _end_local(cluster)
 
 
-async def _end(cluster: LocalCluster) -> None:
-    """End a local cluster, whatever its processes do: what they know is in the store."""
+async def _end_local(cluster: LocalCluster) -> None:
+    """End a local cluster in any state of its processes: their results are in the store."""
     with suppress(Exception):
         async with asyncio.timeout(_END):
             for nanny in cluster.workers.values():
@@ -346,7 +349,7 @@ async def _end(cluster: LocalCluster) -> None:
             await asyncio.gather(
                 *(nanny.kill(timeout=_GRACE) for nanny in cluster.workers.values())
             )
-            # Its type is that of clusters that block.
+            # Typed as for blocking clusters.
             close: Any = cluster.close
             await close()
     for process in multiprocessing.active_children():
@@ -354,8 +357,8 @@ async def _end(cluster: LocalCluster) -> None:
             process.kill()
 
 
-def _memory(workers: int) -> int:
-    """Bytes that each of some workers may use on this machine."""
+def _worker_memory(workers: int) -> int:
+    """Return the memory limit of each worker on this machine, in bytes."""
     from distributed.system import MEMORY_LIMIT
 
     return min(_WORKER_MEMORY, MEMORY_LIMIT // workers)
@@ -365,7 +368,7 @@ async def _wait_for_worker(client: Client, where: str, note: Callable[[str], Non
     if not _has_workers(client):
         note(f"{where} has no worker yet; waiting")
     try:
-        # Its type is that of clients that block.
+        # Typed as for blocking clients.
         wait: Any = client.wait_for_workers
         await wait(1, timeout=_FIRST_WORKER)
     except TimeoutError as error:
@@ -375,34 +378,34 @@ async def _wait_for_worker(client: Client, where: str, note: Callable[[str], Non
 
 
 def _has_workers(client: Client) -> bool:
-    """Whether there was a worker some seconds ago."""
+    """True if there was a worker some seconds ago."""
     info = client.scheduler_info()
-    # Newer versions of Dask keep the number alone up to date, and older ones the workers.
+    # Newer versions of Dask update only the number, older ones the workers.
     return bool(info.get("n_workers", len(info["workers"])))
 
 
 @asynccontextmanager
-async def _prepared(
+async def _prepare_cluster(
     client: Client,
     where: str,
     run: str,
     settings: WorkerSettings,
     note: Callable[[str], None],
 ) -> AsyncIterator[Cluster]:
-    """The cluster with the settings of a run, if all its workers are fit."""
+    """Give the settings of a run to the cluster, if all its workers are fit."""
     is_local = client.cluster is not None
-    threads = await prepare(client, where, RunPlugin(run, settings, is_local=is_local))
+    threads = await prepare_workers(client, where, RunPlugin(run, settings, is_local=is_local))
     try:
         if client.dashboard_link and (find_spec("bokeh") or not is_local):
             note(f"dashboard: {client.dashboard_link}")
         cluster = Cluster(client, where, run, threads, note)
-        client.subscribe_topic(_ALL, cluster.heed)
+        client.subscribe_topic(_ALL, cluster.on_scheduler_event)
         try:
             yield cluster
         finally:
-            cluster.leave()
+            cluster.cancel_work()
     finally:
-        # The scheduler would tell a client that it has gone.
+        # The scheduler may be gone.
         with suppress(Exception):
             client.unsubscribe_topic(_ALL)
         if client.status == "running" and not is_local:

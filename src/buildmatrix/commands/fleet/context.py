@@ -1,4 +1,4 @@
-"""What a process keeps for all tasks of a run: connections, the store, the catalogue."""
+"""Shared state of a process for all tasks of a run: connections, store, catalogue."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from buildmatrix.catalogue.load import Catalogue, load_texts
-from buildmatrix.commands.fleet.answers import KeptResults
+from buildmatrix.commands.fleet.answers import CachedResults
 from buildmatrix.commands.fleet.model import WorkerSettings
 from buildmatrix.commands.fleet.stacks import Stacks
 from buildmatrix.errors import BuildmatrixError, UndecidedError
@@ -29,19 +29,19 @@ from buildmatrix.store.shared import SharedEntries, open_storage
 from buildmatrix.threads import prepare_type
 
 Answer = TypeVar("Answer")
-#: Bytes of the documents of all images in the folder of one machine.
+#: Size limit of all image documents in a machine's folder.
 DOCUMENTS_LIMIT = 500_000_000
-#: Runs that a process may work for at once; what a further one needs replaces that of the first.
+#: Runs that a process can serve at once; a further one replaces the first.
 MOST_CONTEXTS = 4
-#: Answers of a registry to credentials that are no good, maybe any more.
+#: Registry statuses for invalid or expired credentials.
 _DENIED = (401, 403)
-#: Seconds for which credentials that were refused are not read again.
+#: Seconds for which refused credentials are not read again.
 _FRESH = 10.0
 _MANIFEST = msgspec.msgpack.Decoder(prepare_type(ManifestBytes))
 
 
 class WorkerContext:
-    """What one process needs for the tasks of one run; for all of its threads at once."""
+    """State of one process for the tasks of one run; thread-safe."""
 
     def __init__(self, settings: WorkerSettings, patience: Patience | None = None) -> None:
         self.settings = settings
@@ -52,12 +52,12 @@ class WorkerContext:
         self._registry: Registry | None = None
         self._since = 0.0
         self._catalogue: Catalogue | None = None
-        #: The folder of this machine, and behind it the store that all workers share.
+        #: The folder of this machine, backed by the store shared by all workers.
         self.cache = self._cache()
-        #: Manifests and configurations, from the store where it has them.
-        self.documents = KeptDocuments(self)
+        #: Manifests and configurations, cached in the store.
+        self.documents = CachedDocuments(self)
         self.stacks = Stacks(self.cache)
-        self.results = KeptResults(self.cache)
+        self.results = CachedResults(self.cache)
 
     def _cache(self) -> Cache:
         shared = None
@@ -69,14 +69,14 @@ class WorkerContext:
         return Cache(default_folder(os.environ), self.note, shared)
 
     def note(self, text: str) -> None:
-        """Remember what the user has to know beside results; each text once per process."""
+        """Record a message for the user; each text once per process."""
         with self._lock:
             if text not in self._said:
                 self._said.add(text)
                 self._unsaid.append(text)
 
     def notes(self) -> tuple[str, ...]:
-        """What was noted since the last call."""
+        """Return the messages since the last call."""
         with self._lock:
             unsaid = tuple(self._unsaid)
             self._unsaid.clear()
@@ -84,7 +84,7 @@ class WorkerContext:
 
     @property
     def catalogue(self) -> Catalogue:
-        """Vendor data, with that of the user. Raises `SpecError`."""
+        """Vendor data, with the user's. Raises `SpecError`."""
         with self._lock:
             if self._catalogue is None:
                 self._catalogue = load_texts(self.settings.data_files)
@@ -94,32 +94,31 @@ class WorkerContext:
 
     @property
     def registry(self) -> Registry:
-        """What asks registries."""
+        """Registry client."""
         with self._lock:
             if self._registry is None:
                 self._registry = Registry(mirrors=Mirrors(os.environ), patience=self._patience)
                 self._since = time.monotonic()
             return self._registry
 
-    def asked(self, work: Callable[[], Answer]) -> Answer:
-        """What `work` returns, which asks a registry.
+    def ask(self, work: Callable[[], Answer]) -> Answer:
+        """Return the result of `work`, which queries a registry.
 
-        Credentials may have run out since they were read: they are read again, and it is called
-        again.
+        Expired credentials are read again, and then `work` is repeated.
         """
         try:
             return work()
         except RequestError as error:
-            if error.status not in _DENIED or not self._renewed():
+            if error.status not in _DENIED or not self._drop_credentials():
                 raise
         return work()
 
-    def _renewed(self) -> bool:
-        """Forget credentials and tokens, unless they were read a moment ago."""
+    def _drop_credentials(self) -> bool:
+        """Drop credentials and tokens, unless they were just read."""
         with self._lock:
             if self._registry is None or time.monotonic() - self._since < _FRESH:
                 return False
-            self._registry = None  # Others may still read from it: it ends with the last of them.
+            self._registry = None  # Closed with the last of its readers.
         return True
 
     def close(self) -> None:
@@ -130,10 +129,10 @@ class WorkerContext:
                 self._registry = None
 
 
-class KeptDocuments:
-    """A `DocumentSource`: what a digest names never changes, and is asked for once by anybody.
+class CachedDocuments:
+    """A `DocumentSource`: content of a digest never changes, and is requested once by anyone.
 
-    Unless it `asks` a registry, what nobody has asked for raises `UndecidedError`.
+    Unless it `asks` a registry, uncached documents raise `UndecidedError`.
     """
 
     def __init__(self, context: WorkerContext, *, asks: bool = True) -> None:
@@ -148,24 +147,24 @@ class KeptDocuments:
         key = f"manifest {reference.digest}"
         manifest = self._store.load(key, _MANIFEST)
         if manifest is None:
-            manifest = self._asked(reference, lambda: self._context.registry.manifest(reference))
+            manifest = self._ask(reference, lambda: self._context.registry.manifest(reference))
             self._store.save(key, manifest)
         return manifest
 
     @contextmanager
     def blob(self, reference: Reference, descriptor: Descriptor) -> Iterator[Iterator[bytes]]:
-        """See `Registry.blob`; of documents alone."""
+        """See `Registry.blob`; only for documents."""
         key = f"blob {descriptor.digest}"
         data = self._store.get(key)
         if data is None or len(data) != descriptor.size:
-            data = self._asked(reference, lambda: self._read(reference, descriptor))
+            data = self._ask(reference, lambda: self._read(reference, descriptor))
             self._store.put(key, data)
         yield iter((data,))
 
-    def _asked(self, reference: Reference, work: Callable[[], Answer]) -> Answer:
+    def _ask(self, reference: Reference, work: Callable[[], Answer]) -> Answer:
         if not self._asks:
             raise UndecidedError(f"{reference}: nobody has asked for its documents yet")
-        return self._context.asked(work)
+        return self._context.ask(work)
 
     def _read(self, reference: Reference, descriptor: Descriptor) -> bytes:
         assert descriptor.size <= MAX_DOCUMENT
@@ -177,8 +176,8 @@ _contexts: dict[bytes, WorkerContext] = {}
 _lock = threading.Lock()
 
 
-def context_of(settings: WorkerSettings) -> WorkerContext:
-    """The context of this process for these settings, made when it is first needed."""
+def find_context(settings: WorkerSettings) -> WorkerContext:
+    """Return this process's context for these settings, made on first use."""
     key = b"%d %s" % (os.getpid(), msgspec.msgpack.encode(settings))
     with _lock:
         context = _contexts.get(key)
@@ -190,7 +189,7 @@ def context_of(settings: WorkerSettings) -> WorkerContext:
 
 
 def close() -> None:
-    """Close what this process has open."""
+    """Close everything opened by this process."""
     with _lock:
         for context in _contexts.values():
             context.close()

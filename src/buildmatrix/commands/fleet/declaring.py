@@ -1,6 +1,6 @@
-"""Which files of a repository say what is installed, and which only say it once more.
+"""Files of a repository that declare distributions, and those that repeat others.
 
-By their names and texts alone: where they come from is somebody else's business.
+Only names and texts count, independent of the source of the files.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator
 
-from buildmatrix.commands.fleet.closure import included
+from buildmatrix.commands.fleet.closure import find_included
 from buildmatrix.errors import UndecidedError
 from buildmatrix.locks.committed import is_lock
 from buildmatrix.toml import TomlError, loads
 
-#: The contents of a file of the repository, as far as it can be read at all.
+#: Returns the contents of a file of the repository, as far as readable.
 TextOf = Callable[[str], str]
 SPECIFICATION = "buildmatrix.toml"
 _PYPROJECT = "pyproject.toml"
 _LOCKS_OF_PROJECTS = ("uv.lock", "poetry.lock", "pylock.toml")
 _REQUIREMENTS = re.compile(r"(?:.*[-_.])?requirements(?:[-_.].*)?\.(?:txt|in)")
-#: Folders of code that is another project's, or that is not installed where the project is.
+#: Folders with code of other projects, or code that is not installed with the project.
 _ASIDE = frozenset(
     {
         *("vendor", "vendored", "_vendor", "third_party", "third-party", "thirdparty"),
@@ -29,8 +29,8 @@ _ASIDE = frozenset(
 )
 
 
-def declares(path: str) -> bool:
-    """Whether a file says what is installed, by its name."""
+def declares_distributions(path: str) -> bool:
+    """True if a file declares distributions, by its name."""
     folder, name = posixpath.split(path)
     if name in (SPECIFICATION, _PYPROJECT) or is_lock(name):
         return True
@@ -40,18 +40,18 @@ def declares(path: str) -> bool:
 
 
 def is_aside(path: str) -> bool:
-    """Whether a file lies in a folder of tests or of code that is another project's."""
+    """True if a file is in a folder of tests or of another project's code."""
     return not _ASIDE.isdisjoint(path.split("/")[:-1])
 
 
-def asks(path: str, text: TextOf) -> bool:
-    """Whether a file asks for anything: many project files hold settings of tools alone."""
+def has_requirements(path: str, text: TextOf) -> bool:
+    """True if a file requires anything: many project files have only settings of tools."""
     if posixpath.basename(path) != _PYPROJECT:
         return True
     try:
         document = loads(text(path))
     except TomlError:
-        return True  # It will be said what is wrong with it.
+        return True  # Judging the file reports the error.
     project, tool = document.get("project"), document.get("tool")
     poetry = tool.get("poetry") if isinstance(tool, dict) else None
     held = []
@@ -63,8 +63,8 @@ def asks(path: str, text: TextOf) -> bool:
     return any(held)
 
 
-def covered(paths: Iterable[str], text: TextOf) -> Iterator[str]:
-    """Files of which another one holds what is installed."""
+def find_covered(paths: Iterable[str], text: TextOf) -> Iterator[str]:
+    """Yield files whose contents are covered by another one."""
     names = set(paths)
     for path in names:
         folder, name = posixpath.split(path)
@@ -75,6 +75,6 @@ def covered(paths: Iterable[str], text: TextOf) -> Iterator[str]:
             yield path
         if name.endswith((".txt", ".in")):
             try:
-                yield from included(path, text(path))
+                yield from find_included(path, text(path))
             except UndecidedError:
-                continue  # It will be said of the file itself.
+                continue  # Judging the file itself reports it.

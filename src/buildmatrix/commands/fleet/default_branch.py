@@ -1,6 +1,6 @@
-"""The commit of a repository that counts: that of its default branch.
+"""Relevant commit of a repository: that of its default branch.
 
-That is what `origin/HEAD` is, where the clone knows it, else `HEAD`.
+This is `origin/HEAD`, if the clone has it, else `HEAD`.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ def _ask(git_dir: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
         raise UndecidedError(f"git did not answer within {_SECONDS} seconds") from error
 
 
-def default_commit(git_dir: Path) -> str:
-    """The commit of the default branch; empty where there is none yet. Raises `UndecidedError`."""
+def find_default_commit(git_dir: Path) -> str:
+    """Return the commit of the default branch; empty without any. Raises `UndecidedError`."""
     for name in ("refs/remotes/origin/HEAD", "HEAD"):
         done = _ask(git_dir, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
         if done.returncode == 0:
             return done.stdout.decode().strip()
-    # Nothing was said of why; what is asked now says it.
+    # The first query gives no reason; this one does.
     done = _ask(git_dir, "for-each-ref", "--count=1")
     if done.returncode != 0 or done.stderr:
         raise UndecidedError(f"git cannot read it: {git.complaint(done)}")
@@ -41,8 +41,8 @@ def default_commit(git_dir: Path) -> str:
     return ""
 
 
-def created(git_dir: Path, commit: str) -> str:
-    """When a commit was made: RFC 3339; empty where it does not say that."""
+def read_commit_time(git_dir: Path, commit: str) -> str:
+    """Return the time of a commit in RFC 3339; empty if unknown."""
     done = _ask(git_dir, "cat-file", "commit", commit)
     match = _COMMITTER.search(done.stdout.partition(b"\n\n")[0])
     if match is None:

@@ -1,6 +1,7 @@
-"""Why a part of the work came to nothing: one sentence, and whether the same may do better later.
+"""Failures of work: a sentence, and if a retry may help.
 
-Whatever a registry or the bytes of an image do ends here: one image never ends the work of others.
+Failures caused by a registry or the bytes of an image end here: one image never ends the work on
+others.
 """
 
 from __future__ import annotations
@@ -13,29 +14,29 @@ from buildmatrix.http.failures import RequestError
 from buildmatrix.text import printable, shown
 from buildmatrix.trees.base import defect, reason
 
-#: What only this machine is to blame for, and only now.
-_PASSING = frozenset(
+#: Errors that only concern this machine at this moment.
+_TEMPORARY = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE}
 )
-#: Credentials run out and are renewed.
+#: Credentials expire and are renewed.
 _DENIED = (401, 403)
 _LONGEST = 1000
 
 
 class WorkerKilledError(Exception):
-    """A task was handed back since its workers died, time and again."""
+    """A task was returned since its workers died repeatedly."""
 
 
 class WorkError(Exception):
-    """What a worker did raised what nobody expected; its text is a sentence about that."""
+    """A worker's code raised an unexpected exception; the text is a sentence about it."""
 
 
 class LateError(WorkError):
-    """A task did not end in time; its text is a sentence about that."""
+    """A task exceeded its time limit; the text is a sentence about it."""
 
 
-def too_long(what: str, limit: float) -> str:
-    """The sentence about what took longer than the time limit, in seconds."""
+def describe_timeout(what: str, limit: float) -> str:
+    """Return the sentence about work that exceeded the time limit, in seconds."""
     return (
         f"{what} took more than {limit:.0f} s, the time limit of one image or layer; run it again "
         "with a higher --time-limit if it is only slow"
@@ -44,34 +45,34 @@ def too_long(what: str, limit: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why something could not be done."""
+    """Failure of an operation."""
 
-    #: One sentence, fit to be shown.
+    #: One sentence, safe to display.
     text: str
-    #: Whether it may pass.
+    #: True if it may be temporary.
     again: bool
-    #: Whether a registry refused it for want of credentials, or for those that this machine has.
+    #: True if a registry refused it for missing or invalid credentials.
     denied: bool = False
-    #: Seconds for which a registry asks to be left alone; 0 for no such wish.
+    #: Seconds of a registry's rate limit; 0 for none.
     wait: float = 0.0
 
 
-def failure_of(error: Exception, what: str = "") -> Failure:
-    """The failure that an exception is; `what` begins the sentence where it names nothing."""
+def make_failure(error: Exception, what: str = "") -> Failure:
+    """Convert an exception to a failure; `what` begins the sentence if it has no subject."""
     begin = f"{what}: " if what else ""
     if isinstance(error, RequestError):
         denied = error.status in _DENIED
-        return _failure(
+        return _make_failure(
             error.message, error.is_temporary or denied, denied=denied, wait=error.wait or 0.0
         )
     if isinstance(error, BuildmatrixError):
-        return _failure(error.message, False)
+        return _make_failure(error.message, False)
     if isinstance(error, MemoryError):
-        return _failure(f"{begin}there was not enough memory", True)
+        return _make_failure(f"{begin}there was not enough memory", True)
     if isinstance(error, OSError):
-        return _failure(f"{begin}{reason(error)}", error.errno in _PASSING)
-    return _failure(f"{begin}{defect(error)}", False)
+        return _make_failure(f"{begin}{reason(error)}", error.errno in _TEMPORARY)
+    return _make_failure(f"{begin}{defect(error)}", False)
 
 
-def _failure(text: str, again: bool, *, denied: bool = False, wait: float = 0.0) -> Failure:
+def _make_failure(text: str, again: bool, *, denied: bool = False, wait: float = 0.0) -> Failure:
     return Failure(printable(shown(" ".join(text.split())))[:_LONGEST], again, denied, wait)

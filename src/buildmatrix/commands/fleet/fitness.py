@@ -1,8 +1,8 @@
-"""Which workers may work for a run: those that would say the same as this process.
+"""Fitness of workers: those with the same results as this process.
 
-Facts and results of all of them go into one store and one report. A worker with another version, or
-with other sources or vendor data under the same version, could say something else about the same
-image; one that does not reach the store would read everything again, and leave nothing for others.
+All their facts and results go into one store and one report. A worker with another version, or with
+other sources or vendor data of the same version, could judge the same image differently. One that
+does not reach the store would read everything again, and save nothing for others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from buildmatrix.store.cache import source_digest
 from buildmatrix.store.shared import SharedEntries, open_storage
 from buildmatrix.text import shown
 
-#: Where in the store workers look whether they reach the same one; what stands there; seconds.
+#: Test entry that shows if workers reach the same store: its kind, its content; timeout in seconds.
 _KIND = "workers"
 _MARK = b"a run was here"
 _PATIENCE = 20.0
@@ -27,20 +27,20 @@ _PATIENCE = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """What runs somewhere: two of them that differ may say different things about one image."""
+    """Versions of an installation: different ones may judge an image differently."""
 
     buildmatrix: str
     python: str
-    #: Of the facts that are kept in the store.
+    #: Schema of the facts in the store.
     schema: str
-    #: Digests of the vendor data that come with it, and of all of its sources.
+    #: Digests of the bundled vendor data, and of all sources.
     catalogue: str
     sources: str
 
     @classmethod
     def here(cls) -> Release:
-        """That of this process."""
-        return _here()
+        """Return the release of this process."""
+        return _find_release()
 
     def __str__(self) -> str:
         return (
@@ -50,18 +50,18 @@ class Release:
 
 
 @cache
-def _here() -> Release:
+def _find_release() -> Release:
     python = ".".join(platform.python_version_tuple()[:2])
     return Release(__version__, python, SCHEMA, source_digest("catalogue")[:8], source_digest()[:8])
 
 
-def release_of_worker() -> Release:
-    """What a worker runs; asked of all of them at the start."""
+def find_release() -> Release:
+    """Return the release of a worker, at the start of a run."""
     return Release.here()
 
 
-def unfit(releases: Mapping[str, Release | BaseException]) -> str:
-    """Why workers cannot be used, in one sentence; empty where they all can."""
+def find_unfit(releases: Mapping[str, Release | BaseException]) -> str:
+    """Return why workers cannot be used, in one sentence; empty if all can."""
     here = Release.here()
     for address, release in sorted(releases.items()):
         if isinstance(release, ModuleNotFoundError):
@@ -74,12 +74,12 @@ def unfit(releases: Mapping[str, Release | BaseException]) -> str:
         if not isinstance(release, Release):
             return f"the worker {address} runs another buildmatrix; install {__version__} there"
         if release != here:
-            return differs(address, release, here)
+            return describe_difference(address, release, here)
     return ""
 
 
-def differs(address: str, there: Release, here: Release) -> str:
-    """The sentence about a worker that runs something else."""
+def describe_difference(address: str, there: Release, here: Release) -> str:
+    """Return the sentence about a worker with another release."""
     return (
         f"the worker {address} runs {there}, and here is {here}: verdicts could differ; install "
         "the same versions on both"
@@ -87,18 +87,18 @@ def differs(address: str, there: Release, here: Release) -> str:
 
 
 def mark_store(store: str, run: str) -> str:
-    """Leave something in the store for `miss_mark`, and say why that cannot be, if it cannot."""
-    return " ".join(_reached(store, lambda entries: entries.write(_KIND, run, (_MARK,))))
+    """Leave an entry in the store for `check_mark`; return the reason if that fails."""
+    return " ".join(_try_store(store, lambda entries: entries.write(_KIND, run, (_MARK,))))
 
 
-def miss_mark(store: str, run: str) -> str:
-    """Why this worker does not find what `mark_store` of another one left; empty where it does.
+def check_mark(store: str, run: str) -> str:
+    """Return why this worker does not find the entry of `mark_store`; empty if it does.
 
-    A store that gives no answer for now fails no run: that is said in the report.
+    A store that does not respond at the moment fails no run: the report mentions it.
     """
     found: list[bytes | None] = []
     try:
-        troubles = _reached(
+        troubles = _try_store(
             store, lambda entries: found.append(entries.read(_KIND, run, len(_MARK)))
         )
     except BuildmatrixError as error:
@@ -106,15 +106,15 @@ def miss_mark(store: str, run: str) -> str:
     return "" if troubles or found == [_MARK] else "there is nothing of the kind"
 
 
-def _reached(store: str, work: Callable[[SharedEntries], object]) -> list[str]:
-    """What is wrong with the store. Raises what opening it raises."""
+def _try_store(store: str, work: Callable[[SharedEntries], object]) -> list[str]:
+    """Return problems with the store. Raises the errors of opening it."""
     troubles: list[str] = []
     work(SharedEntries(open_storage(store), store, troubles.append, patience=_PATIENCE))
     return troubles
 
 
-def astray(store: str, marker: str, missing: Mapping[str, str | BaseException]) -> str:
-    """The sentence about workers that reach another store than `marker`; empty for none."""
+def find_astray(store: str, marker: str, missing: Mapping[str, str | BaseException]) -> str:
+    """Return the sentence about workers that use another store than `marker`; empty for none."""
     for address, why in sorted(missing.items()):
         if why:
             return (

@@ -1,4 +1,4 @@
-"""JSON Lines as results come in: what a reader finds there is whole, however the run ended."""
+"""JSON Lines written as results arrive, complete up to any end of the run."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from buildmatrix.reports.fleet.model import FleetResult
 from buildmatrix.trees.base import Closing, reason
 
 
-class Journal(Closing):
-    """A file of results, begun anew by each run; `-` is standard output.
+class ResultJournal(Closing):
+    """A file of results, started anew by each run; `-` is standard output.
 
-    A line goes to the system in one piece, so that whoever kills the process leaves whole lines. A
-    disk that takes a part of one gets it taken back. Then nothing more is written: `trouble` says
-    why, and the report has everything all the same.
+    Each line is written in one call, so that killing the process leaves whole lines. After a
+    partial write the file is truncated to whole lines, and writing stops: `trouble` has the reason,
+    and the report still has everything.
 
     Raises `UsageError` for a path that cannot be a file.
     """
@@ -38,7 +38,7 @@ class Journal(Closing):
         os.close(self._number)
 
     def write(self, result: FleetResult) -> None:
-        """Add a line. Raises `BrokenPipeError` where nobody reads standard output any more."""
+        """Add a line. Raises `BrokenPipeError` if standard output is closed."""
         if self.trouble:
             return
         data = line(result).encode("utf-8", "surrogatepass")
@@ -53,9 +53,9 @@ class Journal(Closing):
             self._take_back(written)
 
     def _take_back(self, written: int) -> None:
-        """Leave the file with its last whole line."""
+        """Truncate the file to its last whole line."""
         try:
             os.ftruncate(self._number, os.lseek(self._number, 0, os.SEEK_CUR) - written)
         except OSError:
-            # A pipe keeps what it has: a line without its end, which readers leave out.
+            # A pipe keeps the partial line, which readers skip.
             return

@@ -1,7 +1,7 @@
-"""The facts of one image → its results, one for each backend that it is judged for.
+"""Facts of one image to its results, one per backend.
 
-Nothing in a result is of the name under which the image was found: equal images have equal results,
-and the same cause in two images is the same finding.
+Results do not depend on the image's name: equal images have equal results, and the same cause in
+two images is the same finding.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.catalogue.model import Evidence
-from buildmatrix.commands.fleet.expectation import NO_BACKEND, backends_of, owner_of
+from buildmatrix.commands.fleet.expectation import NO_BACKEND, find_backends, find_owner
 from buildmatrix.commands.fleet.model import Subject, WorkerSettings
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.judge import Judge
@@ -39,27 +39,27 @@ from buildmatrix.sources.registry import ImageDocuments
 from buildmatrix.spec.bare import bare_spec, bare_target
 from buildmatrix.spec.model import NodeClass
 
-#: What messages call every image.
+#: Name of every image in messages.
 IMAGE = "image"
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """What is asked about one image."""
+class ImageQuestion:
+    """Question about one image."""
 
     subject: Subject
     settings: WorkerSettings
     catalogue: Catalogue
 
     def backends(self, labels: Mapping[str, str]) -> tuple[tuple[str, BackendBy], ...]:
-        """The backends that it is judged for; an empty one where nothing says it."""
+        """Return the backends that it is judged for; an empty one if unknown."""
         known = self.catalogue.backends
-        return backends_of(self.subject, labels, self.settings, known) or (("", "nothing"),)
+        return find_backends(self.subject, labels, self.settings, known) or (("", "nothing"),)
 
-    def key(self, about: str, labels: Mapping[str, str]) -> str:
-        """Names everything that the results for something depend on.
+    def make_key(self, about: str, labels: Mapping[str, str]) -> str:
+        """Return the key of all inputs of the results for something.
 
-        `labels` are those that the image has, or none where its digest stands for them.
+        `labels` are those of the image, or none if its digest stands for them.
         """
         settings = self.settings
         asked = (
@@ -74,34 +74,34 @@ class Question:
         return hashlib.sha256(msgspec.msgpack.encode(asked)).hexdigest()
 
     def node_classes(self, names: Collection[str]) -> tuple[NodeClass, ...]:
-        """The node classes of these names, in the order of the settings."""
+        """Return the node classes of these names, in the order of the settings."""
         return tuple(node for node in self.settings.node_classes if node.name in names)
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """What is said of the files of an image for one backend."""
+class JudgedImage:
+    """Result about the files of an image for one backend."""
 
-    #: Without what the documents of the image say, see `of_image`.
+    #: Without data from the image's documents, see `add_image`.
     result: FleetResult
-    #: Whether more bytes of nobody's would change nothing but sizes.
+    #: True if more bytes without a vendor would only change sizes.
     is_growing: bool = False
 
 
 def judge(
-    inventory: Inventory, labels: Mapping[str, str], question: Question
-) -> tuple[Judged, ...]:
-    """What is said of an image with this inventory and these labels, for each backend."""
+    inventory: Inventory, labels: Mapping[str, str], question: ImageQuestion
+) -> tuple[JudgedImage, ...]:
+    """Judge an image with this inventory and these labels, for each backend."""
     seen = evidence(inventory, question.catalogue)
     resolution = resolve(inventory)
     return tuple(
-        _judged(inventory, backend, by, question, seen, resolution)
+        _judge(inventory, backend, by, question, seen, resolution)
         for backend, by in question.backends(labels)
     )
 
 
-def of_image(result: FleetResult, image: ImageDocuments, question: Question) -> FleetResult:
-    """`result` with what the documents of its image say."""
+def add_image(result: FleetResult, image: ImageDocuments, question: ImageQuestion) -> FleetResult:
+    """Return `result` with data from the documents of its image."""
     layers = tuple(
         replace(layer, digest=descriptor.digest, size=descriptor.size)
         for descriptor, layer in zip(image.manifest.layers, result.layers, strict=True)
@@ -110,17 +110,17 @@ def of_image(result: FleetResult, image: ImageDocuments, question: Question) -> 
     return replace(
         result,
         digest=image.reference.digest,
-        owner=owner_of(nobody, image.configuration.labels, question.settings),
+        owner=find_owner(nobody, image.configuration.labels, question.settings),
         created=image.created,
-        # A layer that is in an image twice is fetched once.
+        # A layer that occurs twice in an image is fetched once.
         download=sum({layer.digest: layer.size for layer in layers}.values()),
         unusable_download=sum(layer.unusable_size for layer in dict.fromkeys(layers)),
         layers=layers,
     )
 
 
-def grown(result: FleetResult, sizes: Sequence[int]) -> FleetResult:
-    """`result` with further layers on top, of so many bytes of nobody's."""
+def add_layers(result: FleetResult, sizes: Sequence[int]) -> FleetResult:
+    """Return `result` with further layers on top, with these bytes without a vendor."""
     more = sum(sizes)
     vendors = (
         replace(share, size=share.size + more) if not share.vendor else share
@@ -130,43 +130,48 @@ def grown(result: FleetResult, sizes: Sequence[int]) -> FleetResult:
         result,
         installed=result.installed + more,
         vendors=tuple(sorted(vendors, key=lambda share: (-share.size, share.vendor))),
-        layers=(*result.layers, *(_layer(size) for size in sizes)),
+        layers=(*result.layers, *(_make_layer(size) for size in sizes)),
     )
 
 
-def unjudged(image: ImageDocuments, why: str, question: Question) -> tuple[FleetResult, ...]:
-    """The results of an image of which only the documents are known."""
-    layers = tuple(_layer(0) for _ in image.manifest.layers)
+def make_unjudged(
+    image: ImageDocuments, why: str, question: ImageQuestion
+) -> tuple[FleetResult, ...]:
+    """Return the results of an image with known documents only."""
+    layers = tuple(_make_layer(0) for _ in image.manifest.layers)
     return tuple(
-        of_image(_undecided(why, question, backend, by, layers), image, question)
+        add_image(_make_undecided(why, question, backend, by, layers), image, question)
         for backend, by in question.backends(image.configuration.labels)
     )
 
 
-def unresolved(pinned: Reference | None, why: str, question: Question) -> tuple[FleetResult, ...]:
-    """The results of an image of which nothing is known but maybe its digest."""
-    # What is no name says no backend.
+def make_unresolved(
+    pinned: Reference | None, why: str, question: ImageQuestion
+) -> tuple[FleetResult, ...]:
+    """Return the results of an image with at most a known digest."""
+    # An invalid name has no backend.
     backends = question.backends({}) if pinned is not None else (("", "nothing"),)
     digest = pinned.digest if pinned is not None else ""
     return tuple(
-        replace(_undecided(why, question, backend, by), digest=digest) for backend, by in backends
+        replace(_make_undecided(why, question, backend, by), digest=digest)
+        for backend, by in backends
     )
 
 
-def _judged(
+def _judge(
     inventory: Inventory,
     backend: str,
     by: BackendBy,
-    question: Question,
+    question: ImageQuestion,
     seen: Sequence[Evidence],
     resolution: Resolution,
-) -> Judged:
+) -> JudgedImage:
     settings, catalogue = question.settings, question.catalogue
     installed = inventory.stats.bytes_total
 
-    def undecided(why: str) -> Judged:
-        layers = tuple(_layer(layer.size) for layer in inventory.layers)
-        return Judged(_undecided(why, question, backend, by, layers, installed))
+    def undecided(why: str) -> JudgedImage:
+        layers = tuple(_make_layer(layer.size) for layer in inventory.layers)
+        return JudgedImage(_make_undecided(why, question, backend, by, layers, installed))
 
     if by == "nothing":
         return undecided(NO_BACKEND)
@@ -183,7 +188,7 @@ def _judged(
         if node.backend == backend
     )
     asked = question.node_classes(settings.would_run_on)
-    # What has no vendor runs on machines of any.
+    # An image without a vendor runs on machines of any.
     is_anywhere = catalogue.vendor_of(backend) is None
     judged_on = tuple(node for node in asked if is_anywhere or node.backend == backend)
 
@@ -195,7 +200,7 @@ def _judged(
     judge, judgement = judgement_on(runs_on)
     fits = judgement.fits
     if more := tuple(node for node in judged_on if node not in runs_on):
-        # What it does elsewhere is no finding of the image.
+        # Its behavior elsewhere is not a finding of the image.
         elsewhere = {fit.node: fit for fit in judgement_on((*runs_on, *more))[1].fits}
         fits = (*fits, *(elsewhere[node.name] for node in more))
     others = tuple(node for node in asked if node not in (*judged_on, *runs_on))
@@ -206,21 +211,23 @@ def _judged(
         platform=settings.platform,
         backend=backend,
         backend_by=by,
-        state=_state(judge, judgement, inventory),
+        state=_find_state(judge, judgement, inventory),
         installed=installed,
         unusable=sum(item.wasted for item in composition.distributions),
-        vendors=vendor_bytes(composition),
-        findings=tuple(dict.fromkeys(shortened(item, composition) for item in judgement.findings)),
-        fits=(*map(_fit, fits), *(_other(node, backend) for node in others)),
-        layers=tuple(_layer(layer.size, layer.wasted) for layer in composition.layers),
+        vendors=sum_vendor_bytes(composition),
+        findings=tuple(
+            dict.fromkeys(shorten_finding(item, composition) for item in judgement.findings)
+        ),
+        fits=(*map(_make_fit, fits), *(_make_refused_fit(node, backend) for node in others)),
+        layers=tuple(_make_layer(layer.size, layer.wasted) for layer in composition.layers),
     )
-    return Judged(result, _is_growing(composition, installed))
+    return JudgedImage(result, _is_growing(composition, installed))
 
 
 def _is_growing(composition: Composition, installed: int) -> bool:
-    """Whether bytes are left that belong to no vendor and no distribution.
+    """True if there are bytes without a vendor and distribution.
 
-    Then nothing was cut to what there is (`rules.composing`).
+    Then no share was limited to the available bytes (`rules.composing`).
     """
     nobodys = next((item for item in composition.distributions if not item.name), None)
     shares = nobodys.vendors if nobodys is not None else ()
@@ -228,9 +235,9 @@ def _is_growing(composition: Composition, installed: int) -> bool:
     return is_left and sum(item.size for item in composition.distributions) == installed
 
 
-def _undecided(
+def _make_undecided(
     why: str,
-    question: Question,
+    question: ImageQuestion,
     backend: str,
     by: BackendBy,
     layers: tuple[FleetLayer, ...] = (),
@@ -248,13 +255,13 @@ def _undecided(
     )
 
 
-def _layer(installed: int, unusable: int = 0) -> FleetLayer:
-    """A layer as its files are; `of_image` says which."""
+def _make_layer(installed: int, unusable: int = 0) -> FleetLayer:
+    """Return a layer with sizes from its files; `add_image` adds its identity."""
     return FleetLayer(digest="", size=0, installed=installed, unusable=unusable)
 
 
-def _state(judge: Judge, judgement: Judgement, inventory: Inventory) -> FleetState:
-    """The worst of what findings say, and of what was not read and has no finding."""
+def _find_state(judge: Judge, judgement: Judgement, inventory: Inventory) -> FleetState:
+    """Return the worst state of the findings, and of unread files without a finding."""
     gate = judge.gate(judgement.findings)
     if gate == "failed":
         return "failed"
@@ -263,8 +270,8 @@ def _state(judge: Judge, judgement: Judgement, inventory: Inventory) -> FleetSta
     return "undecided" if is_open else "passed"
 
 
-def vendor_bytes(composition: Composition) -> tuple[VendorBytes, ...]:
-    """The bytes of each vendor, the largest first."""
+def sum_vendor_bytes(composition: Composition) -> tuple[VendorBytes, ...]:
+    """Return the bytes of each vendor, the largest first."""
     sizes, wasted = Counter[str](), Counter[str]()
     for item in composition.distributions:
         for share in item.vendors:
@@ -277,8 +284,8 @@ def vendor_bytes(composition: Composition) -> tuple[VendorBytes, ...]:
     )
 
 
-def shortened(finding: Finding, composition: Composition | None) -> FleetFinding:
-    """A finding without what differs from image to image."""
+def shorten_finding(finding: Finding, composition: Composition | None) -> FleetFinding:
+    """Return a finding without data specific to an image."""
     return FleetFinding(
         rule=finding.rule,
         severity=finding.severity,
@@ -288,23 +295,23 @@ def shortened(finding: Finding, composition: Composition | None) -> FleetFinding
         path=finding.path,
         message=finding.message,
         fix=finding.fix.text if finding.fix is not None else None,
-        size=_unusable(finding, composition),
+        size=_sum_unusable(finding, composition),
         waived=finding.waived,
     )
 
 
-def _unusable(finding: Finding, composition: Composition | None) -> int:
-    """Bytes of no use of the distributions that a finding is about."""
+def _sum_unusable(finding: Finding, composition: Composition | None) -> int:
+    """Return the unusable bytes of the distributions in a finding."""
     parts = composition.distributions if composition is not None else ()
     return sum(max(0, part.wasted) for part in parts if part.name in finding.distributions)
 
 
-def _fit(fit: NodeFit) -> FleetFit:
+def _make_fit(fit: NodeFit) -> FleetFit:
     return FleetFit(
         node=fit.node, state=fit.state, reasons=tuple(reason.text for reason in fit.reasons)
     )
 
 
-def _other(node: NodeClass, backend: str) -> FleetFit:
+def _make_refused_fit(node: NodeClass, backend: str) -> FleetFit:
     why = f"the image is for {backend}, and {node.name} has devices of {node.backend}"
     return FleetFit(node=node.name, state="refused", reasons=(why,))

@@ -1,9 +1,9 @@
-"""What earlier runs said of files of repositories: what cannot have changed is not judged again.
+"""Cache of results about repository files: unchanged files are not judged again.
 
-An entry is found under the bytes of a file and of all that it reads, its backend, the platform,
-the user's data files, and the code with its catalogue. A lock that names its wheels by their hashes
-says the same every day. Where an index decides what is installed it is asked each time, and the
-entry holds while the answer is the same. Waivers run out: an entry says until which day it holds.
+The key of an entry covers the bytes of a file and of all that it reads, its backend, the platform,
+the user's data files, and the code with its catalogue. A lock with hashes of its wheels has the
+same result every day. If an index decides about distributions, it is queried each time, and the
+entry is valid while the answer is the same. Waivers expire, so an entry has a last day.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from buildmatrix.spec.model import Waiver
 from buildmatrix.store.cache import DAY, Cache, source_digest
 from buildmatrix.threads import prepare_type
 
-#: Bytes of all entries in the folder of one machine; one has some 2 KB.
+#: Size limit of all entries in a machine's folder; each has some 2 KB.
 LIMIT = 500_000_000
 
 
-class KeptAudit(msgspec.Struct, frozen=True):
-    """The results for a file, without what is one repository's own."""
+class CachedAudit(msgspec.Struct, frozen=True):
+    """The results for a file, without data of a repository."""
 
     results: tuple[FleetResult, ...]
-    #: What the index answered; empty where none was asked.
+    #: The index's answer; empty if none was queried.
     answer: str
-    #: The days on which it holds, both included.
+    #: The days on which it is valid, both included.
     first: date
     last: date
 
-    def holds(self, today: date, answer: str) -> bool:
-        """Whether the same would be said on this day, with this answer of the index."""
+    def is_valid(self, today: date, answer: str) -> bool:
+        """True if the results would be the same on this day, with this answer of the index."""
         return self.answer == answer and self.first <= today <= self.last
 
 
-_KEPT = msgspec.msgpack.Decoder(prepare_type(KeptAudit))
+_CACHED_AUDIT = msgspec.msgpack.Decoder(prepare_type(CachedAudit))
 
 
-class KeptAudits:
-    """What is kept of one file."""
+class CachedAudits:
+    """Cached results of one file."""
 
     def __init__(
         self, cache: Cache, settings: WorkerSettings, task: AuditTask, files: Mapping[str, bytes]
@@ -65,25 +65,25 @@ class KeptAudits:
         self._key = hashlib.sha256(msgspec.msgpack.encode(about)).hexdigest()
 
     def load(self, answer: str = "") -> tuple[FleetResult, ...]:
-        """The results, where they hold with this answer of the index; none otherwise."""
-        kept = self._store.load(self._key, _KEPT)
-        return kept.results if kept is not None and kept.holds(self._today, answer) else ()
+        """Return the results if valid with this answer of the index; else none."""
+        kept = self._store.load(self._key, _CACHED_AUDIT)
+        return kept.results if kept is not None and kept.is_valid(self._today, answer) else ()
 
     def save(
         self, results: Sequence[FleetResult], answer: str, waivers: Iterable[Waiver] = ()
     ) -> None:
-        """Keep results that depend on nothing but the file, the answer and these waivers."""
+        """Save results that depend only on the file, the answer and these waivers."""
         days = [waiver.expires for waiver in waivers]
         today = self._today
         first = max((day + timedelta(1) for day in days if day < today), default=date.min)
         last = min((day for day in days if day >= today), default=date.max)
-        self._store.save(self._key, KeptAudit(tuple(results), answer, first, last))
+        self._store.save(self._key, CachedAudit(tuple(results), answer, first, last))
 
 
-def answer_of(resolved: Sequence[Resolved | BuildmatrixError], folder: str) -> str:
-    """What an index said of the targets of a file; empty where none was asked.
+def summarize_answer(resolved: Sequence[Resolved | BuildmatrixError], folder: str) -> str:
+    """Return an index's answer about the targets of a file; empty if none was queried.
 
-    `folder`: where the file lies on this machine, which is no part of an answer.
+    `folder` is the local location of the file, which is not part of the answer.
     """
     if all(isinstance(item, Resolved) and not item.is_asked for item in resolved):
         return ""

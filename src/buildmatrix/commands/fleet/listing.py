@@ -1,4 +1,4 @@
-"""What a list of images says: the subjects of a fleet, and what is to be known of the list."""
+"""Subjects of a fleet as listed by a source, with notes."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from buildmatrix.phrases import count, listing
 from buildmatrix.registry.reference import DEFAULT_TAG, Reference
 from buildmatrix.spec.model import NodeClass
 
-#: Places of one image that are named; the rest is counted.
+#: Places listed per image; the rest is counted.
 _PLACES = 10
-#: Labels of a pod that say whose it is, where `--owner-label` names none of them.
+#: Labels of a pod that name its owner, if `--owner-label` names none of them.
 OWNER_LABELS = ("app.kubernetes.io/part-of", "team")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubjectSettings:
-    """What is asked of the lists, whatever they are."""
+    """Settings for lists of any kind."""
 
-    #: Globs on `NAME`, `NAME:TAG` and `HOST/NAME:TAG`; what one of them fits is left out.
+    #: Globs on `NAME`, `NAME:TAG` and `HOST/NAME:TAG` of images to exclude.
     exclude: tuple[str, ...] = ()
-    #: Images of each repository of a registry, the newest first; 0 for all.
+    #: Number of newest images of each repository of a registry; 0 for all.
     newest: int = 0
-    #: Which image of several is dated.
+    #: Platform of the image that is dated, if there are several.
     platform: str = "linux/amd64"
     #: Labels of pods that name an owner, before `OWNER_LABELS`.
     owner_labels: tuple[str, ...] = ()
@@ -34,25 +34,25 @@ class SubjectSettings:
     nodes: tuple[str, ...] = ()
     #: Those of the specification.
     node_classes: tuple[NodeClass, ...] = ()
-    #: Requests to a registry at once.
+    #: Parallel requests to a registry.
     jobs: int = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
-    """What one place names, or all of them."""
+class SubjectList:
+    """Result of one source, or of all."""
 
     subjects: tuple[Subject, ...] = ()
-    #: What may be in the fleet and was not seen, and why; a sentence each.
+    #: Parts of the fleet that may be missing, with reasons; a sentence each.
     missing: tuple[str, ...] = ()
-    #: What was left out by request, and what else is to be known; a sentence each.
+    #: Exclusions and other notes; a sentence each.
     notes: tuple[str, ...] = ()
-    #: Those of the settings, and those of the cluster that no specification names.
+    #: Those of the settings, and others of the cluster.
     node_classes: tuple[NodeClass, ...] = ()
 
 
-def reference_in_fleet(text: str) -> str:
-    """A reference as subjects have it, with its tag or digest. Raises `UndecidedError`."""
+def normalize_reference(text: str) -> str:
+    """Normalize a reference for subjects, with its tag or digest. Raises `UndecidedError`."""
     reference = Reference.parse(text)
     if not reference.tag and not reference.digest:
         reference = reference.with_tag(DEFAULT_TAG)
@@ -60,7 +60,7 @@ def reference_in_fleet(text: str) -> str:
 
 
 def is_excluded(subject: Subject, globs: Sequence[str]) -> bool:
-    """Whether one of `globs` fits the name of an image; see `SubjectSettings.exclude`."""
+    """True if one of `globs` matches the name of an image; see `SubjectSettings.exclude`."""
     if not globs:
         return False
     full, _, _ = subject.reference.partition("@")
@@ -69,34 +69,34 @@ def is_excluded(subject: Subject, globs: Sequence[str]) -> bool:
     return any(matches_any(globs, text) for text in texts)
 
 
-def merge(subjects: Iterable[Subject]) -> tuple[Subject, ...]:
-    """Each reference once, with all that its places say; by the references."""
+def merge_subjects(subjects: Iterable[Subject]) -> tuple[Subject, ...]:
+    """Return each reference once, with the data of all its places, sorted by reference."""
     same: dict[str, list[Subject]] = {}
     for subject in subjects:
         same.setdefault(subject.reference, []).append(subject)
-    return tuple(_united(same[reference]) for reference in sorted(same))
+    return tuple(_merge_equal(same[reference]) for reference in sorted(same))
 
 
-def _united(subjects: Sequence[Subject]) -> Subject:
+def _merge_equal(subjects: Sequence[Subject]) -> Subject:
     if len(subjects) == 1:
         return subjects[0]
     return replace(
         subjects[0],
-        places=some_places(place for subject in subjects for place in subject.places),
+        places=limit_places(place for subject in subjects for place in subject.places),
         node_classes=tuple(sorted({name for item in subjects for name in item.node_classes})),
         containers=sum(subject.containers for subject in subjects),
         owner=listing(sorted({subject.owner for subject in subjects} - {""})),
     )
 
 
-def some_places(places: Iterable[str]) -> tuple[str, ...]:
-    """The first places, and how many more there are: an image may run in ten thousand pods."""
+def limit_places(places: Iterable[str]) -> tuple[str, ...]:
+    """Return the first places, and the number of others: an image may run in ten thousand pods."""
     unique = list(dict.fromkeys(places))
     if len(unique) <= _PLACES:
         return tuple(unique)
     return (*unique[:_PLACES], f"{count(len(unique) - _PLACES, 'more place')}")
 
 
-def sentence(error: UndecidedError) -> str:
-    """The message of an error as a sentence of a report."""
+def make_sentence(error: UndecidedError) -> str:
+    """Return the message of an error as a sentence of a report."""
     return error.message.rstrip(".")

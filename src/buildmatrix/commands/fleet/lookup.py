@@ -1,10 +1,10 @@
-"""Answers of earlier runs, found by the process that hands out the work.
+"""Lookup of earlier runs' answers by the process that submits the work.
 
-Most images of a second run are what they were. For each, a registry is asked what its tag means,
-and the store what was said of that: less than it costs to hand it to a worker. Where nothing else
-is left, no cluster is started.
+Most images are unchanged in a second run. For each, the registry is asked to resolve the tag, and
+the store for the result, which costs less than submitting it to a worker. If nothing else is left,
+no cluster is started.
 
-Nothing is waited for here, and nothing is said to be wrong: what has no answer is left to workers.
+Nothing waits here, and no error is reported: images without an answer are left to workers.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Protocol
 
-from buildmatrix.commands.fleet.context import KeptDocuments, WorkerContext
+from buildmatrix.commands.fleet.context import CachedDocuments, WorkerContext
 from buildmatrix.commands.fleet.model import ImageTask, Subject, WorkerSettings
-from buildmatrix.commands.fleet.remembered import Remembered, RememberedImage
-from buildmatrix.commands.fleet.work import no_image, result_key, stored_answer
+from buildmatrix.commands.fleet.remembered import RememberedImage, RememberedResults
+from buildmatrix.commands.fleet.work import end_without_image, load_stored_answer, make_result_key
 from buildmatrix.http.failures import RequestError
 from buildmatrix.http.patience import Patience
 from buildmatrix.registry.digests import is_digest
@@ -32,48 +32,48 @@ from buildmatrix.reports.fleet.model import FleetResult
 from buildmatrix.sources.registry import NothingToRun, image_documents
 from buildmatrix.trees.base import Closing
 
-#: The end of an image, or else the image, with what is known of it by now.
+#: The end of an image, or else the image with new data.
 LookedUp = ImageTask | Subject
 
 
-class LookUp(Protocol):
-    """Looks for answers of earlier runs, and keeps those of this run for later runs."""
+class AnswerSource(Protocol):
+    """Looks up answers of earlier runs, and saves those of this run for later ones."""
 
     def __call__(self, subject: Subject) -> LookedUp:
         """See `LookedUp`."""
 
     def keep(self, task: ImageTask, results: Sequence[FleetResult]) -> None:
-        """Remember these results, which the store has, for what a subject means now."""
+        """Record these results, which the store has, for a subject's current meaning."""
 
     def save(self) -> Sequence[str]:
-        """Leave to later runs what was kept; sentences of what went wrong."""
+        """Save the recorded results for later runs; return sentences about failures."""
 
 
-#: Threads that ask: as many as are of use where registry and store are near, and far away. Those
-#: that are of no use cost a fifth more processor time, as they wait for each other.
+#: Number of threads: enough for a near and for a far registry and store. Useless threads take a
+#: fifth more processor time, since they wait for each other.
 FEWEST_THREADS = 2
 THREADS = 8
-#: Seconds that an image waits for what is far away.
-_FAR = 0.015
-#: Images that each thread takes at once.
+#: Waiting time per image, in seconds, that indicates a far server.
+_FAR_SECONDS = 0.015
+#: Images per thread at once.
 _AT_ONCE = 20
 _PATIENCE = Patience(tries=1, connect=3.0, silence=5.0, request=6.0)
 #: Failures after which a registry is left to workers.
 _FAILURES = 3
 
 
-class Lookup(Closing):
-    """Looks for answers with what one machine has; for all threads at once."""
+class AnswerLookup(Closing):
+    """Looks up answers with one machine's cache and store; thread-safe."""
 
     def __init__(self, settings: WorkerSettings) -> None:
         self._context = WorkerContext(settings, _PATIENCE)
-        self._documents = KeptDocuments(self._context, asks=False)
-        self._remembered = Remembered(self._context.cache, settings)
+        self._documents = CachedDocuments(self._context, asks=False)
+        self._remembered = RememberedResults(self._context.cache, settings)
         self._failures = Counter[str]()
 
     def __call__(self, subject: Subject) -> LookedUp:
-        """What an earlier run said of an image, or what it is that workers have to look at."""
-        # They say what is wrong with it.
+        """Return an earlier run's answer about an image, or the subject for workers."""
+        # Workers report the error.
         with suppress(Exception):
             reference = Reference.parse(subject.reference)
             image = self._remembered.load(reference)
@@ -89,7 +89,7 @@ class Lookup(Closing):
         """See `LookUp.keep`."""
         if task.pinned:
             subject, digest = task.subject, task.pinned
-            key = result_key(self._context, subject, digest)
+            key = make_result_key(self._context, subject, digest)
             self._remembered.keep(Reference.parse(subject.reference), digest, key, results)
 
     def save(self) -> Sequence[str]:
@@ -102,16 +102,16 @@ class Lookup(Closing):
         self._context.close()
 
     def _pinned(self, reference: Reference, image: RememberedImage | None) -> Reference | None:
-        """What a reference means now; None where its registry is not to be asked any more."""
+        """Resolve a reference now; None if its registry is not to be asked again."""
         if self._failures[reference.host] >= _FAILURES:
             return None
         try:
             known = image.digest if image is not None and is_digest(image.digest) else ""
             return reference.at(
-                self._context.asked(lambda: self._context.registry.digest(reference, known))
+                self._context.ask(lambda: self._context.registry.digest(reference, known))
             )
         except RequestError as error:
-            # That it is not there says nothing about others.
+            # A missing image says nothing about others.
             self._failures[reference.host] += error.status != 404
             raise
 
@@ -119,7 +119,7 @@ class Lookup(Closing):
         self, subject: Subject, pinned: Reference, remembered: RememberedImage | None
     ) -> ImageTask | None:
         context = self._context
-        key = result_key(context, subject, pinned.digest)
+        key = make_result_key(context, subject, pinned.digest)
         if remembered is not None and (remembered.digest, remembered.key) == (pinned.digest, key):
             return ImageTask(
                 subject=subject,
@@ -129,23 +129,25 @@ class Lookup(Closing):
                 is_stored=True,
                 is_kept=True,
             )
-        task = stored_answer(context, subject, pinned)
+        task = load_stored_answer(context, subject, pinned)
         if task is None:
             try:
                 image = image_documents(self._documents, pinned, context.settings.platform)
             except NothingToRun as error:
-                return no_image(subject, pinned, error)
-            # An index was kept under its own digest, and results under that of the image.
+                return end_without_image(subject, pinned, error)
+            # An index was saved under its own digest, and results under that of the image.
             if image.reference == pinned:
                 return None
-            task = stored_answer(context, subject, pinned, image.reference)
+            task = load_stored_answer(context, subject, pinned, image.reference)
         if task is not None:
             self.keep(task, task.results)
         return task
 
 
-async def looked_up(look_up: LookUp, subjects: Sequence[Subject]) -> AsyncIterator[LookedUp]:
-    """All subjects, each looked up, with several threads and in about their order."""
+async def look_up_all(
+    look_up: AnswerSource, subjects: Sequence[Subject]
+) -> AsyncIterator[LookedUp]:
+    """Look up all subjects, with several threads and roughly in order."""
     ended = threading.Event()
 
     def some(start: int) -> _Chunk:
@@ -165,7 +167,7 @@ async def looked_up(look_up: LookUp, subjects: Sequence[Subject]) -> AsyncIterat
             done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
             for future in done:
                 chunk = await future
-                threads = more_threads(threads, chunk.waited)
+                threads = adjust_threads(threads, chunk.waited)
                 for answer in chunk.answers:
                     yield answer
             free = max(0, threads - len(running))
@@ -178,10 +180,10 @@ async def looked_up(look_up: LookUp, subjects: Sequence[Subject]) -> AsyncIterat
 @dataclass(frozen=True, slots=True)
 class _Chunk:
     answers: list[LookedUp]
-    #: Seconds for each image.
+    #: Seconds per image.
     waited: float
 
 
-def more_threads(threads: int, waited: float) -> int:
-    """How many threads are of use, where each of so many waited for so long for each image."""
-    return min(2 * threads, THREADS) if waited > _FAR else threads
+def adjust_threads(threads: int, waited: float) -> int:
+    """Return the useful number of threads for this waiting time per image."""
+    return min(2 * threads, THREADS) if waited > _FAR_SECONDS else threads

@@ -1,4 +1,4 @@
-"""What is in a fleet, and what a worker is told. All of it travels between processes."""
+"""Subjects of a fleet, and messages to and from workers. All are sent between processes."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ Argument = TypeVar("Argument")
 Answer = TypeVar("Answer")
 
 
-#: Seconds; a layer of 20 GB comes in that time where 6 MB come in a second.
+#: Seconds; enough for a layer of 20 GB at 6 MB/s.
 TIME_LIMIT = 3600.0
-#: Bytes of layers that are read beside other work.
+#: Size of layers that are read along with other work.
 SMALL_LAYER = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """One image that is in the fleet, and what is known of it before it is read."""
+    """One image of the fleet, before it is read."""
 
-    #: `HOST/NAME[:TAG][@DIGEST]`, as `registry.reference.Reference` writes it.
+    #: `HOST/NAME[:TAG][@DIGEST]`, as formatted by `registry.reference.Reference`.
     reference: str
-    #: Where the fleet names it: `registry:HOST/PREFIX/*`, `images.txt:7`, `pod NAMESPACE/NAME`.
+    #: Its sources in the fleet: `registry:HOST/PREFIX/*`, `images.txt:7`, `pod NAMESPACE/NAME`.
     places: tuple[str, ...]
-    #: Names of the node classes that it runs on, and how many containers run it.
+    #: Names of its node classes, and the number of containers running it.
     node_classes: tuple[str, ...] = ()
     containers: int = 0
-    #: Whom the place names as its owner; empty where it names nobody.
+    #: Owner according to the source; empty if unknown.
     owner: str = ""
-    #: What its tag means, where the registry was asked in this run; it is not asked again.
+    #: Digest of its tag, if the registry was asked in this run; it is not asked again.
     digest: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendPattern:
-    """References that are for a backend by their name: `*/rocm-*=rocm`."""
+    """References with a backend in their name: `*/rocm-*=rocm`."""
 
     pattern: str
     backend: str
@@ -47,44 +47,44 @@ class BackendPattern:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
-    """What every worker is told, once. It has no secret in it, and nothing of one machine.
+    """Settings for every worker, sent once. They contain no secrets, and nothing local.
 
     Credentials stay where they are: a worker reads the Docker configuration, the environment and
-    the helpers of its own machine, as every command does.
+    the helpers of its own machine, like every command.
     """
 
-    #: URL of the store that all workers share, as fsspec spells it; empty for the cache of the
-    #: machine that each of them runs on.
+    #: URL of the store shared by all workers, in fsspec syntax; empty for the local cache of each
+    #: worker's machine.
     store: str
-    #: `linux/amd64`: which image is meant where there is one for each platform.
+    #: `linux/amd64`: the platform of the image in an index.
     platform: str
     today: date
-    #: Backend for what neither a node class nor an image says; empty for none.
+    #: Backend for images with no other source of it; empty for none.
     backend: str = ""
     patterns: tuple[BackendPattern, ...] = ()
-    #: Those of the specification and of the cluster, which images are held against.
+    #: Those of the specification and of the cluster, which images are checked against.
     node_classes: tuple[NodeClass, ...] = ()
-    #: Names of the node classes that every image is held against (`--would-run-on`).
+    #: Names of the node classes that every image is checked against (`--would-run-on`).
     would_run_on: tuple[str, ...] = ()
-    #: Labels of an image, of which the first that is there names its owner.
+    #: Labels of an image that name its owner; the first one present wins.
     owner_labels: tuple[str, ...] = ()
-    #: The user's data files for the catalogue: name → text.
+    #: The user's data files for the catalogue: name to text.
     data_files: Mapping[str, str] = field(default_factory=dict)
-    #: Seconds for each layer that is read, and for each image.
+    #: Time limit in seconds for reading each layer, and for each image.
     time_limit: float = TIME_LIMIT
 
 
-#: What a worker does: one of the functions of `commands.fleet.work`.
+#: Function of a worker, from `commands.fleet.work`.
 Work = Callable[[WorkerSettings, Argument], Answer]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerTask:
-    """A layer that has to be read before an image can be judged."""
+    """A layer that must be read before an image can be judged."""
 
-    #: Where it can be read: an image that has it, by its digest.
+    #: An image that contains it, by digest.
     reference: str
-    #: `sha256:...` of the blob, and its bytes.
+    #: `sha256:...` of the blob, and its size in bytes.
     digest: str
     size: int
     media_type: str
@@ -92,50 +92,50 @@ class LayerTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerDone:
-    """How reading one layer ended."""
+    """Result of reading one layer."""
 
     digest: str
-    #: Bytes that came over the network.
+    #: Bytes downloaded.
     bytes_read: int
     seconds: float
-    #: Why its facts are missing, in one sentence; None where the store has them now.
+    #: Why its facts are missing, in one sentence; None if the store has them now.
     error: str | None = None
-    #: Whether the error may pass: the same task may do better later.
+    #: True if the error may be temporary, so that a retry may help.
     again: bool = False
-    #: Whether it is about credentials: a worker that has others may do better.
+    #: True if it concerns credentials: a worker with others may succeed.
     denied: bool = False
-    #: Seconds for which the registry asks to be left alone; 0 for no such wish.
+    #: Seconds of the registry's rate limit; 0 for none.
     wait: float = 0.0
-    #: What this worker has to say beside it, once: its store is full.
+    #: Other messages of this worker, sent once: its store is full.
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageTask:
-    """An image by its digest, with what is still missing for its verdict."""
+    """An image by its digest, with missing inputs of its verdict."""
 
     subject: Subject
-    #: `HOST/NAME[:TAG]@DIGEST`; of the image for the platform that is meant.
+    #: `HOST/NAME[:TAG]@DIGEST` of the image for the platform.
     reference: str
-    #: Layers that the store does not have; none where the image can be judged now.
+    #: Layers missing from the store; none if the image can be judged now.
     unread: tuple[LayerTask, ...] = ()
-    #: Layers that could not be read in this run, with the reason: the image is undecided.
+    #: Layers that failed in this run, with the reason: the image is undecided.
     failed: tuple[LayerDone, ...] = ()
-    #: Digest of what the reference means, which may be an index; empty where nobody knows it.
+    #: Digest of the reference, possibly of an index; empty if unknown.
     pinned: str = ""
-    #: What is known without reading anything: results of an earlier run, or what is wrong with it,
-    #: without what only the subject knows. With results, nothing is to be done.
+    #: Results known without reading: those of an earlier run, or its problem, without data of the
+    #: subject. With results, there is no work.
     results: tuple[FleetResult, ...] = ()
-    #: Whether the results came out of the store, and whether it has them now.
+    #: True if the results come from the store; True if it has them now.
     is_stored: bool = False
     is_kept: bool = False
-    #: Digests of the layers that were read already, and the bytes that came over the network.
+    #: Digests of the layers read already, and bytes downloaded.
     read: tuple[str, ...] = ()
     bytes_read: int = 0
-    #: Why there is nothing to judge, in one sentence: it is no image (a signature, a chart), or
-    #: none for the platform. Such a subject has no result, and nothing is to be done.
+    #: Why there is nothing to judge, in one sentence: it is not an image (a signature, a chart), or
+    #: there is none for the platform. Such a subject has no result and no work.
     left_out: str = ""
-    #: Whether what is wrong may pass: the same task may do better later.
+    #: True if the problem may be temporary, so that a retry may help.
     again: bool = False
     #: See `LayerDone.denied` and `LayerDone.wait`.
     denied: bool = False
@@ -146,15 +146,15 @@ class ImageTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageDone:
-    """How judging one image ended."""
+    """Result of judging one image."""
 
-    #: At least one: where it could not be judged, one that is undecided and says why. Without what
-    #: only the subject knows.
+    #: At least one: an undecided one with the reason if it could not be judged. Without data of the
+    #: subject.
     results: tuple[FleetResult, ...]
-    #: Bytes that came over the network: of layers that the store had lost, of files asked for.
+    #: Bytes downloaded: of layers that the store lost, of requested files.
     bytes_read: int
     seconds: float
-    #: Whether the store has the results now.
+    #: True if the store has the results now.
     is_kept: bool = False
     #: See `LayerDone`.
     again: bool = False
@@ -165,9 +165,9 @@ class ImageDone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterOptions:
-    """Who does the work."""
+    """Choice of workers."""
 
-    #: Processes of this machine; 0 for one per core.
+    #: Local processes; 0 for one per core.
     workers: int = 0
-    #: Address of a Dask scheduler (`tcp://HOST:PORT`, `tls://HOST:PORT`), in their place.
+    #: Address of a Dask scheduler (`tcp://HOST:PORT`, `tls://HOST:PORT`) to use instead.
     scheduler: str = ""

@@ -1,6 +1,6 @@
-"""On which node class a pod runs: by its node, else by what it asks of one.
+"""Node class of a pod, by its node, else by its demands.
 
-What cannot be said is not guessed: such a pod has no node class, and a sentence says how many.
+Nothing is guessed: a pod without an answer has no node class, and a sentence reports their number.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from dataclasses import dataclass, replace
 
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.commands.fleet.listing import SubjectSettings
-from buildmatrix.commands.node_classes.comparing import Chooser
+from buildmatrix.commands.node_classes.comparing import ClassChooser
 from buildmatrix.commands.node_classes.labels import Labels
-from buildmatrix.commands.node_classes.model import Machine, Node, Seen
-from buildmatrix.commands.node_classes.read import read
-from buildmatrix.commands.node_classes.writing import classes as written_classes
+from buildmatrix.commands.node_classes.model import Machine, Node, SeenNodes
+from buildmatrix.commands.node_classes.read import read_nodes
+from buildmatrix.commands.node_classes.writing import make_classes as written_classes
 from buildmatrix.phrases import count, listing
 from buildmatrix.spec.model import NodeClass, Position
 
-#: The backend of nodes that have no devices.
+#: The backend of nodes without devices.
 _HOST = "cpu"
 #: Key, operator and values of an expression of Kubernetes' node affinity.
 _Expression = tuple[str, str, tuple[str, ...]]
@@ -26,18 +26,18 @@ _Expression = tuple[str, str, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class NodeDemands:
-    """What a pod says of its node."""
+    """A pod's demands on its node."""
 
-    #: Empty as long as it waits for one.
+    #: Empty while the pod is pending.
     node: str
-    #: Labels that the node has to have.
+    #: Required labels of the node.
     selector: tuple[tuple[str, str], ...]
-    #: Of which one has to hold, each with all its expressions.
+    #: Alternatives, each with all its expressions.
     terms: tuple[tuple[_Expression, ...], ...]
 
 
-class Placements:
-    """Node classes for the pods of one cluster; pods that say the same are on the same classes."""
+class PodPlacements:
+    """Node classes for the pods of one cluster; equal demands have equal classes."""
 
     def __init__(self, settings: SubjectSettings, catalogue: Catalogue) -> None:
         self._classes = {item.name: item for item in settings.node_classes}
@@ -48,20 +48,20 @@ class Placements:
         self._source = ", ".join(settings.nodes)
         self._unplaced = 0
         self._doubtful: list[str] = []
-        seen = read(settings.nodes, catalogue) if settings.nodes else Seen()
-        self._nodes = self._of_nodes(seen, catalogue)
+        seen = read_nodes(settings.nodes, catalogue) if settings.nodes else SeenNodes()
+        self._nodes = self._map_nodes(seen, catalogue)
 
     @property
     def node_classes(self) -> tuple[NodeClass, ...]:
-        """Those of the settings, and what else the cluster has."""
+        """Those of the settings, and others of the cluster."""
         return tuple(self._classes.values())
 
-    def classes(self, pod: NodeDemands, resources: Sequence[str]) -> tuple[str, ...]:
-        """The node classes of a container that asks for `resources`, which count last."""
-        # Pods on one node are all the same, whatever they asked for.
+    def find_classes(self, pod: NodeDemands, resources: Sequence[str]) -> tuple[str, ...]:
+        """Return the node classes of a container with these `resources`, which count last."""
+        # Pods on one node have the same classes, whatever they requested.
         key = NodeDemands(pod.node, (), ()) if pod.node in self._nodes else pod
         if key not in self._known:
-            self._known[key] = self._nodes.get(key.node) or self._selected(key)
+            self._known[key] = self._nodes.get(key.node) or self._select_classes(key)
         names = self._known[key]
         if not names:
             names = tuple(name for item in resources for name in self._with_resource(item))
@@ -69,7 +69,7 @@ class Placements:
         return names
 
     def notes(self) -> Iterator[str]:
-        """A sentence for what could not be said."""
+        """Yield sentences about missing answers."""
         if self._unplaced:
             why = "" if self._has_nodes else "; --nodes takes `kubectl get nodes -o json`"
             yield f"{count(self._unplaced, 'container')} of which nothing says the node class{why}"
@@ -79,9 +79,9 @@ class Placements:
                 f"that the catalogue does not know: {listing(self._doubtful)}"
             )
 
-    def _of_nodes(self, seen: Seen, catalogue: Catalogue) -> dict[str, tuple[str, ...]]:
-        """Name of a node → its classes; those that no specification names are added."""
-        strangers = Seen(
+    def _map_nodes(self, seen: SeenNodes, catalogue: Catalogue) -> dict[str, tuple[str, ...]]:
+        """Map nodes to their classes; classes missing from the specification are added."""
+        strangers = SeenNodes(
             [
                 replace(node, machines=rest)
                 for node, rest in zip(
@@ -92,7 +92,7 @@ class Placements:
         )
         for node_class in written_classes(strangers, catalogue, self._source):
             self._add(node_class)
-        chooser = Chooser(self.node_classes, catalogue)
+        chooser = ClassChooser(self.node_classes, catalogue)
         nodes: dict[str, tuple[str, ...]] = {}
         for node in seen.nodes:
             chosen = [chooser.choose(machine, node.labels) for machine in node.machines]
@@ -106,14 +106,14 @@ class Placements:
     def _without_class(
         self, nodes: Sequence[Node], catalogue: Catalogue
     ) -> Iterator[tuple[Machine, ...]]:
-        chooser = Chooser(self.node_classes, catalogue)
+        chooser = ClassChooser(self.node_classes, catalogue)
         for node in nodes:
             yield tuple(
                 machine for machine in node.machines if chooser.choose(machine, node.labels) is None
             )
 
     def _without_devices(self, node: Node) -> Iterator[str]:
-        """The class of a node that has no devices; of none, where it may have unknown ones."""
+        """Yield the class of a node without devices; none if it may have unknown ones."""
         if node.unknown:
             self._doubtful.append(node.name)
             return
@@ -126,30 +126,32 @@ class Placements:
         ]
         fitting = labelled or [item for item in own if not item.labels]
         if not fitting:
-            fitting = [self._add(_class(_HOST, _HOST, self._source))]
+            fitting = [self._add(_make_class(_HOST, _HOST, self._source))]
         yield fitting[0].name
 
     def _with_resource(self, name: str) -> tuple[str, ...]:
-        """The classes of nodes that have a resource; none for `memory` and the like."""
+        """Return the classes of nodes with a resource; none for `memory` and the like."""
         if name not in self._of_resource:
-            self._of_resource[name] = tuple(self._having(name))
+            self._of_resource[name] = tuple(self._find_with_resource(name))
         return self._of_resource[name]
 
-    def _having(self, resource: str) -> Iterator[str]:
+    def _find_with_resource(self, resource: str) -> Iterator[str]:
         backends = {item.backend for item in self._resources.statements(resource, "1")}
         if not backends:
             return
         own = [item for item in self._classes.values() if item.backend in backends]
         exact = [item for item in own if resource in item.resources]
-        # What says which resources it has does not have others.
+        # A class that lists its resources has no others.
         fitting = exact or [item for item in own if not item.resources]
         if not fitting:
-            made = (_class(resource, backend, resource, resource) for backend in sorted(backends))
+            made = (
+                _make_class(resource, backend, resource, resource) for backend in sorted(backends)
+            )
             fitting = [self._add(item) for item in made]
         yield from (item.name for item in fitting)
 
     def _add(self, node_class: NodeClass) -> NodeClass:
-        """Have a class under a name that no other has."""
+        """Add a class under a unique name."""
         name, number = node_class.name, 1
         while name in self._classes:
             number += 1
@@ -157,18 +159,18 @@ class Placements:
         self._classes[name] = replace(node_class, name=name)
         return self._classes[name]
 
-    def _selected(self, pod: NodeDemands) -> tuple[str, ...]:
-        """The classes whose labels a pod asks for."""
+    def _select_classes(self, pod: NodeDemands) -> tuple[str, ...]:
+        """Return the classes whose labels a pod selects."""
         wanted = tuple((key, "In", (value,)) for key, value in pod.selector)
         terms = [(*wanted, *term) for term in pod.terms] or [wanted]
         return tuple(
             item.name
             for item in self._classes.values()
-            if any(_is_wanted(item, term) for term in terms)
+            if any(_matches_term(item, term) for term in terms)
         )
 
 
-def _class(name: str, backend: str, source: str, resource: str = "") -> NodeClass:
+def _make_class(name: str, backend: str, source: str, resource: str = "") -> NodeClass:
     return NodeClass(
         name=name,
         backend=backend,
@@ -181,8 +183,8 @@ def _class(name: str, backend: str, source: str, resource: str = "") -> NodeClas
     )
 
 
-def _is_wanted(node_class: NodeClass, term: Iterable[_Expression]) -> bool:
-    """Whether expressions ask for a label of a class, and none of them forbids one."""
+def _matches_term(node_class: NodeClass, term: Iterable[_Expression]) -> bool:
+    """True if expressions select a label of a class, and none excludes one."""
     is_asked_for = False
     for key, operator, values in term:
         own = node_class.labels.get(key)

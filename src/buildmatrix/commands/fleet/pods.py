@@ -1,7 +1,7 @@
-"""The images that a cluster runs, of what `kubectl get pods -A -o json` writes.
+"""Images run by a cluster, from the output of `kubectl get pods -A -o json`.
 
-The fields are those of the Kubernetes API, core/v1: PodList, PodSpec, ContainerStatus. Only what is
-needed is decoded. On which node class a pod runs is said by `placement`.
+The fields are those of the Kubernetes API, core/v1: PodList, PodSpec, ContainerStatus. Only needed
+fields are decoded. `placement` determines the node class of a pod.
 """
 
 from __future__ import annotations
@@ -20,39 +20,39 @@ import msgspec
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.commands.fleet.listing import (
     OWNER_LABELS,
-    Listing,
+    SubjectList,
     SubjectSettings,
-    reference_in_fleet,
-    some_places,
+    limit_places,
+    normalize_reference,
 )
 from buildmatrix.commands.fleet.model import Subject
-from buildmatrix.commands.fleet.placement import NodeDemands, Placements
+from buildmatrix.commands.fleet.placement import NodeDemands, PodPlacements
 from buildmatrix.errors import UndecidedError, UsageError
 from buildmatrix.phrases import count, listing
 from buildmatrix.registry.reference import Reference
 from buildmatrix.text import printable
 from buildmatrix.threads import prepare_type
 
-#: Bytes of a file, which is mapped, and of standard input. A pod has 5 to 20 kB.
+#: Size limit of a file, which is mapped, and of standard input. A pod has 5 to 20 kB.
 LARGEST = 4_000_000_000
 LARGEST_STREAM = 1_000_000_000
 #: Pods and containers of one list. Kubernetes itself is made for 150,000 pods.
 MOST_PODS = 300_000
 MOST_CONTAINERS = 2_000_000
 _WANTED = "write one with `kubectl get pods -A -o json`"
-#: How the runtime before containerd said that an image came from a registry.
+#: Prefix of images from a registry in runtimes before containerd.
 _PULLABLE = "docker-pullable://"
 _PINNED = re.compile(r"[^@]+@sha(?:256:[0-9a-f]{64}|512:[0-9a-f]{128})")
 
 
 @dataclass(slots=True)
-class _Decoded:
+class _DecodedCounts:
     pods: int = 0
     containers: int = 0
 
 
-#: msgspec decodes a list as a whole; only the items themselves can end that.
-_decoded = _Decoded()
+#: Counters for the limits: msgspec decodes a list as a whole, and only its items can stop that.
+_decoded = _DecodedCounts()
 
 
 class _Metadata(msgspec.Struct):
@@ -137,22 +137,22 @@ class _List(msgspec.Struct):
     items: list[_Pod] | None = None
 
 
-def read(name: str, settings: SubjectSettings, catalogue: Catalogue) -> Listing:
-    """The images of the pods in a file; `-` is standard input.
+def read_pods(name: str, settings: SubjectSettings, catalogue: Catalogue) -> SubjectList:
+    """List the images of the pods in a file; `-` is standard input.
 
     Raises `UsageError` for a file that cannot be read, is too large, or lists no pods.
     """
     title = "standard input" if name == "-" else name
-    with _bytes(name, title) as data:
+    with _open_bytes(name, title) as data:
         pods = _decode(data, title)
-    images = _Images(settings, Placements(settings, catalogue))
+    images = _PodImages(settings, PodPlacements(settings, catalogue))
     for pod in pods:
         images.add(pod)
     return images.listing(title)
 
 
 @contextmanager
-def _bytes(name: str, title: str) -> Iterator[bytes | mmap.mmap]:
+def _open_bytes(name: str, title: str) -> Iterator[bytes | mmap.mmap]:
     try:
         if name == "-":
             data = sys.stdin.buffer.read(LARGEST_STREAM + 1)
@@ -197,8 +197,8 @@ def _decode(data: bytes | mmap.mmap, title: str) -> list[_Pod]:
 
 
 @dataclass(slots=True)
-class _Image:
-    """What all pods say of one image."""
+class _PodImage:
+    """Data about one image from all pods."""
 
     places: dict[str, None] = field(default_factory=dict)
     node_classes: set[str] = field(default_factory=set)
@@ -206,20 +206,20 @@ class _Image:
     containers: int = 0
 
 
-class _Images:
-    """The images of pods, as they are added."""
+class _PodImages:
+    """The images of the pods added."""
 
-    def __init__(self, settings: SubjectSettings, placements: Placements) -> None:
+    def __init__(self, settings: SubjectSettings, placements: PodPlacements) -> None:
         self._owner_labels = (*settings.owner_labels, *OWNER_LABELS)
         self._placements = placements
-        self._images: dict[str, _Image] = {}
-        #: What stands in a pod → the reference, or why it is none.
+        self._images: dict[str, _PodImage] = {}
+        #: Image in a pod to its reference, or its error.
         self._references: dict[tuple[str, str], str | UndecidedError] = {}
         self._ended = self._pending = self._unpinned = 0
         self._wrong: dict[str, str] = {}
 
     def add(self, pod: _Pod) -> None:
-        """Count the containers of a pod. What ended needs no node any more."""
+        """Count the containers of a pod. Ended pods need no node."""
         if pod.status.phase in ("Succeeded", "Failed"):
             self._ended += 1
             return
@@ -228,29 +228,31 @@ class _Images:
         name = f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
         labels = pod.metadata.labels or {}
         owner = next((labels[key] for key in self._owner_labels if labels.get(key)), "")
-        demands = _demands(pod)
-        for container, image_id in _containers(pod):
+        demands = _make_demands(pod)
+        for container, image_id in _list_containers(pod):
             key = container.image, image_id
             if key not in self._references:
-                self._references[key] = _reference(*key)
+                self._references[key] = _find_reference(*key)
             reference = self._references[key]
             if isinstance(reference, UndecidedError):
                 self._wrong.setdefault(name, reference.message)
                 continue
             self._unpinned += is_running and "@" not in reference
-            image = self._images.setdefault(reference, _Image())
+            image = self._images.setdefault(reference, _PodImage())
             image.places.setdefault(f"pod {name}")
-            image.node_classes.update(self._placements.classes(demands, _resources(container)))
+            image.node_classes.update(
+                self._placements.find_classes(demands, _list_resources(container))
+            )
             image.containers += is_running
             if owner:
                 image.owners.add(owner)
 
-    def listing(self, title: str) -> Listing:
-        """What was added."""
+    def listing(self, title: str) -> SubjectList:
+        """Return the images of all added pods."""
         subjects = tuple(
             Subject(
                 reference=reference,
-                places=some_places(image.places),
+                places=limit_places(image.places),
                 node_classes=tuple(sorted(image.node_classes)),
                 containers=image.containers,
                 owner=listing(sorted(image.owners)),
@@ -262,7 +264,7 @@ class _Images:
             missing.append(
                 f"{title}: and {count(len(self._wrong) - len(missing), 'more such pod')}"
             )
-        return Listing(
+        return SubjectList(
             subjects=subjects,
             missing=tuple(missing),
             notes=tuple(self._notes(title)),
@@ -289,8 +291,8 @@ class _Images:
             yield f"{title}: {note}"
 
 
-def _containers(pod: _Pod) -> Iterator[tuple[_Container, str]]:
-    """Each container, and what the node says of its image."""
+def _list_containers(pod: _Pod) -> Iterator[tuple[_Container, str]]:
+    """Yield each container, with the image id from the node."""
     for containers, statuses in (
         (pod.spec.containers, pod.status.container_statuses),
         (pod.spec.init_containers, pod.status.init_container_statuses),
@@ -301,17 +303,17 @@ def _containers(pod: _Pod) -> Iterator[tuple[_Container, str]]:
             yield container, pulled.get(container.name, "")
 
 
-def _reference(image: str, image_id: str) -> str | UndecidedError:
-    """What a container runs: its image, at the digest that its node pulled.
+def _find_reference(image: str, image_id: str) -> str | UndecidedError:
+    """Return a container's image, at the digest that its node pulled.
 
-    Several names may share one image on a node, which then says the digest of one of them: a digest
-    belongs to the repository that it is said for.
+    Several names may share one image on a node, which then reports the digest of one of them: a
+    digest belongs to the repository that it is reported for.
     """
     try:
         own = Reference.parse(image)
         pulled = image_id.removeprefix(_PULLABLE)
         if not _PINNED.fullmatch(pulled):
-            return reference_in_fleet(image)
+            return normalize_reference(image)
         held = Reference.parse(pulled)
     except UndecidedError as error:
         return error
@@ -320,8 +322,8 @@ def _reference(image: str, image_id: str) -> str | UndecidedError:
     return str(own.at(held.digest) if held.name == own.name else held)
 
 
-def _resources(container: _Container) -> tuple[str, ...]:
-    """What a container asks for besides processors and memory: `nvidia.com/gpu`."""
+def _list_resources(container: _Container) -> tuple[str, ...]:
+    """Return a container's resources other than processors and memory: `nvidia.com/gpu`."""
     held = container.resources
     if held is None:
         return ()
@@ -333,8 +335,8 @@ def _resources(container: _Container) -> tuple[str, ...]:
     )
 
 
-def _demands(pod: _Pod) -> NodeDemands:
-    """What a pod says of its node."""
+def _make_demands(pod: _Pod) -> NodeDemands:
+    """Return a pod's demands on its node."""
     affinity = pod.spec.affinity and pod.spec.affinity.node_affinity
     required = affinity and affinity.required_during_scheduling_ignored_during_execution
     terms = (required and required.node_selector_terms) or ()

@@ -1,6 +1,6 @@
-"""Makes the workers of a cluster ready for a run: the same code, the same store, its settings.
+"""Preparation of a cluster's workers for a run: same code, same store, its settings.
 
-Workers may end at any time, also now: Dask starts others, which are told of the run by its plugin.
+Workers may end at any time: Dask starts others, which learn of the run from its plugin.
 """
 
 from __future__ import annotations
@@ -12,45 +12,44 @@ from distributed import Client
 
 from buildmatrix.commands.fleet.fitness import (
     Release,
-    astray,
+    check_mark,
+    find_astray,
+    find_release,
+    find_unfit,
     mark_store,
-    miss_mark,
-    release_of_worker,
-    unfit,
 )
 from buildmatrix.commands.fleet.performing import RunPlugin
 from buildmatrix.errors import ComponentError
 
-#: Times that workers are asked what they run, and told what to do, while some of them end, and the
-#: seconds between these.
+#: Attempts to ask and instruct workers while some of them end, and seconds between these.
 _MOST_ASKED = 10
 _PAUSE = 0.5
 
 
-async def prepare(client: Client, where: str, plugin: RunPlugin) -> Mapping[str, int]:
-    """Give all workers the settings of a run; their addresses → threads.
+async def prepare_workers(client: Client, where: str, plugin: RunPlugin) -> Mapping[str, int]:
+    """Give all workers the settings of a run; return their addresses with thread counts.
 
-    Raises `ComponentError` where one is unfit or reaches another store, or none stays.
+    Raises `ComponentError` if one is unfit or reaches another store, or none stays.
     """
     store = plugin.settings.store
     try:
-        releases = await _releases(client)
-        if problem := unfit(releases):
+        releases = await _collect_releases(client)
+        if problem := find_unfit(releases):
             raise ComponentError(problem)
         if store and not plugin.is_local:
             await _check_store(client, store, plugin.name, sorted(releases))
         await _hand_out(client, where, plugin)
         threads: Mapping[str, int] = await client.nthreads()
     except OSError as error:
-        raise scheduler_lost(where) from error
+        raise make_scheduler_lost(where) from error
     return threads
 
 
-async def _releases(client: Client) -> Mapping[str, Release | BaseException]:
-    """What workers run; one that ends while it is asked is asked again, or is gone."""
+async def _collect_releases(client: Client) -> Mapping[str, Release | BaseException]:
+    """Return the workers' releases; those that end meanwhile are asked again, or are gone."""
     for _ in range(_MOST_ASKED):
         releases: dict[str, Release | BaseException] = await client.run(
-            release_of_worker, on_error="return"
+            find_release, on_error="return"
         )
         if not any(isinstance(release, OSError) for release in releases.values()):
             break
@@ -59,9 +58,9 @@ async def _releases(client: Client) -> Mapping[str, Release | BaseException]:
 
 
 async def _hand_out(client: Client, where: str, plugin: RunPlugin) -> None:
-    """Give all workers the settings of a run. Raises OSError where the scheduler is gone.
+    """Send the settings of a run to all workers. Raises OSError if the scheduler is gone.
 
-    When a worker ends meanwhile, the scheduler closes the connection of this client.
+    If a worker ends meanwhile, the scheduler closes this client's connection.
     """
     for _ in range(_MOST_ASKED):
         try:
@@ -78,22 +77,22 @@ async def _hand_out(client: Client, where: str, plugin: RunPlugin) -> None:
 
 
 async def _check_store(client: Client, store: str, run: str, workers: Sequence[str]) -> None:
-    """Raise `ComponentError` where a worker does not reach the store that the first one has."""
+    """Raise `ComponentError` if a worker does not reach the store of the first one."""
     if len(workers) < 2:
         return
     first, *others = workers
     troubles = await client.run(mark_store, store, run, workers=[first], on_error="return")
-    # A store that nobody can write to is said in the report.
+    # The report mentions a store that no worker can write to.
     if not any(troubles.values()):
-        answers = await client.run(miss_mark, store, run, workers=others, on_error="return")
-        # Who has ended meanwhile is no worker.
+        answers = await client.run(check_mark, store, run, workers=others, on_error="return")
+        # Workers that ended meanwhile do not count.
         missing = {who: why for who, why in answers.items() if not isinstance(why, OSError)}
-        if problem := astray(store, first, missing):
+        if problem := find_astray(store, first, missing):
             raise ComponentError(problem)
 
 
-def scheduler_lost(where: str) -> ComponentError:
-    """The error of a run whose scheduler is gone."""
+def make_scheduler_lost(where: str) -> ComponentError:
+    """Return the error of a run whose scheduler is gone."""
     return ComponentError(
         f"{where} is gone; what was read until then is kept in the store: run the same command "
         "again, and it goes on from there"

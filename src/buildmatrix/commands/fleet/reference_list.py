@@ -1,6 +1,6 @@
-"""A file of references, one per line: `HOST/NAME:TAG [node-class=NAME] [owner=NAME]`.
+"""File of references, one per line: `HOST/NAME:TAG [node-class=NAME] [owner=NAME]`.
 
-`#` begins a comment, at the beginning of a line or behind a space. A reference may stand in several
+`#` begins a comment, at the beginning of a line or behind a space. A reference may occur in several
 lines, and so run on several node classes.
 """
 
@@ -9,33 +9,34 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from buildmatrix.commands.fleet.listing import Listing, SubjectSettings, reference_in_fleet
+from buildmatrix.commands.fleet.listing import SubjectList, SubjectSettings, normalize_reference
 from buildmatrix.commands.fleet.model import Subject
 from buildmatrix.errors import Problem, SpecError, UndecidedError, UsageError
 from buildmatrix.files import read_at_most
 from buildmatrix.text import printable
 
-#: Bytes of a file: half a million long references.
+#: File size limit: half a million long references.
 LARGEST = 100_000_000
-#: Mistakes that are shown.
+#: Mistakes shown.
 _SHOWN = 20
 _COMMENT = re.compile(r"(?:^|\s)#.*")
 
 
-def read(name: str, settings: SubjectSettings) -> Listing:
-    """The references of a file; `-` is standard input. Raises `UsageError`, and for mistakes in
-    its lines `SpecError`.
+def read_references(name: str, settings: SubjectSettings) -> SubjectList:
+    """Read the references in a file; `-` is standard input.
+
+    Raises `UsageError`, and for mistakes in its lines `SpecError`.
     """
     title = "standard input" if name == "-" else name
     problems: list[Problem] = []
-    subjects = tuple(_subjects(text_of(name, title), title, settings, problems))
+    subjects = tuple(_parse_subjects(read_text(name, title), title, settings, problems))
     if problems:
         raise SpecError(problems[:_SHOWN])
-    return Listing(subjects=subjects)
+    return SubjectList(subjects=subjects)
 
 
-def text_of(name: str, title: str) -> str:
-    """A list as text; `-` is standard input. Raises `UsageError`, which calls it `title`."""
+def read_text(name: str, title: str) -> str:
+    """Read a list as text; `-` is standard input. Raises `UsageError`, with `title` as its name."""
     try:
         data = read_at_most(name, LARGEST)
     except (OSError, ValueError) as error:
@@ -49,7 +50,7 @@ def text_of(name: str, title: str) -> str:
         raise UsageError(f"{title} is not UTF-8, so it is no list") from None
 
 
-def _subjects(
+def _parse_subjects(
     text: str, title: str, settings: SubjectSettings, problems: list[Problem]
 ) -> Iterator[Subject]:
     for number, line in enumerate(text.split("\n"), 1):
@@ -57,8 +58,8 @@ def _subjects(
         if not words:
             continue
         try:
-            values = _values(words[1:], settings)
-            reference = reference_in_fleet(words[0])
+            values = _parse_values(words[1:], settings)
+            reference = normalize_reference(words[0])
         except (ValueError, UndecidedError) as error:
             problems.append(Problem(str(error), title, number))
             continue
@@ -70,8 +71,8 @@ def _subjects(
         )
 
 
-def _values(words: list[str], settings: SubjectSettings) -> dict[str, str]:
-    """`node-class=NAME[,NAME]` and `owner=NAME`. Raises `ValueError`."""
+def _parse_values(words: list[str], settings: SubjectSettings) -> dict[str, str]:
+    """Parse `node-class=NAME[,NAME]` and `owner=NAME`. Raises `ValueError`."""
     values: dict[str, str] = {}
     for word in words:
         key, separator, value = word.partition("=")
@@ -86,11 +87,13 @@ def _values(words: list[str], settings: SubjectSettings) -> dict[str, str]:
     names = {item.name for item in settings.node_classes}
     for name in values.get("node-class", "").split(","):
         if name and name not in names:
-            raise ValueError(f"there is no node class `{printable(name)[:100]}`{_choice(names)}")
+            raise ValueError(
+                f"there is no node class `{printable(name)[:100]}`{_describe_choice(names)}"
+            )
     return values
 
 
-def _choice(names: set[str]) -> str:
+def _describe_choice(names: set[str]) -> str:
     from buildmatrix.phrases import listing
 
     if not names:

@@ -1,6 +1,6 @@
-"""What registries list: their repositories and the tags of each, asked for once in a run.
+"""Repositories of registries, and their tags, requested once per run.
 
-Sources overlap: three patterns of one registry need its catalog once.
+Sources overlap: three patterns for one registry need its catalog once.
 """
 
 from __future__ import annotations
@@ -15,38 +15,38 @@ from buildmatrix.registry.reference import Reference
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """The names of a list, as far as they came."""
+class ListedNames:
+    """The names in a list, as far as received."""
 
     names: tuple[str, ...]
-    #: Why the rest is missing; None for a list that is whole.
+    #: Why the rest is missing; None for a complete list.
     error: UndecidedError | None = None
 
 
 class RegistryLists:
-    """Lists of all registries; no list is asked for by two threads at once."""
+    """Lists of all registries; no list is requested by two threads at once."""
 
     def __init__(self, registry: Callable[[], Registry], progress: Progress) -> None:
         self._registry = registry
         self._progress = progress
-        self._lists: dict[Hashable, Listed] = {}
+        self._lists: dict[Hashable, ListedNames] = {}
 
     @property
     def registry(self) -> Registry:
-        """Whom to ask for anything else."""
+        """Registry client."""
         return self._registry()
 
-    def repositories(self, host: str) -> Listed:
-        """The names of all repositories of a registry."""
+    def repositories(self, host: str) -> ListedNames:
+        """Return the names of all repositories of a registry."""
         if host not in self._lists:
             self._progress.note(f"asking {host} for its repositories")
-        return self._listed(host, lambda: self.registry.repositories(host))
+        return self._request(host, lambda: self.registry.repositories(host))
 
-    def tags(self, reference: Reference) -> Listed:
-        """The tags of a repository."""
-        return self._listed(reference, lambda: self.registry.tags(reference))
+    def tags(self, reference: Reference) -> ListedNames:
+        """Return the tags of a repository."""
+        return self._request(reference, lambda: self.registry.tags(reference))
 
-    def _listed(self, key: Hashable, ask: Callable[[], Iterator[str]]) -> Listed:
+    def _request(self, key: Hashable, ask: Callable[[], Iterator[str]]) -> ListedNames:
         listed = self._lists.get(key)
         if listed is None:
             names: list[str] = []
@@ -55,5 +55,5 @@ class RegistryLists:
                 names += ask()
             except UndecidedError as failure:
                 error = failure
-            listed = self._lists[key] = Listed(tuple(names), error)
+            listed = self._lists[key] = ListedNames(tuple(names), error)
         return listed

@@ -1,9 +1,9 @@
-"""What earlier runs said of all images of a repository, in one entry of the store.
+"""Results of earlier runs about all images of a repository, in one store entry.
 
-Each image has an entry of its own, which is written as soon as it is judged (`answers`). A later
-run would ask the store for ten thousand of them. So a run leaves, at its end, one entry for each
-repository: what each tag meant, and what was said of that. It speeds up what others say, and says
-nothing else: an image that is not in it, or meant something else then, is looked for by itself.
+Each image has its own entry, written as soon as it is judged (`answers`), so a later run would
+request ten thousand of them. Therefore a run writes one entry per repository at its end: the
+meaning of each tag, and the results. It only makes lookups faster: an image that is missing from
+it, or had another digest then, is looked up by itself.
 """
 
 from __future__ import annotations
@@ -26,37 +26,36 @@ from buildmatrix.reports.fleet.model import FleetResult
 from buildmatrix.store.cache import DAY, Cache, source_digest
 from buildmatrix.threads import prepare_type
 
-#: Bytes of all entries in the folder of one machine; an image has some 2 KB.
+#: Size limit of all entries in a machine's folder; an image has some 2 KB.
 LIMIT = 500_000_000
-#: Tags of earlier runs that are kept beside as many of this one: runs select in different ways, and
-#: tags vanish.
+#: Minimum number of earlier runs' tags to keep beside those of this run: runs select differently,
+#: and tags disappear.
 _EARLIER = 100
 _THREADS = 8
 
 
 class RememberedImage(msgspec.Struct, frozen=True):
-    """What was said of what a tag meant."""
+    """Results about the image of a tag at that time."""
 
-    #: Of an index, where it meant one.
+    #: Of the index, if it was one.
     digest: str
-    #: Names everything that the results depend on: `judging.Question.key`.
+    #: Key of all inputs of the results: `judging.ImageQuestion.make_key`.
     key: str
-    #: As `answers.KeptResults` keeps them; read where they are wanted.
+    #: As saved by `answers.CachedResults`; decoded when needed.
     packed: msgspec.Raw
 
     def results(self) -> tuple[FleetResult, ...]:
-        """The results, without what only the subject knows. Raises `msgspec.MsgspecError`."""
+        """Return the results, without data of the subject. Raises `msgspec.MsgspecError`."""
         return RESULTS.decode(self.packed)
 
 
 _REPOSITORY = msgspec.msgpack.Decoder(prepare_type(dict[str, RememberedImage]))
 
 
-class Remembered:
-    """What is remembered of the repositories of a fleet; for all threads at once.
+class RememberedResults:
+    """Remembered results of the repositories of a fleet; thread-safe.
 
-    Only runs that ask the same remember each other's results: `settings` count but for what no
-    result depends on.
+    Only runs with the same question share results: all `settings` count that affect results.
     """
 
     def __init__(self, cache: Cache, settings: WorkerSettings) -> None:
@@ -66,17 +65,17 @@ class Remembered:
         asked = replace(settings, store="", today=date.min, time_limit=0.0)
         self._asked = hashlib.sha256(msgspec.msgpack.encode(asked)).hexdigest()
         self._lock = threading.Lock()
-        #: Repository → held while its entry is read.
+        #: Repository to a lock held while its entry is read.
         self._reading: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
-        #: Repository → tag → image: those of earlier runs, and those of this run.
+        #: Repository to tag to image: from earlier runs, and from this run.
         self._earlier: dict[str, Mapping[str, RememberedImage]] = {}
         self._now: defaultdict[str, dict[str, RememberedImage]] = defaultdict(dict)
-        #: Repositories of which this run says something new.
+        #: Repositories with new results in this run.
         self._new: set[str] = set()
 
     def load(self, reference: Reference) -> RememberedImage | None:
-        """What the last run said of what a tag meant then; None where it said nothing."""
-        image = self._of(reference.name).get(reference.version)
+        """Return the last run's results for a tag; None if it has none."""
+        image = self._load_repository(reference.name).get(reference.version)
         if image is not None:
             with self._lock:
                 self._now[reference.name].setdefault(reference.version, image)
@@ -85,20 +84,20 @@ class Remembered:
     def keep(
         self, reference: Reference, digest: str, key: str, results: Sequence[FleetResult]
     ) -> None:
-        """Remember what was said of what a tag means now, see `RememberedImage`."""
+        """Record the results for a tag's current digest, see `RememberedImage`."""
         packed = msgspec.Raw(msgspec.msgpack.encode(tuple(results)))
         with self._lock:
             self._now[reference.name][reference.version] = RememberedImage(digest, key, packed)
             self._new.add(reference.name)
 
     def save(self) -> None:
-        """Leave what is new to later runs; nothing may be kept or loaded any more."""
-        # A store that is far away takes its time for each.
+        """Save new results for later runs; no more calls are allowed."""
+        # A far store takes time for each.
         with ThreadPoolExecutor(_THREADS, "remember") as pool:
             for _ in pool.map(self._save, sorted(self._new)):
                 pass
 
-    def _of(self, repository: str) -> Mapping[str, RememberedImage]:
+    def _load_repository(self, repository: str) -> Mapping[str, RememberedImage]:
         if repository not in self._earlier:
             with self._lock:
                 reading = self._reading[repository]
@@ -110,9 +109,9 @@ class Remembered:
 
     def _save(self, repository: str) -> None:
         now = self._now[repository]
-        others = [item for item in self._of(repository).items() if item[0] not in now]
+        others = [item for item in self._load_repository(repository).items() if item[0] not in now]
         kept = dict(islice(others, max(len(now), _EARLIER)))
-        # What was seen last stands first.
+        # Most recently seen tags come first.
         self._store.save(self._key(repository), now | kept)
 
     def _key(self, repository: str) -> str:

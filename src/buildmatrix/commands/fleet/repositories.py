@@ -1,8 +1,8 @@
-"""Which repositories are in a fleet: clones and bare repositories on this machine.
+"""Repositories of a fleet: local clones and bare repositories.
 
 Nothing is cloned or fetched. A source is a repository, a folder with repositories below it, or a
-list of them: one path per line, as seen from the list, with `owner=NAME` behind it where that is
-known, and `#` for comments.
+list of them: one path per line, relative to the list, optionally with `owner=NAME`, and `#` for
+comments.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from buildmatrix.commands.fleet.reference_list import text_of
+from buildmatrix.commands.fleet.reference_list import read_text
 from buildmatrix.errors import Problem, SpecError, UsageError
 from buildmatrix.phrases import count
 from buildmatrix.text import printable, shown
 
-#: Folders that are looked through below a source, and how deep: HOST/GROUP/SUBGROUP/NAME.
+#: Folders searched below a source, and their depth: HOST/GROUP/SUBGROUP/NAME.
 MOST_FOLDERS = 100_000
 _DEEPEST = 5
 _COMMENT = re.compile(r"(?:^|\s)#.*")
@@ -28,31 +28,31 @@ _REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|[^/\s]+@[^/\s]+:")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repository:
-    """A repository on this machine."""
+    """A local repository."""
 
-    #: As the fleet names it: from the folder that it lies in, or as a list has it.
+    #: Name in the fleet: relative to its source folder, or as in a list.
     name: str
     #: `.git`, or the bare repository itself.
     git_dir: Path
-    #: Where the fleet names it.
+    #: Its source in the fleet.
     place: str
     owner: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repositories:
-    """What some sources name."""
+    """Repositories of some sources."""
 
     repositories: tuple[Repository, ...]
-    #: See `listing.Listing`.
+    #: See `listing.SubjectList`.
     missing: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
-def find(sources: Sequence[str]) -> Repositories:
-    """The repositories of all sources, each once, by their names.
+def find_repositories(sources: Sequence[str]) -> Repositories:
+    """Find the repositories of all sources, without duplicates, sorted by name.
 
-    Raises `UsageError` for what is no source, and `SpecError` for mistakes in a list.
+    Raises `UsageError` for invalid sources, and `SpecError` for mistakes in a list.
     """
     if not sources:
         raise UsageError(
@@ -62,12 +62,12 @@ def find(sources: Sequence[str]) -> Repositories:
     missing: list[str] = []
     found: dict[Path, Repository] = {}
     for source in sources:
-        for repository in _read(source, missing, notes):
+        for repository in _read_source(source, missing, notes):
             found.setdefault(repository.git_dir.resolve(), repository)
     names: dict[str, int] = {}
     for repository in found.values():
         names[repository.name] = names.get(repository.name, 0) + 1
-    # Of two with one name, each is called by where it lies.
+    # Repositories with the same name are named by their location.
     repositories = [
         item if names[item.name] == 1 else replace(item, name=printable(str(item.git_dir)))
         for item in found.values()
@@ -79,16 +79,16 @@ def find(sources: Sequence[str]) -> Repositories:
     )
 
 
-def _read(source: str, missing: list[str], notes: list[str]) -> Iterator[Repository]:
+def _read_source(source: str, missing: list[str], notes: list[str]) -> Iterator[Repository]:
     name = source.removeprefix("file:")
     if name != source or source == "-" or Path(source).is_file():
-        yield from _listed(name, missing, notes)
+        yield from _read_list(name, missing, notes)
         return
     _check_local(source)
     folder = Path(source)
     if not folder.is_dir():
         raise UsageError(f"there is no folder {source}, and no list of that name")
-    yield from _below(folder, source, "", missing, notes)
+    yield from _find_below(folder, source, "", missing, notes)
 
 
 def _check_local(text: str) -> None:
@@ -99,11 +99,11 @@ def _check_local(text: str) -> None:
         )
 
 
-def _listed(name: str, missing: list[str], notes: list[str]) -> Iterator[Repository]:
+def _read_list(name: str, missing: list[str], notes: list[str]) -> Iterator[Repository]:
     title = "standard input" if name == "-" else name
     top = Path() if name == "-" else Path(name).parent
     problems: list[Problem] = []
-    for number, line in enumerate(text_of(name, title).split("\n"), 1):
+    for number, line in enumerate(read_text(name, title).split("\n"), 1):
         text = _COMMENT.sub("", line).strip()
         owner = _OWNER.search(text)
         path = text[: owner.start()] if owner else text
@@ -118,18 +118,18 @@ def _listed(name: str, missing: list[str], notes: list[str]) -> Iterator[Reposit
             problems.append(Problem(error.message, title, number))
             continue
         place = f"{title}:{number}"
-        yield from _below(folder, place, path, missing, notes, owner[1] if owner else "")
+        yield from _find_below(folder, place, path, missing, notes, owner[1] if owner else "")
     if problems:
         raise SpecError(problems[:20])
 
 
-def _below(
+def _find_below(
     folder: Path, place: str, name: str, missing: list[str], notes: list[str], owner: str = ""
 ) -> Iterator[Repository]:
-    """A folder, if it is a repository, else all that are below it."""
-    if (git_dir := _git_dir(folder)) is not None:
+    """Yield a folder, if it is a repository, else all repositories below it."""
+    if (git_dir := _find_git_dir(folder)) is not None:
         own = name or folder.resolve().name
-        yield Repository(name=_shortened(own), git_dir=git_dir, place=place, owner=owner)
+        yield Repository(name=_shorten_name(own), git_dir=git_dir, place=place, owner=owner)
         return
     linked = total = number = 0
     waiting = [folder]
@@ -141,12 +141,14 @@ def _below(
                 f"{place}: more than {MOST_FOLDERS:,} folders; name some that lie deeper"
             )
             break
-        for child in _folders(parent, missing):
+        for child in _list_folders(parent, missing):
             inner = Path(os.path.relpath(child, folder))
-            if (git_dir := _git_dir(child)) is not None:
+            if (git_dir := _find_git_dir(child)) is not None:
                 total += 1
                 full = str(Path(name) / inner)
-                yield Repository(name=_shortened(full), git_dir=git_dir, place=place, owner=owner)
+                yield Repository(
+                    name=_shorten_name(full), git_dir=git_dir, place=place, owner=owner
+                )
             elif (child / ".git").is_file():
                 linked += 1
             elif len(inner.parts) < _DEEPEST:
@@ -160,8 +162,8 @@ def _below(
         missing.append(f"{place}: there is no repository in {printable(str(folder))}")
 
 
-def _folders(folder: Path, missing: list[str]) -> list[Path]:
-    """The folders in a folder; links are not followed."""
+def _list_folders(folder: Path, missing: list[str]) -> list[Path]:
+    """Return the folders in a folder; links are not followed."""
     try:
         with os.scandir(folder) as entries:
             return sorted(
@@ -172,13 +174,13 @@ def _folders(folder: Path, missing: list[str]) -> list[Path]:
         return []
 
 
-def _git_dir(folder: Path) -> Path | None:
-    """Where git keeps the repository of a folder; None where the folder is none."""
+def _find_git_dir(folder: Path) -> Path | None:
+    """Return the git directory of a folder; None if it is not a repository."""
     for place in (folder / ".git", folder):
         if (place / "HEAD").is_file() and (place / "objects").is_dir():
             return place
     return None
 
 
-def _shortened(name: str) -> str:
+def _shorten_name(name: str) -> str:
     return printable(name.rstrip("/").removesuffix(".git").rstrip("/") or name)

@@ -1,7 +1,7 @@
-"""The files of a repository that say what is installed, read out of git's objects.
+"""Files of a repository that declare distributions, read from git's objects.
 
-Of each repository the default branch counts (`default_branch`). Nothing is checked out, and nothing
-that a repository's settings name is started.
+The default branch of each repository counts (`default_branch`). Nothing is checked out, and no
+program named in a repository's settings is started.
 """
 
 from __future__ import annotations
@@ -16,12 +16,24 @@ from pathlib import Path
 
 from buildmatrix.catalogue.load import Catalogue, load
 from buildmatrix.catalogue.names import matches
-from buildmatrix.commands.diff.git_revision import Objects, TreeEntry, entries_of, file_at, is_input
+from buildmatrix.commands.diff.git_revision import (
+    ObjectReader,
+    TreeEntry,
+    find_file,
+    is_input,
+    list_entries,
+)
 from buildmatrix.commands.fleet.audit_model import AuditTask, Holder
-from buildmatrix.commands.fleet.closure import MOST_BYTES, MOST_FILES, closure
-from buildmatrix.commands.fleet.declaring import SPECIFICATION, asks, covered, declares, is_aside
-from buildmatrix.commands.fleet.default_branch import created, default_commit
-from buildmatrix.commands.fleet.expectation import backends_in
+from buildmatrix.commands.fleet.closure import MOST_BYTES, MOST_FILES, read_closure
+from buildmatrix.commands.fleet.declaring import (
+    SPECIFICATION,
+    declares_distributions,
+    find_covered,
+    has_requirements,
+    is_aside,
+)
+from buildmatrix.commands.fleet.default_branch import find_default_commit, read_commit_time
+from buildmatrix.commands.fleet.expectation import find_backend_words
 from buildmatrix.commands.fleet.model import WorkerSettings
 from buildmatrix.commands.fleet.repositories import Repository
 from buildmatrix.errors import BuildmatrixError, ComponentError, UndecidedError
@@ -34,9 +46,9 @@ from buildmatrix.spec.model import Spec
 from buildmatrix.text import printable
 from buildmatrix.threads import Crew
 
-#: Repositories that are read at a time.
+#: Repositories read at a time.
 _JOBS = 4
-#: Files of one repository that are judged, and bytes of one file.
+#: Files judged per repository, and size limit of a file.
 MOST_JUDGED = 200
 LARGEST = 32 << 20
 NO_BACKEND = (
@@ -47,39 +59,39 @@ NO_BACKEND = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditPlan:
-    """What is to be judged."""
+    """Tasks of an audit."""
 
     tasks: tuple[AuditTask, ...]
-    #: See `listing.Listing`.
+    #: See `listing.SubjectList`.
     missing: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
-class _Found:
-    """What one repository has."""
+class _RepositoryContents:
+    """Contents of one repository."""
 
     tasks: list[AuditTask] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    #: Files that were left out because of their folders, and because others hold what they say.
+    #: Files skipped for their folders, and files covered by others.
     aside: int = 0
     covered: int = 0
 
 
-def plan(
+def plan_audit(
     repositories: Iterable[Repository],
     settings: WorkerSettings,
     catalogue: Catalogue,
     progress: Progress | None = None,
 ) -> AuditPlan:
-    """What is to be judged of some repositories; equal files are one task.
+    """Plan the audit of some repositories; equal files are one task.
 
-    Raises `ComponentError` without git. A repository that cannot be read is in `missing`.
+    Raises `ComponentError` without git. Unreadable repositories are in `missing`.
     """
     items = list(repositories)
-    found: dict[str, _Found] = {}
-    crew = Crew(partial(_read, settings, catalogue), _JOBS, "buildmatrix-git")
+    found: dict[str, _RepositoryContents] = {}
+    crew = Crew(partial(_read_repository, settings, catalogue), _JOBS, "buildmatrix-git")
     for item, answer in crew.answers(items):
         found[item.name] = answer
         (progress or Silent()).part("fleet", len(found), len(items), "repositories")
@@ -93,14 +105,14 @@ def plan(
             "lock, a specification, or a file that includes them"
         )
     return AuditPlan(
-        tasks=_merged(task for part in parts for task in part.tasks),
+        tasks=_merge_tasks(task for part in parts for task in part.tasks),
         missing=tuple(text for part in parts for text in part.missing),
         notes=tuple(notes),
     )
 
 
-def _merged(tasks: Iterable[AuditTask]) -> tuple[AuditTask, ...]:
-    """Each question once, with all who have it."""
+def _merge_tasks(tasks: Iterable[AuditTask]) -> tuple[AuditTask, ...]:
+    """Merge equal tasks, with all their holders."""
     same: dict[object, AuditTask] = {}
     for task in tasks:
         digests = tuple((name, hashlib.sha256(data).digest()) for name, data in task.files.items())
@@ -112,25 +124,27 @@ def _merged(tasks: Iterable[AuditTask]) -> tuple[AuditTask, ...]:
     return tuple(same.values())
 
 
-def _read(settings: WorkerSettings, catalogue: Catalogue, repository: Repository) -> _Found:
-    found = _Found()
+def _read_repository(
+    settings: WorkerSettings, catalogue: Catalogue, repository: Repository
+) -> _RepositoryContents:
+    found = _RepositoryContents()
     try:
-        commit = default_commit(repository.git_dir)
+        commit = find_default_commit(repository.git_dir)
         if not commit:
             found.notes.append(f"{repository.name} has no commit yet")
             return found
         git_dir = repository.git_dir
-        with Objects(git_dir, git_dir) as objects:
+        with ObjectReader(git_dir, git_dir) as objects:
             holder = Holder(
                 repository=repository.name,
                 path="",
                 commit=commit,
-                created=created(git_dir, commit),
+                created=read_commit_time(git_dir, commit),
                 place=repository.place,
                 owner=repository.owner,
             )
-            entries = entries_of(git_dir, commit, git_dir)
-            _Reading(entries, objects, holder, settings, catalogue, found).all()
+            entries = list_entries(git_dir, commit, git_dir)
+            _RepositoryReader(entries, objects, holder, settings, catalogue, found).make_tasks()
     except FileNotFoundError as error:
         raise ComponentError("git was not found, and repositories are read with it") from error
     except (BuildmatrixError, OSError) as error:
@@ -140,17 +154,17 @@ def _read(settings: WorkerSettings, catalogue: Catalogue, repository: Repository
     return found
 
 
-class _Reading:
-    """One repository that is read."""
+class _RepositoryReader:
+    """Reader of one repository."""
 
     def __init__(
         self,
         entries: Mapping[str, TreeEntry],
-        objects: Objects,
+        objects: ObjectReader,
         holder: Holder,
         settings: WorkerSettings,
         catalogue: Catalogue,
-        found: _Found,
+        found: _RepositoryContents,
     ) -> None:
         self._entries = entries
         self._objects = objects
@@ -159,12 +173,12 @@ class _Reading:
         self._catalogue = catalogue
         self._found = found
 
-    def all(self) -> None:
-        """Make the tasks of a repository."""
+    def make_tasks(self) -> None:
+        """Make the tasks of the repository."""
         name = self._holder.repository
         if ".gitmodules" in self._entries:
             self._found.notes.append(f"{name} has submodules, which were not looked into")
-        paths = [path for path in self._entries if is_input(path) and declares(path)]
+        paths = [path for path in self._entries if is_input(path) and declares_distributions(path)]
         kept = [path for path in paths if not is_aside(path)]
         self._found.aside += len(paths) - len(kept)
         elsewhere: set[str] = set()
@@ -172,10 +186,10 @@ class _Reading:
             if posixpath.basename(path) == SPECIFICATION:
                 elsewhere |= self._specification(path)
         files = [path for path in kept if posixpath.basename(path) != SPECIFICATION]
-        elsewhere |= set(covered(files, self._text))
+        elsewhere |= set(find_covered(files, self._text))
         rest = sorted(set(files) - elsewhere, key=lambda path: (path.count("/"), path))
         self._found.covered += len(files) - len(rest)
-        rest = [path for path in rest if asks(path, self._text)]
+        rest = [path for path in rest if has_requirements(path, self._text)]
         if len(rest) > MOST_JUDGED:
             self._found.missing.append(
                 f"{name} has {len(rest)} files that say what is installed, and {MOST_JUDGED} of "
@@ -185,10 +199,10 @@ class _Reading:
             self._add(path)
 
     def _bytes(self, path: str) -> bytes | None:
-        """The contents of a file; None where it is not there. Raises `UndecidedError`."""
+        """Return the contents of a file; None if missing. Raises `UndecidedError`."""
         if not is_input(path, (path,)):
             return None
-        entry = file_at(path, self._entries, self._objects)
+        entry = find_file(path, self._entries, self._objects)
         if entry is None:
             return None
         if entry.size > LARGEST:
@@ -196,7 +210,7 @@ class _Reading:
         return self._objects.read(entry)
 
     def _text(self, path: str) -> str:
-        """The contents of a file, as far as it can be read at all."""
+        """Return the contents of a file, as far as readable."""
         try:
             return (self._bytes(path) or b"").decode(errors="replace")
         except UndecidedError:
@@ -208,7 +222,7 @@ class _Reading:
         try:
             if not backend:
                 raise UndecidedError(NO_BACKEND)
-            files = closure(path, self._bytes)
+            files = read_closure(path, self._bytes)
             if path not in files:
                 raise UndecidedError("it is a link that leads to no file of its repository")
         except UndecidedError as error:
@@ -216,16 +230,16 @@ class _Reading:
                 AuditTask(holders=(holder,), path="", backend=backend, error=error.message)
             )
             return
-        self._found.tasks.append(_task(holder, path, files, backend))
+        self._found.tasks.append(_make_task(holder, path, files, backend))
 
     def _backend(self, path: str) -> tuple[str, BackendBy]:
-        """The backend that a file is for, and what says so."""
+        """Return the backend of a file, and its source."""
         name = self._holder.repository
         for item in self._settings.patterns:
             if matches(item.pattern, path) or matches(item.pattern, f"{name}/{path}"):
                 return item.backend, "name"
         for word in reversed(path.split("/")[-2:]):
-            if named := backends_in(word, self._catalogue.backends):
+            if named := find_backend_words(word, self._catalogue.backends):
                 if len(named) == 1:
                     return named[0], "name"
                 break
@@ -233,7 +247,7 @@ class _Reading:
         return (backend, "option") if backend else ("", "nothing")
 
     def _specification(self, path: str) -> set[str]:
-        """Make the task of a specification; the files that its targets are made from."""
+        """Make the task of a specification; return the input files of its targets."""
         folder = posixpath.dirname(path)
         holder = replace(self._holder, path=path)
         files: dict[str, bytes] = {}
@@ -251,12 +265,12 @@ class _Reading:
                     raise UndecidedError(
                         f"more than {MOST_BYTES >> 20} MiB of inputs lie beside it"
                     )
-            spec = _loaded(path, files)
+            spec = _load_spec(path, files)
         except UndecidedError as error:
             task = AuditTask(holders=(holder,), path="", error=error.message)
             self._found.tasks.append(task)
             return set()
-        self._found.tasks.append(_task(holder, path, files, ""))
+        self._found.tasks.append(_make_task(holder, path, files, ""))
         if spec is None:
             return set()
         named = {
@@ -268,9 +282,11 @@ class _Reading:
         return {posixpath.normpath(posixpath.join(folder, name)) for name in named}
 
 
-def _task(holder: Holder, path: str, files: Mapping[str, bytes], backend: str) -> AuditTask:
-    """The task for a file, seen from its folder if all that it reads lies below: then it is the
-    same in another folder, and in another repository.
+def _make_task(holder: Holder, path: str, files: Mapping[str, bytes], backend: str) -> AuditTask:
+    """Make the task for a file.
+
+    Paths are relative to its folder if all files that it reads are below: then it equals tasks in
+    other folders and repositories.
     """
     prefix = posixpath.dirname(path)
     prefix = f"{prefix}/" if prefix else ""
@@ -287,8 +303,8 @@ def _task(holder: Holder, path: str, files: Mapping[str, bytes], backend: str) -
     )
 
 
-def _loaded(path: str, files: Mapping[str, bytes]) -> Spec | None:
-    """A specification; None for one that is wrong, of which the worker says what."""
+def _load_spec(path: str, files: Mapping[str, bytes]) -> Spec | None:
+    """Load a specification; None if it is invalid, which the worker reports."""
     with scratch("fleet") as top:
         write_files(top, files)
         try:
@@ -298,7 +314,7 @@ def _loaded(path: str, files: Mapping[str, bytes]) -> Spec | None:
 
 
 def write_files(top: Path, files: Mapping[str, bytes]) -> None:
-    """Write files of a repository below a folder of this machine."""
+    """Write files of a repository below a local folder."""
     for name, data in files.items():
         place = top / name
         place.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""A run over a fleet: subjects → resolved → layers that nobody has read → judged → results.
+"""Run over a fleet: subjects, resolved, their unread layers read, judged, results.
 
-Each subject is a coroutine that asks the cluster for one thing after the other. A window bounds how
-many are under way, so that 10,000 images do not become 100,000 tasks at once.
+Each subject is a coroutine that submits one step after the other to the cluster. A window limits
+their number, so that 10,000 images do not become 100,000 tasks at once.
 """
 
 from __future__ import annotations
@@ -14,10 +14,15 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from buildmatrix.commands.fleet.access import Access, sentences
-from buildmatrix.commands.fleet.answers import Alike, of_subject
-from buildmatrix.commands.fleet.failing import LateError, WorkerKilledError, WorkError, too_long
-from buildmatrix.commands.fleet.lookup import LookUp, looked_up
+from buildmatrix.commands.fleet.access import RepositoryAccess, describe_problems
+from buildmatrix.commands.fleet.answers import ResultInterner, add_subject
+from buildmatrix.commands.fleet.failing import (
+    LateError,
+    WorkerKilledError,
+    WorkError,
+    describe_timeout,
+)
+from buildmatrix.commands.fleet.lookup import AnswerSource, look_up_all
 from buildmatrix.commands.fleet.model import (
     SMALL_LAYER,
     ClusterOptions,
@@ -29,8 +34,13 @@ from buildmatrix.commands.fleet.model import (
     Work,
     WorkerSettings,
 )
-from buildmatrix.commands.fleet.running import KILLED, Outcome, to_end, watched
-from buildmatrix.commands.fleet.waiting import Answer, AwayError, Waiting, WaitingOptions
+from buildmatrix.commands.fleet.running import KILLED, RunOutcome, run_to_end, watch_cluster
+from buildmatrix.commands.fleet.waiting import (
+    Answer,
+    RegistryUnavailableError,
+    RegistryWaiting,
+    WaitingOptions,
+)
 from buildmatrix.phrases import count
 from buildmatrix.progress import Progress
 from buildmatrix.registry.reference import Reference
@@ -40,30 +50,30 @@ if TYPE_CHECKING:
     from buildmatrix.commands.fleet.cluster import Cluster
 
 Argument = TypeVar("Argument")
-#: The line of a display that all of it is on.
+#: Name of the progress line.
 _FLEET = "fleet"
-#: Tasks of one worker that are handed out: one that it does, and some that wait for it.
+#: Submitted tasks per worker thread: the current one, and some waiting.
 _TASKS_PER_THREAD = 4
 _FEWEST_TASKS = 16
-#: Subjects under way for each task that is handed out: many wait for the same layer, and small work
-#: goes out in batches.
+#: Active subjects per submitted task: many wait for the same layer, and small work is submitted in
+#: batches.
 _SUBJECTS_PER_TASK = 16
-#: Layers of one image that are read side by side: one with a thousand slow ones ends with these.
+#: Layers of one image read in parallel; reading a thousand slow ones stops after these.
 _LAYERS_AT_ONCE = 16
-#: What is handed out first: what ends an image, then what one waits for.
+#: Priorities: steps that finish an image first, then steps that others wait for.
 _RESOLVE, _READ, _JUDGE = 0, 1, 2
-#: Workers that one question is put to, while they lack credentials that others have.
+#: Workers tried for one question, if they lack credentials that others have.
 _MOST_WORKERS = 4
-#: Of what is no image.
+#: Number of listed references that are not images.
 _MOST_NAMED = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steps:
-    """What is done for an image; see `commands.fleet.work`."""
+    """Steps for an image; see `commands.fleet.work`."""
 
-    #: In this process, before anything is handed to a worker.
-    look_up: Callable[[WorkerSettings], AbstractContextManager[LookUp]]
+    #: In this process, before anything is submitted to a worker.
+    look_up: Callable[[WorkerSettings], AbstractContextManager[AnswerSource]]
     resolve: Work[Subject, ImageTask]
     resolve_and_judge: Work[Subject, ImageTask]
     read: Work[LayerTask, LayerDone]
@@ -79,30 +89,30 @@ def scan(
     progress: Progress,
     write: Callable[[FleetResult], None] = lambda _: None,
     waiting: WaitingOptions | None = None,
-) -> Outcome:
-    """Judge all subjects. Results are given to `write` as they come.
+) -> RunOutcome:
+    """Judge all subjects. Results are passed to `write` as they arrive.
 
-    A run that ends early (Ctrl-C, a scheduler that is gone) gives what it has, and says so. Raises
-    `ComponentError` where there is nothing to work with.
+    A run that ends early (Ctrl-C, a lost scheduler) returns its partial results, and says so.
+    Raises `ComponentError` if it cannot start.
     """
-    run = _Run(
+    run = _FleetRun(
         subjects,
         settings,
         steps,
         progress,
         write,
-        Waiting(waiting or WaitingOptions(), progress.note),
+        RegistryWaiting(waiting or WaitingOptions(), progress.note),
     )
-    return asyncio.run(to_end(run, settings, options))
+    return asyncio.run(run_to_end(run, settings, options))
 
 
-async def _each(subjects: Sequence[Subject]) -> AsyncIterator[Subject]:
+async def _iterate(subjects: Sequence[Subject]) -> AsyncIterator[Subject]:
     for subject in subjects:
         yield subject
 
 
-def _left_out(reasons: Mapping[str, str]) -> Iterator[str]:
-    """What is no image, by name while that can be read: a registry may be full of signatures."""
+def _describe_omissions(reasons: Mapping[str, str]) -> Iterator[str]:
+    """Yield notes about references that are not images; a registry may be full of them."""
     for reference in sorted(reasons)[:_MOST_NAMED]:
         yield f"{reference} is left out: {reasons[reference]}"
     if len(reasons) > _MOST_NAMED:
@@ -110,47 +120,47 @@ def _left_out(reasons: Mapping[str, str]) -> Iterator[str]:
 
 
 @dataclass(slots=True)
-class _Run:
-    """What is known so far."""
+class _FleetRun:
+    """State of the run."""
 
     subjects: Sequence[Subject]
     settings: WorkerSettings
     steps: Steps
     progress: Progress
     write: Callable[[FleetResult], None]
-    waiting: Waiting
+    waiting: RegistryWaiting
     results: list[FleetResult] = field(default_factory=list)
-    alike: Alike = field(default_factory=Alike)
-    #: Sentences, each once, in the order in which they came.
+    alike: ResultInterner = field(default_factory=ResultInterner)
+    #: Sentences without duplicates, in order of arrival.
     missing: dict[str, None] = field(default_factory=dict)
     notes: dict[str, None] = field(default_factory=dict)
-    #: References of what is no image → why.
+    #: References that are not images, with the reason.
     left_out: dict[str, str] = field(default_factory=dict)
-    #: Subjects that are through, and those of them whose results were in the store.
+    #: Completed subjects, and those of them with results from the store.
     done: int = 0
     stored: int = 0
     bytes_read: int = 0
-    #: Digest → reading it; None where that killed workers. Each layer is read once in a run.
+    #: Digest to the task reading it; None if that killed workers. Each layer is read once per run.
     layers: dict[str, asyncio.Task[LayerDone | None]] = field(default_factory=dict)
-    #: Digests of layers that were read, here or on the way.
+    #: Digests of the layers read.
     read: set[str] = field(default_factory=set)
-    #: Digest of an image → held while it is judged: what has many tags is judged once.
+    #: Digest of an image to a lock held while it is judged: an image with many tags is judged once.
     images: dict[str, asyncio.Lock] = field(default_factory=dict)
-    #: By the names of repositories.
-    accesses: dict[str, Access] = field(default_factory=dict)
-    #: What killed its workers, or was near when something did.
+    #: By repository name.
+    accesses: dict[str, RepositoryAccess] = field(default_factory=dict)
+    #: Subjects that killed their workers, or shared a batch with one that did.
     suspects: list[Subject] = field(default_factory=list)
-    #: Whether a worker died or did not end in time. Each thing is asked for by itself then: what a
-    #: layer does to those that read it, it does once.
+    #: True after a worker died or exceeded its time limit. Then each step is submitted by itself,
+    #: so that a problem with a layer affects its readers once.
     is_careful: bool = False
-    #: What is left to workers, and None for the end of it.
+    #: Subjects left to workers, then None.
     unanswered: asyncio.Queue[Subject | None] = field(default_factory=asyncio.Queue)
-    #: Answers of earlier runs, and of this run for later runs.
-    look_up: LookUp = field(init=False)
+    #: Answers of earlier runs, and of this run for later ones.
+    look_up: AnswerSource = field(init=False)
 
     @contextlib.asynccontextmanager
-    async def begun(self) -> AsyncIterator[bool]:
-        """See `Run`: what earlier runs have said is looked up, also while workers are at work."""
+    async def start(self) -> AsyncIterator[bool]:
+        """See `Run`: looks up earlier runs' answers, also while workers are busy."""
         self._count()
         with self.steps.look_up(self.settings) as self.look_up:
             looking = asyncio.create_task(self._look_up())
@@ -158,43 +168,43 @@ class _Run:
                 first = await self.unanswered.get()
                 self.unanswered.put_nowait(first)
                 yield first is not None
-                # Raises what it raised.
+                # Raises its exception.
                 await looking
             finally:
                 looking.cancel()
-                self.notes |= dict.fromkeys(_left_out(self.left_out))
+                self.notes |= dict.fromkeys(_describe_omissions(self.left_out))
                 self.notes |= dict.fromkeys(await asyncio.to_thread(self.look_up.save))
 
     async def _look_up(self) -> None:
         try:
-            async for answer in looked_up(self.look_up, self.subjects):
+            async for answer in look_up_all(self.look_up, self.subjects):
                 if isinstance(answer, Subject):
                     self.unanswered.put_nowait(answer)
                 else:
-                    self.finish(answer.subject, self.ended(answer) or ())
+                    self.finish_subject(answer.subject, self.complete_task(answer) or ())
         finally:
             self.unanswered.put_nowait(None)
 
     async def left_to_workers(self) -> AsyncIterator[Subject]:
-        """What nobody has taken yet; waits for what is still looked up."""
+        """Yield subjects not taken yet; waits for lookups in progress."""
         while (subject := await self.unanswered.get()) is not None:
             yield subject
         self.unanswered.put_nowait(None)
 
-    async def all(self, cluster: Cluster) -> None:
-        """Judge what is left: first side by side, then each suspect alone."""
+    async def judge_all(self, cluster: Cluster) -> None:
+        """Judge the rest: first in parallel, then each suspect alone."""
         try:
-            await self._all(cluster)
+            await self._judge_all(cluster)
         finally:
             if not cluster.is_local:
-                self.notes |= dict.fromkeys(sentences(self.accesses))
+                self.notes |= dict.fromkeys(describe_problems(self.accesses))
 
-    async def _all(self, cluster: Cluster) -> None:
+    async def _judge_all(self, cluster: Cluster) -> None:
         tasks = max(_FEWEST_TASKS, _TASKS_PER_THREAD * cluster.threads)
-        async with watched(cluster) as group:
-            crew = _Crew(self, cluster, group, asyncio.Semaphore(tasks))
+        async with watch_cluster(cluster) as group:
+            crew = _SubjectWorkers(self, cluster, group, asyncio.Semaphore(tasks))
             number = min(len(self.subjects), tasks * _SUBJECTS_PER_TASK)
-            # Tasks of the group: where one of them ends the run, so do all others.
+            # Tasks of the group: one that ends the run ends all.
             takers = [group.create_task(crew.take(self.left_to_workers())) for _ in range(number)]
             if takers:
                 await asyncio.wait(takers)
@@ -204,43 +214,45 @@ class _Run:
             f"{count(len(self.suspects), 'image')} lost the workers that worked on them; "
             "each is tried again, alone"
         )
-        async with watched(cluster) as group:
-            alone = _Crew(self, cluster, group, asyncio.Semaphore(1), is_last=True)
-            await alone.take(_each(self.suspects))
+        async with watch_cluster(cluster) as group:
+            alone = _SubjectWorkers(self, cluster, group, asyncio.Semaphore(1), is_last=True)
+            await alone.take(_iterate(self.suspects))
 
-    def ended(self, task: ImageTask) -> tuple[FleetResult, ...] | None:
-        """The results of an image that is through, however many; None for one that is not."""
-        self.took(task.bytes_read, task.notes, task.read)
+    def complete_task(self, task: ImageTask) -> tuple[FleetResult, ...] | None:
+        """Return the results of a completed image, possibly none; None if it is not complete."""
+        self.record_cost(task.bytes_read, task.notes, task.read)
         if task.left_out:
             self.left_out[task.subject.reference] = task.left_out
             return ()
         self.stored += task.is_stored
         return task.results or None
 
-    def finish(self, subject: Subject, results: Sequence[FleetResult]) -> None:
-        """A subject is through."""
+    def finish_subject(self, subject: Subject, results: Sequence[FleetResult]) -> None:
+        """Record a completed subject."""
         for item in results:
-            result = of_subject(item, subject, self.alike)
+            result = add_subject(item, subject, self.alike)
             self.results.append(result)
             self.write(result)
         self.done += 1
         self._count()
 
-    def took(self, bytes_read: int, notes: Sequence[str], layers: Sequence[str] = ()) -> None:
-        """What a task cost, has to say, and has read."""
+    def record_cost(
+        self, bytes_read: int, notes: Sequence[str], layers: Sequence[str] = ()
+    ) -> None:
+        """Record the cost, the messages and the layers of a task."""
         self.bytes_read += bytes_read
         self.read.update(layers)
         self.notes |= dict.fromkeys(notes)
         if bytes_read:
             self.progress.part(_FLEET, self.bytes_read, None, "bytes")
 
-    def left(self) -> str:
-        """How many subjects are not through."""
+    def describe_rest(self) -> str:
+        """Describe how many subjects are not completed."""
         left = len(self.subjects) - self.done
         return f"{left} of {count(len(self.subjects), 'image')} not judged"
 
-    def cost(self, cluster: Cluster | None, seconds: float) -> FleetWork:
-        """The bill."""
+    def sum_cost(self, cluster: Cluster | None, seconds: float) -> FleetWork:
+        """Return the cost of the run."""
         distinct = {layer.digest for result in self.results for layer in result.layers}
         return FleetWork(
             subjects=len(self.subjects),
@@ -261,40 +273,40 @@ class _Run:
 
 
 @dataclass(frozen=True, slots=True)
-class _Crew:
-    """Coroutines that take subjects to the cluster, so many at a time as there are slots."""
+class _SubjectWorkers:
+    """Coroutines that submit subjects to the cluster, limited by the number of slots."""
 
-    run: _Run
+    run: _FleetRun
     cluster: Cluster
     group: asyncio.TaskGroup
     slots: asyncio.Semaphore
-    #: Whether what fails now is not tried again.
+    #: True if failures are not tried again.
     is_last: bool = False
 
     async def take(self, subjects: AsyncIterator[Subject]) -> None:
         """Judge the next subject until there are no more."""
         async for subject in subjects:
             try:
-                results = await self._judged(subject)
-            except (AwayError, WorkError) as error:
+                results = await self._judge(subject)
+            except (RegistryUnavailableError, WorkError) as error:
                 self.run.is_careful |= isinstance(error, LateError)
-                results = (self._undecided(subject, str(error)),)
+                results = (self._make_undecided(subject, str(error)),)
             except WorkerKilledError:
                 self.run.is_careful = True
                 if not self.is_last:
                     self.run.suspects.append(subject)
                     continue
-                results = (self._undecided(subject, KILLED.format("judging it")),)
-            self.run.finish(subject, results)
+                results = (self._make_undecided(subject, KILLED.format("judging it")),)
+            self.run.finish_subject(subject, results)
 
-    async def _judged(self, subject: Subject) -> tuple[FleetResult, ...]:
+    async def _judge(self, subject: Subject) -> tuple[FleetResult, ...]:
         reference = Reference.parse(subject.reference)
         key = subject.reference
         steps = self.run.steps
         first = steps.resolve if self.run.is_careful else steps.resolve_and_judge
         task = await self._ask(reference, first, subject, key, _RESOLVE)
-        if (results := self.run.ended(task)) is not None:
-            return self._kept(task, results, is_kept=task.is_kept)
+        if (results := self.run.complete_task(task)) is not None:
+            return self._record(task, results, is_kept=task.is_kept)
         digest = Reference.parse(task.reference).digest
         turn = self.run.images.setdefault(digest, asyncio.Lock())
         waited = turn.locked()
@@ -302,50 +314,50 @@ class _Crew:
             if waited:
                 # Another name of the same image: the store has its results by now.
                 task = await self._ask(reference, steps.resolve, subject, f"{key} again", _RESOLVE)
-                self.run.took(0, task.notes)
+                self.run.record_cost(0, task.notes)
                 if task.results:
-                    return self._kept(task, task.results, is_kept=task.is_kept)
-            failed = await self._failed(task.unread)
+                    return self._record(task, task.results, is_kept=task.is_kept)
+            failed = await self._find_failed_layers(task.unread)
             done = await self._ask(
                 reference, steps.judge, replace(task, failed=failed), key, _JUDGE
             )
-        self.run.took(done.bytes_read, done.notes)
-        return self._kept(task, done.results, is_kept=done.is_kept)
+        self.run.record_cost(done.bytes_read, done.notes)
+        return self._record(task, done.results, is_kept=done.is_kept)
 
-    def _kept(
+    def _record(
         self, task: ImageTask, results: tuple[FleetResult, ...], *, is_kept: bool
     ) -> tuple[FleetResult, ...]:
-        """The same results; what the store has of them is remembered."""
+        """Return the same results; if the store has them, record them for later runs."""
         if is_kept:
             self.run.look_up.keep(task, results)
         return results
 
-    async def _failed(self, layers: Sequence[LayerTask]) -> tuple[LayerDone, ...]:
-        """The layers of an image that cannot be read; what comes above them is not read for it."""
+    async def _find_failed_layers(self, layers: Sequence[LayerTask]) -> tuple[LayerDone, ...]:
+        """Return the layers of an image that cannot be read; layers above them are skipped."""
         seconds = 0.0
         for start in range(0, len(layers), _LAYERS_AT_ONCE):
             if seconds > self.run.settings.time_limit:
-                error = too_long("reading its layers", self.run.settings.time_limit)
+                error = describe_timeout("reading its layers", self.run.settings.time_limit)
                 return (LayerDone(digest="", bytes_read=0, seconds=seconds, error=error),)
             some = layers[start : start + _LAYERS_AT_ONCE]
-            read = await asyncio.gather(*map(self._layer, some))
+            read = await asyncio.gather(*map(self._read_layer_once, some))
             if failed := tuple(done for done in read if done.error is not None):
                 return failed
             seconds += sum(done.seconds for done in read)
         return ()
 
-    async def _layer(self, layer: LayerTask) -> LayerDone:
-        """How reading a layer ended, whoever needed it first."""
+    async def _read_layer_once(self, layer: LayerTask) -> LayerDone:
+        """Return the result of reading a layer, started by any image."""
         reading = self.run.layers.get(layer.digest)
         if reading is None or (self.is_last and reading.done() and reading.result() is None):
-            reading = self.group.create_task(self._read(layer))
+            reading = self.group.create_task(self._read_layer(layer))
             self.run.layers[layer.digest] = reading
         done = await asyncio.shield(reading)
         if done is None:
             raise WorkerKilledError
         return done
 
-    async def _read(self, layer: LayerTask) -> LayerDone | None:
+    async def _read_layer(self, layer: LayerTask) -> LayerDone | None:
         reference = Reference.parse(layer.reference)
         try:
             done = await self._ask(
@@ -356,14 +368,16 @@ class _Crew:
                 _READ,
                 is_small=layer.size <= SMALL_LAYER,
             )
-        except (AwayError, WorkError) as error:
+        except (RegistryUnavailableError, WorkError) as error:
             return LayerDone(digest=layer.digest, bytes_read=0, seconds=0.0, error=str(error))
         except WorkerKilledError:
             if not self.is_last:
                 return None
             why = KILLED.format("reading it")
             return LayerDone(digest=layer.digest, bytes_read=0, seconds=0.0, error=why)
-        self.run.took(done.bytes_read, done.notes, [layer.digest] if done.error is None else [])
+        self.run.record_cost(
+            done.bytes_read, done.notes, [layer.digest] if done.error is None else []
+        )
         return done
 
     async def _ask(
@@ -378,23 +392,22 @@ class _Crew:
     ) -> Answer:
         tries = itertools.count()
 
-        # Small work has bounds of its own.
+        # Small work has limits of its own.
         slot = contextlib.nullcontext() if is_small else self.slots
 
-        access = self.run.accesses.setdefault(reference.name, Access())
+        access = self.run.accesses.setdefault(reference.name, RepositoryAccess())
 
         def seen(worker: str, answer: Answer) -> None:
-            # What is judged has been read already, by anybody.
+            # A judged image was read already, by any worker.
             if answer.denied or priority != _JUDGE:
                 access.note(worker, denied=answer.denied)
 
         async def ask() -> Answer:
             for _ in range(_MOST_WORKERS):
                 async with slot:
-                    # A key of its own for each try: Dask may still have the answer to the one
-                    # before.
+                    # Each try has its own key: Dask may still have the previous answer.
                     numbered = f"{key} {next(tries)}{' alone' if self.is_last else ''}"
-                    answer = await self.cluster.do(
+                    answer = await self.cluster.run_work(
                         function,
                         argument,
                         key=numbered,
@@ -407,9 +420,9 @@ class _Crew:
                     break
             return answer
 
-        return await self.run.waiting.answer(reference.host, ask)
+        return await self.run.waiting.ask(reference.host, ask)
 
-    def _undecided(self, subject: Subject, error: str) -> FleetResult:
+    def _make_undecided(self, subject: Subject, error: str) -> FleetResult:
         return FleetResult(
             repository="",
             digest=Reference.parse(subject.reference).digest,

@@ -1,6 +1,6 @@
-"""A run that a cluster works on until it is through, or ends early: what it has then is handed out.
+"""Run of a cluster until it is complete or ends early, with its results by then.
 
-Ctrl-C, a scheduler that is gone, and workers that nobody replaces end it.
+Ctrl-C, a lost scheduler, and workers that are not replaced end it.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ KILLED = (
 )
 
 
-#: Without a text: `asyncio.run` makes that of what it returns, to put back the handler of Ctrl-C.
+#: Without a repr: `asyncio.run` formats its result to restore the handler of Ctrl-C.
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Outcome:
-    """What a run found out."""
+class RunOutcome:
+    """Results of a run."""
 
     results: tuple[FleetResult, ...]
     #: Sentences; see `FleetReport`.
@@ -43,84 +43,84 @@ class Outcome:
 
 
 class Run(Protocol):
-    """Something that a cluster works on until it is through, or ends early."""
+    """Work for a cluster until it is complete or ends early."""
 
     progress: Progress
     results: list[FleetResult]
-    #: Sentences, each once, in the order in which they came.
+    #: Sentences without duplicates, in order of arrival.
     missing: dict[str, None]
     notes: dict[str, None]
 
-    def begun(self) -> contextlib.AbstractAsyncContextManager[bool]:
-        """What needs no worker is under way; whether something is left for workers."""
+    def start(self) -> contextlib.AbstractAsyncContextManager[bool]:
+        """Start everything that needs no worker; yield True if there is work for workers."""
 
-    async def all(self, cluster: Cluster) -> None:
-        """Judge what is left."""
+    async def judge_all(self, cluster: Cluster) -> None:
+        """Judge the rest."""
 
-    def left(self) -> str:
-        """How much is not through."""
+    def describe_rest(self) -> str:
+        """Describe how much is not completed."""
 
-    def cost(self, cluster: Cluster | None, seconds: float) -> FleetWork:
-        """The bill."""
+    def sum_cost(self, cluster: Cluster | None, seconds: float) -> FleetWork:
+        """Return the cost of the run."""
 
 
-async def to_end(run: Run, settings: WorkerSettings, options: ClusterOptions) -> Outcome:
-    """What comes of a run. Raises `ComponentError` where there is nothing to work with."""
+async def run_to_end(run: Run, settings: WorkerSettings, options: ClusterOptions) -> RunOutcome:
+    """Complete a run and return its results. Raises `ComponentError` if it cannot start."""
     start = time.perf_counter()
     stopped: BuildmatrixError | None = None
     cluster: Cluster | None = None
-    with _interrupts() as interrupted:
+    with _cancel_on_signals() as interrupted:
         try:
-            async with run.begun() as is_open:
+            async with run.start() as is_open:
                 if is_open:
-                    # Dask takes longer to import than all of this.
-                    from buildmatrix.commands.fleet.cluster import connected
+                    # Dask takes longer to import than everything else.
+                    from buildmatrix.commands.fleet.cluster import connect
 
-                    async with connected(options, settings, run.progress.note) as cluster:
-                        await run.all(cluster)
+                    async with connect(options, settings, run.progress.note) as cluster:
+                        await run.judge_all(cluster)
         except asyncio.CancelledError:
             if not interrupted:
                 raise
             stopped = Interrupted(
-                f"interrupted: {run.left()}; what was read is kept in the store, and the same "
-                "command goes on from there"
+                f"interrupted: {run.describe_rest()}; what was read is kept in the store, and the "
+                "same command goes on from there"
             )
         except ComponentError as error:
-            # What earlier runs said of other images is an answer, too.
+            # Earlier runs' results about other images are results, too.
             if not run.results:
                 raise
             stopped = error
         except ExceptionGroup as group:
-            # One is enough: what a group has besides it follows from it.
+            # The other exceptions in the group follow from the first.
             first = group.exceptions[0]
             if not isinstance(first, ComponentError):
                 raise first from group
             stopped = first
     if stopped is not None:
-        run.missing[f"{run.left()}: the run ended before"] = None
-    return Outcome(
+        run.missing[f"{run.describe_rest()}: the run ended before"] = None
+    return RunOutcome(
         results=tuple(run.results),
         missing=tuple(run.missing),
         notes=tuple(run.notes),
-        work=run.cost(cluster, time.perf_counter() - start),
+        work=run.sum_cost(cluster, time.perf_counter() - start),
         stopped=stopped,
     )
 
 
 @contextlib.asynccontextmanager
-async def watched(cluster: Cluster) -> AsyncIterator[asyncio.TaskGroup]:
-    """A group for tasks, which ends early where the cluster has no workers any more."""
+async def watch_cluster(cluster: Cluster) -> AsyncIterator[asyncio.TaskGroup]:
+    """Open a task group that ends early if the cluster has no workers any more."""
     async with asyncio.TaskGroup() as group:
-        watching = group.create_task(cluster.watch())
+        watching = group.create_task(cluster.watch_workers())
         yield group
         watching.cancel()
 
 
 @contextlib.contextmanager
-def _interrupts() -> Iterator[list[int]]:
-    """SIGINT, SIGTERM and SIGHUP cancel this task; the list has those that came.
+def _cancel_on_signals() -> Iterator[list[int]]:
+    """Let SIGINT, SIGTERM and SIGHUP cancel this task; yields the list of those received.
 
-    An exception that strikes anywhere would leave the event loop in disorder.
+    An exception at an arbitrary point would leave the event loop in an undefined state.
     """
     came: list[int] = []
     if threading.current_thread() is not threading.main_thread():

@@ -1,8 +1,8 @@
-"""Thousands of images on a few stacks: what is known of a stack serves all that lies on it.
+"""Common lower layers (stacks) of thousands of images, judged once.
 
-The uppermost layers of most images only add files that nothing depends on (`layers.adding`). The
-layers below them are the stack. It is judged once, and an image on it has its results, with the
-sizes of what was added. What is known of a stack stands in the store as well.
+The upper layers of most images only add files that nothing depends on (`layers.adding`). The layers
+below them are the stack. It is judged once, and an image on it has its results, plus the sizes of
+the additions. Stacks are saved in the store, too.
 """
 
 from __future__ import annotations
@@ -18,9 +18,15 @@ import msgspec
 from buildmatrix.catalogue.leftovers import in_caches
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.names import matches_any
-from buildmatrix.commands.fleet.judging import Judged, Question, grown, judge, of_image
+from buildmatrix.commands.fleet.judging import (
+    ImageQuestion,
+    JudgedImage,
+    add_image,
+    add_layers,
+    judge,
+)
 from buildmatrix.inventory.folders import MOST_FOLDERS
-from buildmatrix.inventory.listing import AskedNames
+from buildmatrix.inventory.listing import RecordedLookups
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.layers.adding import BaseTreeIndex, PlainLayer, plain_layer
 from buildmatrix.layers.image import LayerBlob, LayerReader
@@ -31,13 +37,13 @@ from buildmatrix.sources.registry import ImageDocuments
 from buildmatrix.store.cache import DAY, Cache, source_digest
 from buildmatrix.threads import prepare_type
 
-#: Bytes of all stacks in the folder of one machine, some 300 KB each; and of what is known of
-#: layers that may lie on them.
+#: Size limit of all stacks in a machine's folder (some 300 KB each), and of layers that may be on
+#: them.
 LIMIT = 1_000_000_000
-#: Bytes of all stacks that a process has in memory together; one has some 100 KB.
+#: Memory limit of all stacks in a process; each has some 100 KB.
 MOST_BYTES = 10_000_000
 MOST_LAYERS = 2_000
-#: Variables that readers and rules know by their names; others are the catalogue's.
+#: Variables that readers and rules know by name; others are in the catalogue.
 _VARIABLES = frozenset(
     {"HOME", "LD_LIBRARY_PATH", "LD_PRELOAD", "PATH", "PYTHONNOUSERSITE", "PYTHONPATH",
      "PYTHONUSERBASE"}
@@ -47,26 +53,26 @@ _VARIABLES = frozenset(
 class Stack(msgspec.Struct, frozen=True):
     """The lower layers of an image, judged as if they were all of it."""
 
-    #: None where an image on it may be something else.
-    judged: tuple[Judged, ...]
+    #: Empty if an image on it may differ.
+    judged: tuple[JudgedImage, ...]
     below: BaseTreeIndex
-    #: Variables of the image, as far as they count: they may name caches.
+    #: Relevant variables of the image: they may name caches.
     environment: Mapping[str, str]
 
 
 class _KnownLayer(msgspec.Struct, frozen=True):
-    """What is known of a layer: what it adds, where that is all that it does."""
+    """A layer's additions, if it only adds."""
 
     plain: PlainLayer | None
 
 
-#: Made here, by one thread: msgspec 0.22 crashes where several meet a dataclass for the first time.
+#: Created here, by one thread: msgspec 0.22 crashes if several meet a dataclass for the first time.
 _STACK = msgspec.msgpack.Decoder(prepare_type(Stack))
 _LAYER = msgspec.msgpack.Decoder(prepare_type(_KnownLayer))
 
 
 class Stacks:
-    """What a process knows of stacks; for all threads at once."""
+    """A process's stacks; thread-safe."""
 
     def __init__(self, cache: Cache) -> None:
         self._store = cache.store("stacks", source_digest(), limit=LIMIT, age=90 * DAY, by_use=True)
@@ -78,12 +84,12 @@ class Stacks:
         self,
         image: ImageDocuments,
         blobs: Sequence[LayerBlob],
-        question: Question,
+        question: ImageQuestion,
         reader: LayerReader,
     ) -> tuple[FleetResult, ...]:
-        """The results of an image that lies on a stack; none where that is not sure.
+        """Return the results of an image on a stack; none if uncertain.
 
-        Raises what reading layers raises.
+        Raises the errors of reading layers.
         """
         digests = [reader.diff_id(blob.digest) or reader.facts(blob).digest for blob in blobs]
         claimed = image.configuration.digests
@@ -91,7 +97,7 @@ class Stacks:
             return ()
         above: list[PlainLayer] = []
         for blob, digest in zip(reversed(blobs), reversed(digests), strict=True):
-            layer = self._layer(blob, digest, reader)
+            layer = self._make_layer(blob, digest, reader)
             if layer is None:
                 break
             above.insert(0, layer)
@@ -104,10 +110,12 @@ class Stacks:
         ):
             return ()
         sizes = [layer.size for layer in above]
-        return tuple(of_image(grown(item.result, sizes), image, question) for item in stack.judged)
+        return tuple(
+            add_image(add_layers(item.result, sizes), image, question) for item in stack.judged
+        )
 
-    def _layer(self, blob: LayerBlob, digest: str, reader: LayerReader) -> PlainLayer | None:
-        """What a layer adds, where that is all that it does."""
+    def _make_layer(self, blob: LayerBlob, digest: str, reader: LayerReader) -> PlainLayer | None:
+        """Return a layer's additions, if it only adds."""
         with self._lock:
             if digest in self._layers:
                 return self._layers[digest]
@@ -127,14 +135,16 @@ class Stacks:
         whole: Configuration,
         blobs: Sequence[LayerBlob],
         digests: Sequence[str],
-        question: Question,
+        question: ImageQuestion,
         reader: LayerReader,
     ) -> Stack:
         height, catalogue = len(blobs), question.catalogue
         configuration = replace(
             whole,
             environment={
-                name: text for name, text in whole.environment.items() if is_read(name, catalogue)
+                name: text
+                for name, text in whole.environment.items()
+                if is_relevant_variable(name, catalogue)
             },
             labels={
                 name: text
@@ -153,7 +163,7 @@ class Stacks:
             )
         )
         name = f"stack {hashlib.sha256(about).hexdigest()}"
-        key = question.key(name, whole.labels)
+        key = question.make_key(name, whole.labels)
         with self._lock:
             stack = self._stacks.get(key)
             if stack is not None:
@@ -162,7 +172,7 @@ class Stacks:
         data = self._store.get(key)
         stack = _STACK.decode(decompress(data)) if data is not None else None
         if stack is None:
-            stack = _made(configuration, blobs, question, whole.labels, reader)
+            stack = _make_stack(configuration, blobs, question, whole.labels, reader)
             self._store.put(key, compress(msgspec.msgpack.encode(stack)))
         with self._lock:
             self._stacks[key] = stack
@@ -171,16 +181,16 @@ class Stacks:
         return stack
 
 
-def _made(
+def _make_stack(
     configuration: Configuration,
     blobs: Sequence[LayerBlob],
-    question: Question,
+    question: ImageQuestion,
     labels: Mapping[str, str],
     reader: LayerReader,
 ) -> Stack:
-    """The stack of these layers."""
+    """Make the stack of these layers."""
     is_final = all(layer.is_final for layer in reader.layers(blobs))
-    asked = AskedNames()
+    asked = RecordedLookups()
     inventory = reader.inventory(configuration, blobs, None, asked)
     judged = judge(inventory, labels, question)
     is_certain = is_final and len(inventory.folders) < MOST_FOLDERS // 2
@@ -190,8 +200,8 @@ def _made(
     return Stack(judged, BaseTreeIndex.of(asked, sites), configuration.environment)
 
 
-def is_read(name: str, catalogue: Catalogue) -> bool:
-    """Whether a variable of an image means something to readers or rules."""
+def is_relevant_variable(name: str, catalogue: Catalogue) -> bool:
+    """True if a variable of an image is relevant to readers or rules."""
     return (
         name in _VARIABLES
         or bool(catalogue.environment.find(name))

@@ -1,8 +1,8 @@
-"""Registries that are away or busy for a while: everything that needs one waits together.
+"""Shared waiting for registries that are unavailable or busy.
 
-A worker has asked a few times when it says that something may work later. If the same were then
-asked for each of 10,000 images, a registry that has too much to do would get 10,000 times more, and
-all images would fail within the minute that it is away.
+A worker has retried a few times before it reports a temporary failure. If each of 10,000 images
+then retried alone, a busy registry would get 10,000 times more requests, and all images would fail
+within the minute that it is unavailable.
 """
 
 from __future__ import annotations
@@ -15,48 +15,48 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 
-class MayPass(Protocol):
-    """An answer that says whether asking again may give a better one."""
+class RetryableAnswer(Protocol):
+    """An answer that tells if a retry may help."""
 
     @property
     def again(self) -> bool:
-        """Whether it may."""
+        """True if it may."""
         ...
 
     @property
     def denied(self) -> bool:
-        """Whether it is about credentials."""
+        """True if it concerns credentials."""
         ...
 
     @property
     def wait(self) -> float:
-        """Seconds for which the registry asks to be left alone; 0 for no such wish."""
+        """Seconds of the registry's rate limit; 0 for none."""
         ...
 
 
-Answer = TypeVar("Answer", bound=MayPass)
-#: Questions without an answer, after which people want to know why nothing happens.
-_NOTED = 2
+Answer = TypeVar("Answer", bound=RetryableAnswer)
+#: Unanswered questions after which the user is notified.
+_NOTIFIED_FAILURES = 2
 
 
-class AwayError(Exception):
-    """A registry was waited for long enough; its text is the sentence."""
+class RegistryUnavailableError(Exception):
+    """A registry was waited for long enough; the text is the sentence."""
 
 
-class PutBackError(Exception):
-    """A question was not put, since another one got an answer that may pass."""
+class RequeuedError(Exception):
+    """A question was not asked, since another one got a temporary failure."""
 
 
-def may_pass(answer: object) -> bool:
-    """Whether asking again may give a better answer."""
+def is_temporary(answer: object) -> bool:
+    """True if a retry may help."""
     return bool(getattr(answer, "again", False))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingOptions:
-    """How long registries are waited for; all times in seconds."""
+    """Waiting times for registries, in seconds."""
 
-    #: Without any answer of use; and where others get some.
+    #: Without any useful answer; and if others get some.
     longest: float = 180.0
     longest_alone: float = 60.0
     #: Between two questions: doubles from the first to the last.
@@ -64,48 +64,48 @@ class WaitingOptions:
     last_pause: float = 15.0
 
     def pause(self, failed: int) -> float:
-        """After so many questions without an answer."""
+        """Return the pause after this many unanswered questions."""
         return min(self.first_pause * 2.0 ** min(failed, 30), self.last_pause)
 
 
 @dataclass(slots=True)
-class _Host:
-    #: When it last gave an answer of use, and what it gave none to since then.
+class _RegistryState:
+    #: Time of its last useful answer, and questions without one since then.
     answered: float = float("-inf")
     failing: set[object] = field(default_factory=set)
-    #: Since when it gives none to anybody; None where that is not known.
+    #: Start of the outage for everyone; None if unknown.
     away_since: float | None = None
-    #: When it may be asked again, and how often it has not answered since it is away.
+    #: Time of the next question, and failures since the outage began.
     next: float = 0.0
     failed: int = 0
-    #: Whether that is for want of credentials.
+    #: True if caused by missing credentials.
     is_denied: bool = False
-    #: Who may ask it while it is away: one at a time, and in turn.
+    #: Held by the one question at a time during an outage, in turn.
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def state(self) -> str:
-        """What is wrong with it, for a sentence."""
+        """Describe its problem, for a sentence."""
         return "refusing the credentials of workers" if self.is_denied else "away or busy"
 
 
-class Waiting:
-    """What is known of the registries of a run. Belongs to one event loop."""
+class RegistryWaiting:
+    """State of the registries of a run. Belongs to one event loop."""
 
     def __init__(self, options: WaitingOptions, note: Callable[[str], None]) -> None:
         self._options = options
         self._note = note
-        self._hosts: dict[str, _Host] = {}
-        #: Questions that were asked again.
+        self._hosts: dict[str, _RegistryState] = {}
+        #: Number of repeated questions.
         self.repeated = 0
 
-    async def answer(self, name: str, ask: Callable[[], Awaitable[Answer]]) -> Answer:
-        """What `ask` gives about the registry `name`; asked again, within bounds, if it may pass.
+    async def ask(self, name: str, ask: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Return the answer of `ask` about the registry `name`, with limited retries if temporary.
 
-        Where it does not pass, that is the last answer. Raises `AwayError` where the registry was
-        away for so long that it is not even asked.
+        If the failure persists, that is the last answer. Raises `RegistryUnavailableError` if the
+        registry has been unavailable for so long that it is not even asked.
         """
-        host = self._hosts.setdefault(name, _Host())
+        host = self._hosts.setdefault(name, _RegistryState())
         first: float | None = None
         for failed in itertools.count():
             try:
@@ -113,7 +113,7 @@ class Waiting:
                     answer = await ask()
                 else:
                     answer = await self._in_turn(host, name, ask)
-            except PutBackError:
+            except RequeuedError:
                 continue
             now = self._now()
             if not answer.again:
@@ -121,11 +121,11 @@ class Waiting:
                 host.failing.clear()
                 return answer
             if answer.denied and host.answered == float("-inf"):
-                # They never were good: there is nothing to be renewed.
+                # The credentials never worked, so there is nothing to renew.
                 return answer
             host.is_denied = answer.denied
             first = now if first is None else first
-            # What fails alone is broken itself: nobody has to wait for that.
+            # A question that fails alone is itself broken; others need not wait for it.
             host.failing.add(ask)
             if len(host.failing) > 1 and host.away_since is None:
                 host.away_since, host.failed = now, 0
@@ -140,20 +140,20 @@ class Waiting:
         raise AssertionError("counting has no end")
 
     async def _in_turn(
-        self, host: _Host, name: str, ask: Callable[[], Awaitable[Answer]]
+        self, host: _RegistryState, name: str, ask: Callable[[], Awaitable[Answer]]
     ) -> Answer:
-        """The answer of a registry that is away: asked once in a while, by one at a time."""
+        """Ask an unavailable registry from time to time, one question at a time."""
         async with host.turn:
             since = host.away_since
             if since is not None:
                 left, longest = host.next - self._now(), self._options.longest
                 if left > longest:
-                    raise AwayError(
+                    raise RegistryUnavailableError(
                         f"{name} asks to be left alone for {math.ceil(left)} s and was not asked "
                         "for this; run it again later"
                     )
                 if self._now() - since > longest and left > 0:
-                    raise AwayError(
+                    raise RegistryUnavailableError(
                         f"{name} was {host.state} for {longest:.0f} s and was not asked for this; "
                         "run it again later"
                     )
@@ -161,11 +161,11 @@ class Waiting:
                 answer = await ask()
                 if answer.again:
                     host.failed += 1
-                    if host.failed == _NOTED:
+                    if host.failed == _NOTIFIED_FAILURES:
                         self._note(f"{name} is {host.state}: waiting for it")
                     host.next = self._now() + max(self._options.pause(host.failed), answer.wait)
                 return answer
-        # It answered somebody else meanwhile.
+        # It answered another question meanwhile.
         return await ask()
 
     @staticmethod

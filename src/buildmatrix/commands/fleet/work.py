@@ -1,7 +1,7 @@
-"""What a worker does: a reference resolved, a layer read, an image judged.
+"""Work of a worker: resolve a reference, read a layer, judge an image.
 
-Functions that run in any process. What they learn they leave in the store. What a registry or the
-bytes of an image do is part of their answer: nothing is raised for it.
+These functions run in any process. Their results are saved in the store. Failures caused by a
+registry or the bytes of an image are part of the answer; nothing is raised for them.
 """
 
 from __future__ import annotations
@@ -13,9 +13,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 
-from buildmatrix.commands.fleet.context import WorkerContext, context_of
-from buildmatrix.commands.fleet.failing import Failure, failure_of, too_long
-from buildmatrix.commands.fleet.judging import Question, judge, of_image, unjudged, unresolved
+from buildmatrix.commands.fleet.context import WorkerContext, find_context
+from buildmatrix.commands.fleet.failing import Failure, describe_timeout, make_failure
+from buildmatrix.commands.fleet.judging import (
+    ImageQuestion,
+    add_image,
+    judge,
+    make_unjudged,
+    make_unresolved,
+)
 from buildmatrix.commands.fleet.model import (
     SMALL_LAYER,
     ImageDone,
@@ -33,66 +39,66 @@ from buildmatrix.registry.reference import Reference
 from buildmatrix.reports.fleet.model import FleetResult
 from buildmatrix.sources.registry import ImageDocuments, NothingToRun, image_documents
 
-#: Bytes of a layer that is read; the largest that registries take has 52 GB (Amazon ECR).
+#: Size limit of a layer; the largest that registries accept has 52 GB (Amazon ECR).
 LARGEST_LAYER = 64 << 30
-#: Seconds that a layer has which is read beside other work.
+#: Time limit in seconds of a layer read along with other work.
 _SHORT = 5.0
 
 
 def resolve(settings: WorkerSettings, subject: Subject) -> ImageTask:
-    """Which image a reference means now, and what is still missing for its verdict.
+    """Resolve a reference now, and list missing inputs of its verdict.
 
-    One request for a tag, a HEAD where the registry answers it, and none for a digest; all else
-    comes out of the store once anybody has read it. What an earlier run has judged ends here.
+    This takes one request for a tag (HEAD, if the registry supports it), and none for a digest; all
+    else comes from the store once any worker has read it. Images judged in an earlier run end here.
     """
-    context = context_of(settings)
-    task, _ = _resolved(context, subject)
+    context = find_context(settings)
+    task, _ = _resolve(context, subject)
     return replace(task, notes=context.notes())
 
 
 def resolve_and_judge(settings: WorkerSettings, subject: Subject) -> ImageTask:
-    """The same; where little has to be read, the image is read and judged as well.
+    """Resolve a reference; if little has to be read, also read and judge the image.
 
-    It stops at the first failure, and the task says what is still missing: the run then asks for
-    one step after the other, and knows when to ask again.
+    It stops at the first failure, and the task lists what is missing: the run then submits one step
+    after the other, and knows when to retry.
     """
-    context = context_of(settings)
-    task, image = _resolved(context, subject)
+    context = find_context(settings)
+    task, image = _resolve(context, subject)
     if image is not None and sum(layer.size for layer in task.unread) <= SMALL_LAYER:
-        task = _read_and_judged(context, task, image)
+        task = _read_and_judge(context, task, image)
     return replace(task, notes=context.notes())
 
 
-def _resolved(context: WorkerContext, subject: Subject) -> tuple[ImageTask, ImageDocuments | None]:
-    """See `resolve`, without notes; and the documents of an image that is to be judged."""
+def _resolve(context: WorkerContext, subject: Subject) -> tuple[ImageTask, ImageDocuments | None]:
+    """See `resolve`, without notes; also return the documents of an image to be judged."""
     pinned: Reference | None = None
     try:
         reference = Reference.parse(subject.reference)
         pinned = reference.at(
-            subject.digest or context.asked(lambda: context.registry.digest(reference))
+            subject.digest or context.ask(lambda: context.registry.digest(reference))
         )
-        if stored := stored_answer(context, subject, pinned):
+        if stored := load_stored_answer(context, subject, pinned):
             return stored, None
         image = image_documents(context.documents, pinned, context.settings.platform)
         if image.reference != pinned and (
-            stored := stored_answer(context, subject, pinned, image.reference)
+            stored := load_stored_answer(context, subject, pinned, image.reference)
         ):
             return stored, None
-        unread = _unread(context, image)
+        unread = _find_unread(context, image)
         task = ImageTask(
             subject=subject, reference=str(image.reference), pinned=pinned.digest, unread=unread
         )
         return task, image
     except NothingToRun as error:
-        failure = failure_of(error)
-        if left_out := no_image(subject, pinned, error):
+        failure = make_failure(error)
+        if left_out := end_without_image(subject, pinned, error):
             return left_out, None
     except Exception as error:
-        failure = failure_of(error, subject.reference)
+        failure = make_failure(error, subject.reference)
     task = ImageTask(
         subject=subject,
         reference=str(pinned or subject.reference),
-        results=unresolved(pinned, failure.text, _question(context, subject)),
+        results=make_unresolved(pinned, failure.text, _make_question(context, subject)),
         again=failure.again,
         denied=failure.denied,
         wait=failure.wait,
@@ -102,16 +108,16 @@ def _resolved(context: WorkerContext, subject: Subject) -> tuple[ImageTask, Imag
 
 def read_layer(settings: WorkerSettings, task: LayerTask) -> LayerDone:
     """Read a layer, once, so that the store has its facts."""
-    context = context_of(settings)
+    context = find_context(settings)
     started = time.monotonic()
-    reader = _reader(context)
+    reader = _make_reader(context)
     failure: Failure | None = None
     try:
-        blob = _blob(context, Reference.parse(task.reference), _descriptor(task))
+        blob = _make_blob(context, Reference.parse(task.reference), _make_descriptor(task))
         if not reader.has(blob):
-            context.asked(lambda: reader.facts(blob))
+            context.ask(lambda: reader.facts(blob))
     except Exception as error:
-        failure = failure_of(error, f"the layer {task.digest} of {task.reference} cannot be read")
+        failure = make_failure(error, f"the layer {task.digest} of {task.reference} cannot be read")
     return LayerDone(
         digest=task.digest,
         bytes_read=reader.bytes_read,
@@ -125,11 +131,11 @@ def read_layer(settings: WorkerSettings, task: LayerTask) -> LayerDone:
 
 
 def judge_image(settings: WorkerSettings, task: ImageTask) -> ImageDone:
-    """The results of an image, one for each backend; layers that the store lost are read again."""
-    context = context_of(settings)
+    """Judge an image for each backend; layers that the store lost are read again."""
+    context = find_context(settings)
     started = time.monotonic()
     subject = task.subject
-    reader = _reader(context)
+    reader = _make_reader(context)
     results, failure, is_kept = task.results, None, False
     if not results:
         pinned = Reference.parse(task.reference)
@@ -138,10 +144,10 @@ def judge_image(settings: WorkerSettings, task: ImageTask) -> ImageDone:
             image = image_documents(context.documents, pinned, settings.platform)
             if task.failed:
                 raise UndecidedError("; ".join(layer.error or "" for layer in task.failed))
-            results, is_kept = context.asked(partial(_judged, context, subject, image, reader))
+            results, is_kept = context.ask(partial(_judge, context, subject, image, reader))
         except Exception as error:
-            failure = failure_of(error, task.reference)
-            results = _without_verdict(context, subject, pinned, image, failure.text)
+            failure = make_failure(error, task.reference)
+            results = _make_undecided(context, subject, pinned, image, failure.text)
     return ImageDone(
         results=results,
         bytes_read=reader.bytes_read,
@@ -154,12 +160,12 @@ def judge_image(settings: WorkerSettings, task: ImageTask) -> ImageDone:
     )
 
 
-def stored_answer(
+def load_stored_answer(
     context: WorkerContext, subject: Subject, pinned: Reference, image: Reference | None = None
 ) -> ImageTask | None:
-    """The end of an image that an earlier run has judged; `pinned` may name an index with it."""
+    """Return the end of an image judged in an earlier run; `pinned` may be an index with it."""
     image = image or pinned
-    results = context.results.load(result_key(context, subject, image.digest))
+    results = context.results.load(make_result_key(context, subject, image.digest))
     if not results:
         return None
     return ImageTask(
@@ -172,22 +178,24 @@ def stored_answer(
     )
 
 
-def result_key(context: WorkerContext, subject: Subject, digest: str) -> str:
-    """Names everything that the results for an image with this digest depend on."""
-    # A label is the image's, whose digest stands for it.
-    return _question(context, subject).key(digest, {})
+def make_result_key(context: WorkerContext, subject: Subject, digest: str) -> str:
+    """Return the key of all inputs of the results for an image with this digest."""
+    # Labels belong to the image and are covered by its digest.
+    return _make_question(context, subject).make_key(digest, {})
 
 
-def no_image(subject: Subject, pinned: Reference | None, error: NothingToRun) -> ImageTask | None:
-    """The end of what is no image; what really runs somewhere is one for those who run it."""
+def end_without_image(
+    subject: Subject, pinned: Reference | None, error: NothingToRun
+) -> ImageTask | None:
+    """Return the end of a subject that is not an image, unless containers really run it."""
     if subject.containers:
         return None
-    return ImageTask(subject=subject, reference=str(pinned), left_out=failure_of(error).text)
+    return ImageTask(subject=subject, reference=str(pinned), left_out=make_failure(error).text)
 
 
-def _unread(context: WorkerContext, image: ImageDocuments) -> tuple[LayerTask, ...]:
-    """The layers that the store does not have, each once. Raises `UndecidedError`."""
-    reader = _reader(context)
+def _find_unread(context: WorkerContext, image: ImageDocuments) -> tuple[LayerTask, ...]:
+    """Return the layers missing from the store, each once. Raises `UndecidedError`."""
+    reader = _make_reader(context)
     tasks: dict[str, LayerTask] = {}
     for descriptor in image.manifest.layers:
         if descriptor.size > LARGEST_LAYER:
@@ -195,7 +203,7 @@ def _unread(context: WorkerContext, image: ImageDocuments) -> tuple[LayerTask, .
                 f"{image.reference}: its layer {descriptor.digest} has {size(descriptor.size)}, "
                 f"and layers of more than {size(LARGEST_LAYER)} are not read"
             )
-        blob = _blob(context, image.reference, descriptor)
+        blob = _make_blob(context, image.reference, descriptor)
         if descriptor.digest not in tasks and not reader.has(blob):
             tasks[descriptor.digest] = LayerTask(
                 reference=str(image.reference),
@@ -206,17 +214,17 @@ def _unread(context: WorkerContext, image: ImageDocuments) -> tuple[LayerTask, .
     return tuple(tasks.values())
 
 
-def _read_and_judged(context: WorkerContext, task: ImageTask, image: ImageDocuments) -> ImageTask:
+def _read_and_judge(context: WorkerContext, task: ImageTask, image: ImageDocuments) -> ImageTask:
     """See `resolve_and_judge`."""
-    reader = _reader(context)
+    reader = _make_reader(context)
     read: list[str] = []
     results: tuple[FleetResult, ...] = ()
     is_kept = False
     with suppress(Exception):
         for layer in task.unread:
-            reader.facts(_blob(context, image.reference, _descriptor(layer), _SHORT))
+            reader.facts(_make_blob(context, image.reference, _make_descriptor(layer), _SHORT))
             read.append(layer.digest)
-        results, is_kept = _judged(context, task.subject, image, reader)
+        results, is_kept = _judge(context, task.subject, image, reader)
     return replace(
         task,
         unread=tuple(layer for layer in task.unread if layer.digest not in read),
@@ -227,78 +235,82 @@ def _read_and_judged(context: WorkerContext, task: ImageTask, image: ImageDocume
     )
 
 
-def _judged(
+def _judge(
     context: WorkerContext, subject: Subject, image: ImageDocuments, reader: LayerReader
 ) -> tuple[tuple[FleetResult, ...], bool]:
-    """The results of an image, and whether they are kept. Raises what reading layers raises."""
-    question = _question(context, subject)
-    blobs = [_blob(context, image.reference, layer) for layer in image.manifest.layers]
+    """Judge an image; also return True if the results are saved. Raises reading errors."""
+    question = _make_question(context, subject)
+    blobs = [_make_blob(context, image.reference, layer) for layer in image.manifest.layers]
     results = context.stacks.results(image, blobs, question, reader)
     is_final = bool(results)
     if not results:
         is_final = all(layer.is_final for layer in reader.layers(blobs))
         inventory = reader.inventory(image.configuration, blobs, None)
         judged = judge(inventory, image.configuration.labels, question)
-        results = tuple(of_image(item.result, image, question) for item in judged)
+        results = tuple(add_image(item.result, image, question) for item in judged)
     if is_final:
-        context.results.save(result_key(context, subject, image.reference.digest), results)
+        context.results.save(make_result_key(context, subject, image.reference.digest), results)
     return results, is_final
 
 
-def _without_verdict(
+def _make_undecided(
     context: WorkerContext,
     subject: Subject,
     pinned: Reference,
     image: ImageDocuments | None,
     why: str,
 ) -> tuple[FleetResult, ...]:
-    question = _question(context, subject)
-    return unresolved(pinned, why, question) if image is None else unjudged(image, why, question)
+    question = _make_question(context, subject)
+    return (
+        make_unresolved(pinned, why, question)
+        if image is None
+        else make_unjudged(image, why, question)
+    )
 
 
-def _question(context: WorkerContext, subject: Subject) -> Question:
-    return Question(subject, context.settings, context.catalogue)
+def _make_question(context: WorkerContext, subject: Subject) -> ImageQuestion:
+    return ImageQuestion(subject, context.settings, context.catalogue)
 
 
-def _reader(context: WorkerContext) -> LayerReader:
+def _make_reader(context: WorkerContext) -> LayerReader:
     return LayerReader(context.cache)
 
 
-def _blob(
+def _make_blob(
     context: WorkerContext,
     reference: Reference,
     descriptor: Descriptor,
     limit: float = math.inf,
 ) -> LayerBlob:
-    """A layer, which the registry is asked for that the context has when it is opened.
+    """Return a layer, which is requested from the context's registry when opened.
 
-    `limit`: seconds that its bytes may take, within the time limit of the settings.
+    `limit` is the time limit of its bytes in seconds, within that of the settings.
     """
     seconds = min(limit, context.settings.time_limit)
     return LayerBlob(
         descriptor.digest,
         descriptor.size,
-        lambda: _in_time(context, reference, descriptor, seconds),
+        lambda: _read_in_time(context, reference, descriptor, seconds),
     )
 
 
 @contextmanager
-def _in_time(
+def _read_in_time(
     context: WorkerContext, reference: Reference, descriptor: Descriptor, limit: float
 ) -> Iterator[Iterator[bytes]]:
-    """The bytes of a layer; raises `UndecidedError` once it takes too long, however few come."""
+    """Yield the bytes of a layer; raise `UndecidedError` at the time limit, however few arrive."""
     end = time.monotonic() + limit
 
     def passed(chunks: Iterator[bytes]) -> Iterator[bytes]:
         for chunk in chunks:
             if time.monotonic() > end:
                 what = f"reading the layer {descriptor.digest} of {reference.name}"
-                raise UndecidedError(too_long(what, limit))
+                raise UndecidedError(describe_timeout(what, limit))
             yield chunk
 
     with context.registry.blob(reference, descriptor) as chunks:
         yield passed(chunks)
 
 
-def _descriptor(task: LayerTask) -> Descriptor:
+def _make_descriptor(task: LayerTask) -> Descriptor:
     return Descriptor(media_type=task.media_type, digest=task.digest, size=task.size)

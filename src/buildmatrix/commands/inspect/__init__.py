@@ -1,1 +1,1 @@
-"""`inspect`: what one file says, and what a tree holds."""
+"""`inspect`: facts of one file, and contents of a tree."""

@@ -1,4 +1,4 @@
-"""What a wheel, an image or a tree holds: bytes by distribution, vendor, layer, architecture."""
+"""Contents of a wheel, image or tree: bytes by distribution, vendor, layer, architecture."""
 
 from __future__ import annotations
 
@@ -6,39 +6,39 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from buildmatrix.catalogue.architectures import Support, support
 from buildmatrix.catalogue.model import Evidence
-from buildmatrix.commands.inspect.shares import shares
+from buildmatrix.commands.inspect.shares import sum_shares
 from buildmatrix.device_code.model import DeviceCode
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.reports.inspect.model import Architecture, Contents, Holding, LayerShare, Machines
 
 
-def contents(
+def sum_contents(
     inventory: Inventory, evidence: Sequence[Evidence], machines: Machines | None = None
 ) -> Contents:
-    """Add up `inventory`; `machines` are those that it has to run on, where that is known.
+    """Add up `inventory`; `machines` are those that it must run on, if known.
 
     Bytes of a file count once for each vendor that the file belongs to.
     """
     layers = tuple(
         LayerShare(
-            layer.instruction, layer.size, layer.hidden, len(paths), _vendors(evidence, paths)
+            layer.instruction, layer.size, layer.hidden, len(paths), _sum_vendors(evidence, paths)
         )
-        for layer, paths in zip(inventory.layers, _by_layer(inventory), strict=True)
+        for layer, paths in zip(inventory.layers, _group_by_layer(inventory), strict=True)
     )
     return Contents(
         files=inventory.stats.files,
         size=inventory.stats.bytes_total,
         binaries=len(inventory.binaries),
-        shares=shares(evidence),
-        distributions=_distributions(inventory, evidence),
+        shares=sum_shares(evidence),
+        distributions=_sum_distributions(inventory, evidence),
         layers=layers,
-        architectures=_architectures(inventory, evidence, machines),
+        architectures=_sum_architectures(inventory, evidence, machines),
         machines=machines,
     )
 
 
-def _distributions(inventory: Inventory, evidence: Sequence[Evidence]) -> tuple[Holding, ...]:
-    """All distributions, the largest first, then what no distribution owns."""
+def _sum_distributions(inventory: Inventory, evidence: Sequence[Evidence]) -> tuple[Holding, ...]:
+    """Return all distributions, the largest first, then the files of none."""
     bytes_of: dict[str | None, dict[str, dict[str, int]]] = {}
     for item in evidence:
         if item.kind in ("bundled", "tool", "device-code"):
@@ -49,7 +49,7 @@ def _distributions(inventory: Inventory, evidence: Sequence[Evidence]) -> tuple[
             distribution.name,
             distribution.version,
             distribution.size,
-            _sums(bytes_of.get(distribution.owner, {})),
+            _sum_files(bytes_of.get(distribution.owner, {})),
         )
         for distribution in inventory.distributions
     ]
@@ -57,16 +57,16 @@ def _distributions(inventory: Inventory, evidence: Sequence[Evidence]) -> tuple[
     loose = sum(binary.size for binary in inventory.binaries if binary.owner is None)
     loose += sum(artefact.size for artefact in inventory.artefacts if artefact.owner is None)
     if loose:
-        holdings.append(Holding("", "", loose, _sums(bytes_of.get(None, {}))))
+        holdings.append(Holding("", "", loose, _sum_files(bytes_of.get(None, {}))))
     return tuple(holdings)
 
 
-def _sums(backends: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
+def _sum_files(backends: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
     sums = {backend: sum(files.values()) for backend, files in backends.items()}
     return dict(sorted(sums.items(), key=lambda item: (-item[1], item[0])))
 
 
-def _by_layer(inventory: Inventory) -> list[set[str]]:
+def _group_by_layer(inventory: Inventory) -> list[set[str]]:
     paths: list[set[str]] = [set() for _ in inventory.layers]
     for path, index in inventory.origins.items():
         if 0 <= index < len(paths):
@@ -74,19 +74,19 @@ def _by_layer(inventory: Inventory) -> list[set[str]]:
     return paths
 
 
-def _vendors(evidence: Iterable[Evidence], paths: set[str]) -> dict[str, int]:
+def _sum_vendors(evidence: Iterable[Evidence], paths: set[str]) -> dict[str, int]:
     sizes: dict[str, dict[str, int]] = {}
     for item in evidence:
         if item.path in paths and item.kind in ("bundled", "tool", "device-code"):
             files = sizes.setdefault(item.backend, {})
             files[item.path] = max(item.size, files.get(item.path, 0))
-    return _sums(sizes)
+    return _sum_files(sizes)
 
 
-def _architectures(
+def _sum_architectures(
     inventory: Inventory, evidence: Iterable[Evidence], machines: Machines | None
 ) -> tuple[Architecture, ...]:
-    """Device code by backend and architecture, the largest first."""
+    """Return device code by backend and architecture, the largest first."""
     owners = {
         (item.path, arch): item.backend
         for item in evidence
@@ -94,7 +94,7 @@ def _architectures(
         for arch in (*item.architectures, None)
     }
     sums: dict[tuple[str, str, str], tuple[int, int, set[str]]] = {}
-    for path, code in _code(inventory):
+    for path, code in _list_code(inventory):
         backend = owners.get((path, code.arch))
         if backend is None:
             continue
@@ -103,7 +103,7 @@ def _architectures(
         sums[key] = size + code.size, count + code.count, {*files, path}
     rows = [
         Architecture(
-            backend, arch, kind, size, count, len(files), _use(backend, arch, kind, machines)
+            backend, arch, kind, size, count, len(files), _find_use(backend, arch, kind, machines)
         )
         for (backend, arch, kind), (size, count, files) in sums.items()
     ]
@@ -120,15 +120,15 @@ def _architectures(
     )
 
 
-def _code(inventory: Inventory) -> Iterator[tuple[str, DeviceCode]]:
+def _list_code(inventory: Inventory) -> Iterator[tuple[str, DeviceCode]]:
     for binary in inventory.binaries:
         yield from ((binary.path, code) for code in binary.elf.device_code)
     for artefact in inventory.artefacts:
         yield from ((artefact.path, code) for code in artefact.device_code)
 
 
-def _use(backend: str, arch: str, kind: str, machines: Machines | None) -> str:
-    """`native`, `jit` or `none` on the best of the machines; empty where that is not known."""
+def _find_use(backend: str, arch: str, kind: str, machines: Machines | None) -> str:
+    """Return `native`, `jit` or `none` for the best of the machines; empty if unknown."""
     if machines is None or not arch:
         return ""
     # Bitcode is for a compiler, which makes code for any of them.

@@ -1,8 +1,8 @@
-"""A whole tree as one picture: a box for each distribution, and who links or opens whose libraries.
+"""Picture of a whole tree: a box per distribution, and arrows for linked or opened libraries.
 
-Every binary links the C library, and most some more of the system: those would be all that one
-sees. So the system's own libraries are left out, unless they are a vendor's. Names that no file has
-and that only one distribution asks for are one box.
+Every binary links the C library, and most link more of the system, which would hide everything
+else. So system libraries are omitted, unless they are a vendor's. Names without a file that only
+one distribution uses are one box.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from buildmatrix.reports.drawings.drawing import MOST_BOXES, Arrow, Box, Drawing
 from buildmatrix.reports.why import words
 from buildmatrix.reports.why.graph import LINKS, Edge, Graph, Node
 
-#: A name that no file has and that so many distributions link is the system's.
+#: Number of distributions that must link a name without a file to make it a system library.
 COMMON = 3
-#: Boxes from which on distributions that are alike become one, and how many that takes.
+#: Number of boxes from which similar distributions are merged, and how many that takes.
 CROWDED, _ALIKE = 60, 3
-#: Lines that are shown when somebody points at a box or an arrow.
+#: Lines of the tooltip of a box or an arrow.
 _TITLE_LINES = 40
 _SYSTEM = "system"
 
@@ -34,8 +34,8 @@ class _BoxNodes:
     nodes: list[Node] = field(default_factory=list)
 
 
-def of_libraries(source: str, graph: Graph, evidence: Iterable[Evidence] = ()) -> Drawing:
-    """The picture of a whole tree; `evidence` says which files and names are a vendor's."""
+def draw_libraries(source: str, graph: Graph, evidence: Iterable[Evidence] = ()) -> Drawing:
+    """Draw a whole tree; `evidence` has the vendors of files and names."""
     grouping = _Grouping(graph, evidence)
     groups: dict[str, _BoxNodes] = {}
     for node in graph.nodes.values():
@@ -49,7 +49,7 @@ def of_libraries(source: str, graph: Graph, evidence: Iterable[Evidence] = ()) -
         source_key = grouping.of(graph.nodes[edge.source])
         target_key = grouping.of(graph.nodes[edge.target])
         if source_key and target_key and source_key != target_key:
-            # A name in data that no file has says too little for a picture of everything.
+            # A name in data without a file is too weak for an overview.
             if not edge.certain and graph.nodes[edge.target].kind == "library":
                 continue
             joined.setdefault((source_key, target_key), []).append(edge)
@@ -57,33 +57,33 @@ def of_libraries(source: str, graph: Graph, evidence: Iterable[Evidence] = ()) -
     for key, group in groups.items():
         if group.kind != "library" and any(n.kind in ("file", "embedded") for n in group.nodes):
             kept.add(key)
-    boxes = [_box(key, groups[key], graph) for key in sorted(kept)]
+    boxes = [_make_box(key, groups[key], graph) for key in sorted(kept)]
     left = sum(group.kind == "distribution" and key not in kept for key, group in groups.items())
     title = f"libraries of {source}"
     if left:
         title += f"; {count(left, 'distribution')} without any left out"
-    arrows = [_arrow(ends, edges) for ends, edges in sorted(joined.items())]
+    arrows = [_make_arrow(ends, edges) for ends, edges in sorted(joined.items())]
     if len(boxes) > CROWDED:
-        boxes, arrows = _merged(boxes, arrows, groups)
+        boxes, arrows = _merge_similar(boxes, arrows, groups)
     if len(boxes) > MOST_BOXES:
         title += f"; only {MOST_BOXES} of {len(boxes)} boxes are shown"
     boxes = boxes[:MOST_BOXES]
     return Drawing(title, tuple(boxes), tuple(known_arrows(arrows, boxes)))
 
 
-def _merged(
+def _merge_similar(
     boxes: list[Box], arrows: list[Arrow], groups: Mapping[str, _BoxNodes]
 ) -> tuple[list[Box], list[Arrow]]:
-    """Boxes that are alike are one: same neighbors, and no code of a vendor.
+    """Merge similar boxes: same neighbors, and no vendor's code.
 
-    First names that no file has, which makes more distributions alike.
+    Names without a file come first, since merging them makes more distributions similar.
     """
     for kind in ("library", "distribution"):
-        boxes, arrows = _merged_kind(kind, boxes, arrows, groups)
+        boxes, arrows = _merge_kind(kind, boxes, arrows, groups)
     return boxes, arrows
 
 
-def _merged_kind(
+def _merge_kind(
     kind: str, boxes: list[Box], arrows: list[Arrow], groups: Mapping[str, _BoxNodes]
 ) -> tuple[list[Box], list[Arrow]]:
     out: dict[str, set[str]] = {}
@@ -102,26 +102,26 @@ def _merged_kind(
         if len(same) < _ALIKE:
             continue
         keys = [box.id for box in same]
-        made.append(_together(f"alike:{kind}:{number}", same, groups))
+        made.append(_make_merged_box(f"alike:{kind}:{number}", same, groups))
         gone.update(keys)
-        arrows = _joined(arrows, frozenset(keys), made[-1].id)
+        arrows = _redirect_arrows(arrows, frozenset(keys), made[-1].id)
     return [*(box for box in boxes if box.id not in gone), *made], arrows
 
 
-def _together(id: str, same: list[Box], groups: Mapping[str, _BoxNodes]) -> Box:
+def _make_merged_box(id: str, same: list[Box], groups: Mapping[str, _BoxNodes]) -> Box:
     nodes = [node for box in same for node in groups[box.id].nodes]
     if same[0].kind == "library":
         names = sorted(node.label for node in nodes)
         lines = (f"{len(names)} names", same[0].label[1], listing(names, 2))
-        return Box(id, "library", lines, _lines(names))
+        return Box(id, "library", lines, _join_lines(names))
     bytes_ = sum(node.size for node in nodes if node.kind == "file")
     names = [box.label[0] for box in same]
     lines = (f"{len(same)} distributions", f"{size(bytes_)} in libraries", listing(names, 2))
     return Box(id, "distribution", lines, "\n".join(names))
 
 
-def _joined(arrows: list[Arrow], keys: frozenset[str], id: str) -> list[Arrow]:
-    """The arrows, with `id` in the place of all boxes of `keys`; several between two are one."""
+def _redirect_arrows(arrows: list[Arrow], keys: frozenset[str], id: str) -> list[Arrow]:
+    """Replace all boxes of `keys` with `id` in the arrows; parallel arrows become one."""
     by_ends: dict[tuple[str, str], list[Arrow]] = {}
     for arrow in arrows:
         ends = (
@@ -133,19 +133,19 @@ def _joined(arrows: list[Arrow], keys: frozenset[str], id: str) -> list[Arrow]:
         Arrow(
             *ends,
             listing(dict.fromkeys(item.label for item in several), 1),
-            _lines(line for item in several for line in item.title.split("\n")),
+            _join_lines(line for item in several for line in item.title.split("\n")),
             any(item.certain for item in several),
         )
         for ends, several in by_ends.items()
     ]
 
 
-def _lines(texts: Iterable[str]) -> str:
+def _join_lines(texts: Iterable[str]) -> str:
     return "\n".join(list(dict.fromkeys(texts))[:_TITLE_LINES])
 
 
 class _Grouping:
-    """Which box a node belongs to."""
+    """Assigns nodes to boxes."""
 
     def __init__(self, graph: Graph, evidence: Iterable[Evidence]) -> None:
         self._graph = graph
@@ -159,7 +159,7 @@ class _Grouping:
         self._askers: Mapping[str, set[str]] = self._linking()
 
     def _linking(self) -> dict[str, set[str]]:
-        """Name that no file has → distributions (and others) that link it."""
+        """Map names without a file to the distributions (and others) that link them."""
         askers: dict[str, set[str]] = {}
         for edge in self._graph.edges:
             if edge.kind in LINKS and self._graph.nodes[edge.target].kind == "library":
@@ -168,7 +168,7 @@ class _Grouping:
         return askers
 
     def of(self, node: Node) -> str | None:
-        """Key of the box; None for what is left out."""
+        """Return the key of a node's box; None if it is omitted."""
         if node.kind == "line":
             return None
         if node.kind == "distribution":
@@ -187,7 +187,7 @@ class _Grouping:
         return None if backend is None else f"{_SYSTEM}:{backend}"
 
     def group(self, key: str, node: Node) -> _BoxNodes:
-        """An empty box of this key, of which `node` will be the first."""
+        """Return an empty box of this key, for `node` as its first."""
         if key.startswith(f"{_SYSTEM}:"):
             return _BoxNodes("system", f"of no distribution: {key.partition(':')[2]}")
         if key.startswith("names:"):
@@ -198,9 +198,9 @@ class _Grouping:
         )
 
 
-def _box(key: str, group: _BoxNodes, graph: Graph) -> Box:
+def _make_box(key: str, group: _BoxNodes, graph: Graph) -> Box:
     names = sorted(node.label for node in group.nodes if node.kind in ("file", "library"))
-    title = _lines(names)
+    title = _join_lines(names)
     if group.kind == "library":
         where = "no file has this name" if graph.is_root else "not in this tree"
         if all(node.text for node in group.nodes):
@@ -218,7 +218,7 @@ def _box(key: str, group: _BoxNodes, graph: Graph) -> Box:
     return Box(key, group.kind, tuple(lines), title)
 
 
-def _arrow(ends: tuple[str, str], edges: list[Edge]) -> Arrow:
+def _make_arrow(ends: tuple[str, str], edges: list[Edge]) -> Arrow:
     links = sorted({edge.text for edge in edges if edge.kind in LINKS})
     opens = {edge.target for edge in edges if edge.kind not in LINKS and edge.kind != "imports"}
     parts = []
@@ -228,5 +228,5 @@ def _arrow(ends: tuple[str, str], edges: list[Edge]) -> Arrow:
         parts.append(f"may open {len(opens)}")
     if not parts:
         parts.append("imports")
-    title = _lines(words.reason(edge) for edge in edges)
+    title = _join_lines(words.reason(edge) for edge in edges)
     return Arrow(*ends, ", ".join(parts), title, any(edge.certain for edge in edges))

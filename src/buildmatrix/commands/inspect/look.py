@@ -1,4 +1,4 @@
-"""One file → everything that `inspect` says of it. Reads as a scan does, and judges nothing."""
+"""Inspection of one file. It reads like a scan, and judges nothing."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.match import evidence
-from buildmatrix.commands.inspect.contents import contents
-from buildmatrix.commands.inspect.shares import shares
+from buildmatrix.commands.inspect.contents import sum_contents
+from buildmatrix.commands.inspect.shares import sum_shares
 from buildmatrix.commands.inspect.variants import (
+    find_variants,
     is_variant_metadata,
-    release_variants,
-    variants_of,
+    list_release_variants,
 )
 from buildmatrix.errors import UndecidedError, UsageError
 from buildmatrix.inventory.collect import collect
@@ -41,13 +41,12 @@ def inspect(
     machines: Machines | None = None,
     target: Target | None = None,
 ) -> Inspection:
-    """Everything about the ELF object, file of device code, archive or wheel at `path`.
+    """Inspect the ELF object, file of device code, archive or wheel at `path`.
 
-    `machines` are those that it has to run on, where that is known, and `target` is who says so.
-    Files with the variants of a release are read, too. Nothing of it is executed.
+    `machines` are those that it must run on, if known, and `target` is their source. Files with the
+    variants of a release are supported, too. Nothing in the file is executed.
 
-    Raises `UsageError` for what is none of these, `UndecidedError` for what cannot be
-    read.
+    Raises `UsageError` for other files, and `UndecidedError` for unreadable ones.
     """
     if not path.exists():
         raise UsageError(f"there is no {path}")
@@ -55,16 +54,16 @@ def inspect(
         raise UsageError(f"{path} is not a file; `buildmatrix scan` reads folders")
     try:
         if path.suffix == ".whl":
-            return _wheel(path, catalogue, cache, machines, target)
+            return _inspect_wheel(path, catalogue, cache, machines, target)
         if is_variant_metadata(path.name):
-            return _release(path, catalogue, target)
-        return _file(path, catalogue)
+            return _inspect_release(path, catalogue, target)
+        return _inspect_file(path, catalogue)
     except OSError as error:
         raise UndecidedError(f"{path} cannot be read: {reason(error)}") from error
 
 
-class _OneFile(Tree):
-    """The file at `path`, under its absolute path: a folder such as /opt/rocm says much."""
+class _SingleFileTree(Tree):
+    """The file at `path`, under its absolute path: a folder such as /opt/rocm is informative."""
 
     def __init__(self, path: Path) -> None:
         self._path = path.resolve()
@@ -81,8 +80,8 @@ class _OneFile(Tree):
         return self._folder.open(self._path.name)
 
 
-def _file(path: Path, catalogue: Catalogue) -> Inspection:
-    tree = _OneFile(path)
+def _inspect_file(path: Path, catalogue: Catalogue) -> Inspection:
+    tree = _SingleFileTree(path)
     try:
         inventory = collect(tree)
     finally:
@@ -105,7 +104,7 @@ def _file(path: Path, catalogue: Catalogue) -> Inspection:
     return Inspection(
         path=readable(str(path)),
         size=inventory.stats.bytes_total,
-        kind=_kind(inventory),
+        kind=_find_kind(inventory),
         binaries=inventory.binaries,
         artefacts=inventory.artefacts,
         imports=symbols,
@@ -114,7 +113,7 @@ def _file(path: Path, catalogue: Catalogue) -> Inspection:
     )
 
 
-def _kind(inventory: Inventory) -> str:
+def _find_kind(inventory: Inventory) -> str:
     if inventory.loadable:
         return "elf"
     if inventory.containers:
@@ -122,8 +121,8 @@ def _kind(inventory: Inventory) -> str:
     return inventory.artefacts[0].kind if inventory.artefacts else "unreadable"
 
 
-def _release(path: Path, catalogue: Catalogue, target: Target | None) -> Inspection:
-    """What an index has to say of the variants of a release, or a wheel of its own."""
+def _inspect_release(path: Path, catalogue: Catalogue, target: Target | None) -> Inspection:
+    """Inspect an index's metadata of a release's variants, or that of a wheel."""
     size = path.stat().st_size
     inspection = Inspection(path=readable(str(path)), size=size, kind="variants")
     try:
@@ -132,10 +131,10 @@ def _release(path: Path, catalogue: Catalogue, target: Target | None) -> Inspect
         metadata = read_variants(path.read_bytes())
     except ValueError as error:
         return replace(inspection, unread=(Unread(inspection.path, str(error)),))
-    return replace(inspection, variants=release_variants(metadata, target, catalogue))
+    return replace(inspection, variants=list_release_variants(metadata, target, catalogue))
 
 
-def _wheel(
+def _inspect_wheel(
     path: Path,
     catalogue: Catalogue,
     cache: FactCache | None,
@@ -161,10 +160,10 @@ def _wheel(
         artefacts=inventory.artefacts,
         distributions=inventory.distributions,
         evidence=items,
-        shares=shares(items),
+        shares=sum_shares(items),
         unread=inventory.unread,
-        contents=contents(inventory, items, machines),
-        variants=variants_of(inventory.distributions, target, catalogue),
+        contents=sum_contents(inventory, items, machines),
+        variants=find_variants(inventory.distributions, target, catalogue),
     )
 
 
@@ -175,14 +174,14 @@ def inspect_tree(
     machines: Machines | None = None,
     target: Target | None = None,
 ) -> Inspection:
-    """What an image or a folder holds; files are added up and not listed one by one."""
+    """Inspect an image or a folder; files are added up and not listed."""
     items = evidence(inventory, catalogue)
     return Inspection(
         path=readable(name),
         size=inventory.stats.bytes_total,
         kind="tree",
-        shares=shares(items),
+        shares=sum_shares(items),
         unread=inventory.unread,
-        contents=contents(inventory, items, machines),
-        variants=variants_of(inventory.distributions, target, catalogue),
+        contents=sum_contents(inventory, items, machines),
+        variants=find_variants(inventory.distributions, target, catalogue),
     )

@@ -1,4 +1,4 @@
-"""What a target has to run on, for `inspect`."""
+"""Machines of a target, for `inspect`."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from buildmatrix.reports.inspect.model import Machines
 from buildmatrix.spec.model import Spec, Target
 
 
-def machines_of(spec: Spec, targets: Sequence[Target], select: str) -> Machines:
-    """The GPU architectures of the node classes that a target runs on, else those of the target.
+def find_machines(spec: Spec, targets: Sequence[Target], select: str) -> Machines:
+    """Return the GPU architectures of a target's node classes, else those of the target.
 
-    Raises `UsageError` when `select` means several targets, or nothing says which GPUs there are.
+    Raises `UsageError` if `select` matches several targets, or no GPUs are declared.
     """
     if len(targets) > 1:
         names = ", ".join(target.id for target in targets)
         raise UsageError(f"--select {select} means several targets ({names}); name one")
     target = targets[0]
-    machines = machines_of_target(target, spec)
+    machines = find_target_machines(target, spec)
     if machines is None:
         raise UsageError(
             f"nothing says which GPUs {target.id} runs on; give it `archs`, or a node class with "
@@ -29,8 +29,8 @@ def machines_of(spec: Spec, targets: Sequence[Target], select: str) -> Machines:
     return machines
 
 
-def machines_of_target(target: Target, spec: Spec) -> Machines | None:
-    """The same for a target that is known; None where nothing says which GPUs there are."""
+def find_target_machines(target: Target, spec: Spec) -> Machines | None:
+    """Return the machines of a known target; None if no GPUs are declared."""
     nodes = target.node_classes
     catalogue = load(spec.catalogue_files)
     machines = (arch for node in nodes for arch in architectures(node, catalogue))

@@ -1,4 +1,4 @@
-"""What each vendor has in each role, added up."""
+"""Sums of each vendor's files by role."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from buildmatrix.catalogue.match import PACKAGE_ROLE
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.reports.inspect.model import Share
 
-#: What makes a file, or a part of one, a vendor's; the other kinds only ask for something.
+#: Evidence of a vendor's file, or part of one; the other kinds only refer to something.
 _HOLDS = ("bundled", "tool", "device-code", "static")
 
 
-def shares(evidence: Iterable[Evidence]) -> tuple[Share, ...]:
-    """What each vendor has in each role; a file's bytes count once for a vendor.
+def sum_shares(evidence: Iterable[Evidence]) -> tuple[Share, ...]:
+    """Sum each vendor's files by role; the bytes of a file count once per vendor.
 
-    A file that is the vendor's as a whole counts as that, not for the device code in it.
+    A file that belongs to the vendor as a whole counts as that, not for its device code.
     """
     order = {kind: number for number, kind in enumerate(_HOLDS)}
     groups: dict[tuple[str, str, str], list[Evidence]] = {}
@@ -24,7 +24,7 @@ def shares(evidence: Iterable[Evidence]) -> tuple[Share, ...]:
         (item for item in evidence if item.kind in order and item.role != PACKAGE_ROLE),
         key=lambda item: order[item.kind],
     ):
-        # What was linked in statically has no size of its own: it is listed beside the rest.
+        # Statically linked code has no size of its own, so it is listed separately.
         role = item.role
         if item.kind != "static":
             role = homes.setdefault((item.vendor, item.path), role)

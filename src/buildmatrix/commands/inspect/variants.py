@@ -1,4 +1,4 @@
-"""Wheel variants for `inspect`: what they were built for, and which one a target takes."""
+"""Wheel variants for `inspect`: their build targets, and the one that a target takes."""
 
 from __future__ import annotations
 
@@ -7,41 +7,41 @@ from collections.abc import Iterable, Sequence
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.variant_choice import VariantChoice, choose_variant
 from buildmatrix.inventory.model import Distribution
-from buildmatrix.inventory.variants import VariantMetadata, of_wheel, spelled
+from buildmatrix.inventory.variants import VariantMetadata, format_properties, make_metadata
 from buildmatrix.reports.inspect.model import ReleaseVariant, VariantUse
 from buildmatrix.spec.model import NodeClass, Target
 
-#: Files that have metadata of variants and nothing else.
+#: Files with only metadata of variants.
 _OF_INDEX = "-variants.json"
 _OF_WHEEL = "variant.json"
 
 
 def is_variant_metadata(name: str) -> bool:
-    """Whether a file of this name says which variants there are."""
+    """True if a file of this name lists variants."""
     return name == _OF_WHEEL or name.endswith(_OF_INDEX)
 
 
-def variants_of(
+def find_variants(
     distributions: Iterable[Distribution], target: Target | None, catalogue: Catalogue
 ) -> tuple[ReleaseVariant, ...]:
-    """The variants that the distributions of a wheel or a tree are."""
+    """Return the variants of the distributions in a wheel or a tree."""
     return tuple(
         shown
         for item in distributions
         if item.variant is not None
-        for shown in release_variants(
-            of_wheel(item.variant), target, catalogue, f"{item.name} {item.version}"
+        for shown in list_release_variants(
+            make_metadata(item.variant), target, catalogue, f"{item.name} {item.version}"
         )
     )
 
 
-def release_variants(
+def list_release_variants(
     metadata: VariantMetadata,
     target: Target | None,
     catalogue: Catalogue,
     distribution: str = "",
 ) -> tuple[ReleaseVariant, ...]:
-    """All variants by label, with what each node class of `target` makes of them."""
+    """Return all variants by label, with their use on each node class of `target`."""
     choices: list[tuple[str, VariantChoice]] = []
     if target is not None:
         nodes: Sequence[NodeClass | None] = target.node_classes or (None,)
@@ -56,14 +56,14 @@ def release_variants(
         ReleaseVariant(
             label,
             distribution,
-            spelled(properties),
-            tuple(_use(label, *choice) for choice in choices),
+            format_properties(properties),
+            tuple(_make_use(label, *choice) for choice in choices),
         )
         for label, properties in sorted(metadata.variants.items())
     )
 
 
-def _use(label: str, machines: str, choice: VariantChoice) -> VariantUse:
+def _make_use(label: str, machines: str, choice: VariantChoice) -> VariantUse:
     if label == choice.label:
         return VariantUse(machines, "taken")
     reason = choice.reasons[label]

@@ -1,1 +1,1 @@
-"""`node-classes`: what the machines of a cluster are, and whether that is what a file says."""
+"""`node-classes`: the machines of a cluster, written as or compared with a specification."""

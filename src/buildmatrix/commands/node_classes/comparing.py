@@ -1,4 +1,4 @@
-"""Node classes of a specification against the machines that there are."""
+"""Comparison of a specification's node classes with existing machines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from packaging.version import InvalidVersion
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.names import matches_any, product_patterns, product_words
 from buildmatrix.catalogue.products import architectures, product, same_memory
-from buildmatrix.commands.node_classes.model import Machine, Seen
+from buildmatrix.commands.node_classes.model import Machine, SeenNodes
 from buildmatrix.errors import EXIT_FINDINGS, EXIT_OK, UndecidedError
 from buildmatrix.parsing import parse_specifiers, parse_version
 from buildmatrix.phrases import size
@@ -33,17 +33,17 @@ _SEPARATORS = re.compile(r"[.+~_-]")
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
-    """What decides to which class a machine belongs: the same for most of a cluster."""
+class _MachineKind:
+    """Attributes that decide a machine's class, the same for most of a cluster."""
 
     machine: Machine
-    #: Of the labels that any class names; None for a host that has none.
+    #: Values of labels that any class names; None for a host, which has none.
     labels: tuple[tuple[str, str], ...] | None
 
 
 @dataclass(frozen=True, slots=True)
-class _Differing:
-    """A field that is not as the class says; `seen` is empty where the machine does not say."""
+class _FieldDifference:
+    """A field that differs from the class; `seen` is empty if the machine does not have it."""
 
     field: str
     expected: str
@@ -54,20 +54,22 @@ class _Differing:
 @dataclass(slots=True)
 class _ClassCount:
     nodes: int = 0
-    #: Whether some of them are nodes of a cluster.
+    #: True if some of them are nodes of a cluster.
     in_cluster: bool = False
-    differences: dict[_Differing, list[str]] = field(default_factory=dict)
+    differences: dict[_FieldDifference, list[str]] = field(default_factory=dict)
 
 
-def check(spec: Spec, sources: Sequence[str], seen: Seen, catalogue: Catalogue) -> NodeClassCheck:
-    """Every class with its machines and where these differ, and the machines of no class.
+def check_node_classes(
+    spec: Spec, sources: Sequence[str], seen: SeenNodes, catalogue: Catalogue
+) -> NodeClassCheck:
+    """Return every class with its machines and their differences, and unclassified machines.
 
-    A machine belongs to the class whose labels it has; without labels its products, architectures
-    and resources decide. Of several classes that fit, the one from which it differs least.
+    A machine belongs to the class with its labels; without labels, its products, architectures and
+    resources decide. Of several classes, the one with the fewest differences wins.
     """
     counted = {node_class.name: _ClassCount() for node_class in spec.node_classes}
     uncovered: dict[tuple[str, tuple[str, ...], tuple[str, ...]], list[str]] = {}
-    chooser = Chooser(spec.node_classes, catalogue)
+    chooser = ClassChooser(spec.node_classes, catalogue)
     for node in seen.nodes:
         for machine in node.machines:
             choice = chooser.choose(machine, node.labels)
@@ -83,7 +85,7 @@ def check(spec: Spec, sources: Sequence[str], seen: Seen, catalogue: Catalogue) 
     backends = {target.backend for target in spec.targets}
     is_cluster = any(node.labels is not None for node in seen.nodes) or not seen.nodes
     classes = tuple(
-        _class_check(node_class, counted[node_class.name]) for node_class in spec.node_classes
+        _make_class_check(node_class, counted[node_class.name]) for node_class in spec.node_classes
     )
     strangers = tuple(
         Uncovered(
@@ -98,7 +100,7 @@ def check(spec: Spec, sources: Sequence[str], seen: Seen, catalogue: Catalogue) 
     return NodeClassCheck(
         specification=str(spec.path),
         sources=tuple(sources),
-        state=_state(classes, strangers, is_cluster),
+        state=_overall_state(classes, strangers, is_cluster),
         nodes=len(seen.nodes),
         classes=classes,
         uncovered=strangers,
@@ -107,7 +109,7 @@ def check(spec: Spec, sources: Sequence[str], seen: Seen, catalogue: Catalogue) 
 
 
 def exit_code(held: NodeClassCheck) -> int:
-    """0 without drift, 1 with, 3 where somebody does not say enough."""
+    """Return 0 without drift, 1 with drift, 3 if data is missing."""
     codes: dict[CheckState, int] = {
         "ok": EXIT_OK,
         "drift": EXIT_FINDINGS,
@@ -116,19 +118,19 @@ def exit_code(held: NodeClassCheck) -> int:
     return codes[held.state]
 
 
-def _state(
+def _overall_state(
     classes: Iterable[ClassCheck], strangers: Iterable[Uncovered], is_cluster: bool
 ) -> CheckState:
     states = {item.state for item in classes}
     if not is_cluster:
-        # The diagnoses of some hosts need not be of all.
+        # The diagnoses of some hosts need not cover all classes.
         states.discard("no-nodes")
     if states & {"drift", "no-nodes"} or any(item.in_specification for item in strangers):
         return "drift"
     return "undecided" if "undecided" in states else "ok"
 
 
-def _class_check(node_class: NodeClass, counted: _ClassCount) -> ClassCheck:
+def _make_class_check(node_class: NodeClass, counted: _ClassCount) -> ClassCheck:
     differences = tuple(
         NodeDifference(
             "undecided" if item.undecided else "drift",
@@ -154,40 +156,40 @@ def _class_check(node_class: NodeClass, counted: _ClassCount) -> ClassCheck:
         state=state,
         nodes=counted.nodes,
         differences=differences,
-        not_compared=tuple(_not_said(node_class, counted)),
+        not_compared=tuple(_find_unconfirmed(node_class, counted)),
     )
 
 
-def _not_said(node_class: NodeClass, counted: _ClassCount) -> Iterator[str]:
-    """What a class says and its machines cannot: neither labels nor `doctor` have it."""
+def _find_unconfirmed(node_class: NodeClass, counted: _ClassCount) -> Iterator[str]:
+    """Yield fields of a class that its machines cannot confirm: labels and `doctor` lack them."""
     if node_class.interconnect and counted.nodes:
         yield "interconnect"
     if node_class.cdi and counted.in_cluster:
         yield "cdi"
 
 
-class Chooser:
-    """Finds the class of a machine; a machine like one of before is of the same class."""
+class ClassChooser:
+    """Finds the classes of machines, and remembers them for identical machines."""
 
     def __init__(self, classes: Sequence[NodeClass], catalogue: Catalogue) -> None:
         self._classes = classes
         self._catalogue = catalogue
         self._keys = {key for node_class in classes for key in node_class.labels}
-        self._choices: dict[_Kind, tuple[str, tuple[_Differing, ...]] | None] = {}
+        self._choices: dict[_MachineKind, tuple[str, tuple[_FieldDifference, ...]] | None] = {}
 
     def choose(
         self, machine: Machine, labels: Mapping[str, str] | None
-    ) -> tuple[str, tuple[_Differing, ...]] | None:
-        """The name of the class, and in what the machine is another; None for no class."""
+    ) -> tuple[str, tuple[_FieldDifference, ...]] | None:
+        """Return the class's name, and the machine's differences from it; None for no class."""
         held = None
         if labels is not None:
             held = tuple((key, labels[key]) for key in sorted(self._keys & labels.keys()))
-        kind = _Kind(machine, held)
+        kind = _MachineKind(machine, held)
         if kind not in self._choices:
             self._choices[kind] = self._choose(kind)
         return self._choices[kind]
 
-    def _choose(self, kind: _Kind) -> tuple[str, tuple[_Differing, ...]] | None:
+    def _choose(self, kind: _MachineKind) -> tuple[str, tuple[_FieldDifference, ...]] | None:
         own = [item for item in self._classes if item.backend == kind.machine.backend]
         held = dict(kind.labels or ())
         labelled = [
@@ -195,29 +197,30 @@ class Chooser:
             for item in own
             if item.labels and all(held.get(key) == value for key, value in item.labels.items())
         ]
-        # Each only where those in front of it have none: a fleet may have hundreds of classes.
-        # Whose labels are others now has drifted, if it still is what the class is made of.
+        # Later groups count only if earlier ones are empty: a fleet may have hundreds of classes. A
+        # machine with changed labels has drifted, if it still resembles the class.
         for candidates in (
             labelled,
             (item for item in own if not item.labels and self._resembles(item, kind.machine)),
             (item for item in own if item.labels and self._resembles(item, kind.machine)),
         ):
             judged = [
-                (item.name, tuple(_differences(item, kind, self._catalogue))) for item in candidates
+                (item.name, tuple(_find_differences(item, kind, self._catalogue)))
+                for item in candidates
             ]
             if judged:
                 return min(judged, key=lambda pair: len(pair[1]))
         return None
 
     def _resembles(self, node_class: NodeClass, machine: Machine) -> bool:
-        """Whether it is what the class is made of, by the first of these that both say.
+        """True if the machine resembles the class in the first attribute that both have.
 
-        A machine that says nothing of it may be: that is open, and no machine without a class.
+        Without a common attribute it may resemble the class: that is open, and not unclassified.
         """
         if node_class.products and machine.products:
             return _has_product(node_class, machine)
         wanted = architectures(node_class, self._catalogue)
-        archs = _archs(machine, self._catalogue)
+        archs = _find_archs(machine, self._catalogue)
         if wanted and archs:
             return not set(wanted).isdisjoint(archs)
         if node_class.resources and machine.resources:
@@ -225,7 +228,7 @@ class Chooser:
         return True
 
 
-def _archs(machine: Machine, catalogue: Catalogue) -> tuple[str, ...]:
+def _find_archs(machine: Machine, catalogue: Catalogue) -> tuple[str, ...]:
     owned = (product(name, machine.backend, catalogue) for name in machine.products)
     named = tuple(arch for item in owned if item for arch in item.entry.architectures)
     return named or machine.archs
@@ -236,22 +239,24 @@ def _has_product(node_class: NodeClass, machine: Machine) -> bool:
     return any(matches_any(patterns, product_words(name)) for name in machine.products)
 
 
-def _differences(node_class: NodeClass, kind: _Kind, catalogue: Catalogue) -> Iterator[_Differing]:
+def _find_differences(
+    node_class: NodeClass, kind: _MachineKind, catalogue: Catalogue
+) -> Iterator[_FieldDifference]:
     machine = kind.machine
     if node_class.products:
         seen = ", ".join(machine.products)
         if not seen:
-            yield _Differing("products", ", ".join(node_class.products), "", True)
+            yield _FieldDifference("products", ", ".join(node_class.products), "", True)
         elif not _has_product(node_class, machine):
-            yield _Differing("products", ", ".join(node_class.products), seen)
+            yield _FieldDifference("products", ", ".join(node_class.products), seen)
     if node_class.archs:
-        archs = _archs(machine, catalogue)
+        archs = _find_archs(machine, catalogue)
         if archs and set(architectures(node_class, catalogue)).isdisjoint(archs):
-            yield _Differing("archs", ", ".join(node_class.archs), ", ".join(archs))
-    yield from _differing("driver", node_class.driver, machine.driver, _is_version)
-    yield from _differing("kernel", node_class.kernel, machine.kernel, _is_version)
+            yield _FieldDifference("archs", ", ".join(node_class.archs), ", ".join(archs))
+    yield from _compare_field("driver", node_class.driver, machine.driver, _matches_version)
+    yield from _compare_field("kernel", node_class.kernel, machine.kernel, _matches_version)
     memory = size(node_class.memory) if node_class.memory else ""
-    yield from _differing(
+    yield from _compare_field(
         "memory",
         memory,
         machine.memory,
@@ -259,8 +264,8 @@ def _differences(node_class: NodeClass, kind: _Kind, catalogue: Catalogue) -> It
         needed=kind.labels is not None,
     )
     count = str(machine.count) if machine.count else ""
-    yield from _differing("count", str(node_class.count or ""), count, str.__eq__)
-    yield from _differing(
+    yield from _compare_field("count", str(node_class.count or ""), count, str.__eq__)
+    yield from _compare_field(
         "partition",
         node_class.partition,
         ", ".join(machine.partitions),
@@ -270,48 +275,48 @@ def _differences(node_class: NodeClass, kind: _Kind, catalogue: Catalogue) -> It
         needed=kind.labels is not None,
     )
     if machine.partitions and not node_class.partition and node_class.count:
-        yield _Differing("partition", "none", ", ".join(machine.partitions))
-    yield from _differing(
+        yield _FieldDifference("partition", "none", ", ".join(machine.partitions))
+    yield from _compare_field(
         "container-runtime",
         node_class.container_runtime,
         machine.container_runtime,
-        lambda wanted, seen: _is_version(wanted.replace(" ", "."), seen.replace(" ", ".")),
+        lambda wanted, seen: _matches_version(wanted.replace(" ", "."), seen.replace(" ", ".")),
         needed=kind.labels is not None,
     )
-    # Discovery does not say it on most clusters, which is no reason to doubt the class.
-    yield from _differing("cpu", node_class.cpu, machine.cpu, _is_level, needed=False)
+    # Discovery does not report it on most clusters, which does not cast doubt on the class.
+    yield from _compare_field("cpu", node_class.cpu, machine.cpu, _satisfies_level, needed=False)
     if kind.labels is not None:
-        yield from _of_the_cluster(node_class, machine, dict(kind.labels))
+        yield from _compare_cluster_fields(node_class, machine, dict(kind.labels))
     elif not {_cdi_kind(device) for device in node_class.cdi} <= set(map(_cdi_kind, machine.cdi)):
-        yield _Differing("cdi", ", ".join(node_class.cdi), ", ".join(machine.cdi))
+        yield _FieldDifference("cdi", ", ".join(node_class.cdi), ", ".join(machine.cdi))
 
 
 def _cdi_kind(device: str) -> str:
-    """`nvidia.com/gpu` for `nvidia.com/gpu=all`: a host lists kinds, and no single devices."""
+    """Return `nvidia.com/gpu` for `nvidia.com/gpu=all`: a host lists kinds, not devices."""
     return device.partition("=")[0]
 
 
-def _of_the_cluster(
+def _compare_cluster_fields(
     node_class: NodeClass, machine: Machine, labels: Mapping[str, str]
-) -> Iterator[_Differing]:
-    """What only nodes of a cluster have: labels, resources and taints."""
+) -> Iterator[_FieldDifference]:
+    """Yield differences in attributes of cluster nodes: labels, resources and taints."""
     for key, value in node_class.labels.items():
         if labels.get(key) != value:
-            yield _Differing(f"labels.{key}", value, labels.get(key, ""))
+            yield _FieldDifference(f"labels.{key}", value, labels.get(key, ""))
     missing = [name for name in node_class.resources if name not in machine.resources]
     if missing:
-        yield _Differing("resources", ", ".join(missing), ", ".join(machine.resources))
+        yield _FieldDifference("resources", ", ".join(missing), ", ".join(machine.resources))
     if node_class.tolerations:
         strange = [
             taint for taint in machine.taints if not _is_tolerated(taint, node_class.tolerations)
         ]
         if strange:
             expected = ", ".join(node_class.tolerations)
-            yield _Differing("tolerations", expected, ", ".join(strange))
+            yield _FieldDifference("tolerations", expected, ", ".join(strange))
 
 
 def _is_tolerated(taint: str, tolerations: Iterable[str]) -> bool:
-    """A toleration without value or effect is one of all values or effects."""
+    """True if a toleration matches; one without value or effect matches all values or effects."""
     key, _, effect = taint.partition(":")
     name = key.partition("=")[0]
     for toleration in tolerations:
@@ -321,30 +326,30 @@ def _is_tolerated(taint: str, tolerations: Iterable[str]) -> bool:
     return False
 
 
-def _differing(
+def _compare_field(
     name: str,
     expected: str,
     seen: str,
     fits: Callable[[str, str], bool | None],
     *,
     needed: bool = True,
-) -> Iterator[_Differing]:
-    """What to say of one field. `needed`: a machine that does not say it leaves that open."""
+) -> Iterator[_FieldDifference]:
+    """Yield the difference in one field, undecided if the machine lacks a `needed` field."""
     if not expected or (not seen and not needed):
         return
     if not seen:
-        yield _Differing(name, expected, "", True)
+        yield _FieldDifference(name, expected, "", True)
         return
     answer = fits(expected, seen)
     if not answer:
-        yield _Differing(name, expected, seen, answer is None)
+        yield _FieldDifference(name, expected, seen, answer is None)
 
 
-def _is_version(expected: str, seen: str) -> bool | None:
-    """Whether a version is in a range, or is one that is written with fewer parts.
+def _matches_version(expected: str, seen: str) -> bool | None:
+    """True if a version is in a range, or extends a version with fewer parts.
 
-    Kernels (`5.15.0-1067-nvidia`) are compared with a range by their leading numbers. None where
-    it cannot be decided.
+    Kernels (`5.15.0-1067-nvidia`) are compared with a range by their leading numbers. Returns None
+    if undecidable.
     """
     if not kinds.is_range(expected):
         wanted, parts = _SEPARATORS.split(expected), _SEPARATORS.split(seen)
@@ -358,6 +363,6 @@ def _is_version(expected: str, seen: str) -> bool | None:
         return None
 
 
-def _is_level(expected: str, seen: str) -> bool:
-    """Whether processors of the level `seen` run what is built for the level `expected`."""
+def _satisfies_level(expected: str, seen: str) -> bool:
+    """True if processors of the level `seen` run code for the level `expected`."""
     return seen in _LEVELS and _LEVELS.index(seen) >= _LEVELS.index(expected)

@@ -1,7 +1,7 @@
-"""Nodes of a cluster, as `kubectl get nodes -o json` writes them.
+"""Nodes of a cluster from the output of `kubectl get nodes -o json`.
 
 The fields are those of the Kubernetes API, core/v1: NodeList, Node, NodeSystemInfo, Taint. Only
-what is needed is decoded: most of a node's description are images and conditions.
+needed fields are decoded: most of a node's description are images and conditions.
 """
 
 from __future__ import annotations
@@ -15,15 +15,14 @@ import msgspec
 
 from buildmatrix.catalogue.format.machines import NodeField
 from buildmatrix.catalogue.load import Catalogue
-from buildmatrix.commands.node_classes.labels import Labels, Reading, Statement, readings
-from buildmatrix.commands.node_classes.model import Machine, Node, Seen
+from buildmatrix.commands.node_classes.labels import Labels, Reading, Statement, make_readings
+from buildmatrix.commands.node_classes.model import Machine, Node, SeenNodes
 from buildmatrix.threads import prepare_type
 
 Document = TypeVar("Document")
 
-#: Taints by which a cluster says how a node is today, and not what it is (Kubernetes, "Taints and
-#: Tolerations").
-_PASSING = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+#: Taints for a node's temporary state (Kubernetes, "Taints and Tolerations").
+_TEMPORARY = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 #: Nodes of one list. Kubernetes itself is made for 5,000.
 MOST = 100_000
 _WHOLE = re.compile(r"[0-9]{1,6}")
@@ -57,7 +56,7 @@ class _Status(msgspec.Struct, rename="camel"):
 
 
 class KubernetesNode(msgspec.Struct):
-    """A Node, as far as it matters here."""
+    """The needed fields of a Node."""
 
     kind: str = ""
     metadata: _Metadata = msgspec.field(default_factory=_Metadata)
@@ -65,43 +64,43 @@ class KubernetesNode(msgspec.Struct):
     status: _Status = msgspec.field(default_factory=_Status)
 
     def __post_init__(self) -> None:
-        """Count it: a list of empty tables takes a hundred times its size in memory."""
+        """Count the node: a list of empty tables takes a hundred times its size in memory."""
         _decoded.number += 1
         if _decoded.number > MOST:
             raise ValueError(f"it has more than {MOST:,} nodes")
 
 
 @dataclass(slots=True)
-class _Decoded:
+class _DecodedNodes:
     number: int = 0
 
 
-#: msgspec decodes a list as a whole; only the items themselves can end that.
-_decoded = _Decoded()
+#: Counter for the limit: msgspec decodes a list as a whole, and only its items can stop that.
+_decoded = _DecodedNodes()
 
 
 def decode(data: bytes, kind: type[Document]) -> Document:
-    """A document with nodes in it. Raises the errors of msgspec."""
+    """Decode a document with nodes in it. Raises the errors of msgspec."""
     _decoded.number = 0
     return msgspec.json.decode(data, type=prepare_type(kind))
 
 
-class Reader:
-    """Reads the nodes of one cluster: most are described like one that was read before."""
+class NodeReader:
+    """Reads the nodes of one cluster, most of which have the description of an earlier one."""
 
-    def __init__(self, catalogue: Catalogue, seen: Seen) -> None:
+    def __init__(self, catalogue: Catalogue, seen: SeenNodes) -> None:
         self._labels = Labels(catalogue.node_labels)
         self._resources = Labels(catalogue.node_resources)
         self._seen = seen
         self._described: dict[object, tuple[Machine, ...]] = {}
 
     def read(self, items: Iterable[KubernetesNode]) -> None:
-        """Add nodes to what was seen."""
+        """Add nodes to `seen`."""
         self._seen.nodes.extend(map(self._node, items))
 
     def _node(self, item: KubernetesNode) -> Node:
         labels = item.metadata.labels or {}
-        # Without what is known to say nothing: a timestamp would make every node another kind.
+        # Without irrelevant labels: a timestamp would make every node different.
         relevant = [(key, value) for key, value in labels.items() if self._labels.says(key)]
         capacity = item.status.capacity or item.status.allocatable or {}
         offered = [
@@ -109,7 +108,7 @@ class Reader:
             for name, amount in capacity.items()
             if str(amount) != "0" and self._resources.says(name)
         ]
-        taints = tuple(sorted(_taints(item.spec.taints or ())))
+        taints = tuple(sorted(_format_taints(item.spec.taints or ())))
         info = item.status.node_info or _NodeInfo()
         unknown = (
             *filter(self._labels.is_unknown, labels),
@@ -144,18 +143,18 @@ class Reader:
             for name, amount in offered.items()
             for statement in self._resources.statements(name, amount)
         ]
-        by_label, by_resource = readings(said), readings(resources)
+        by_label, by_resource = make_readings(said), make_readings(resources)
         cpu = [
             reading.values[0]
             for (_, field), reading in by_label.items()
             if field == "cpu" and info.architecture == "amd64"
         ]
-        for backend in sorted(_backends(by_label, by_resource)):
-            yield _machine(
+        for backend in sorted(_find_backends(by_label, by_resource)):
+            yield _make_machine(
                 backend,
                 by_label,
                 by_resource,
-                resources=_asked_for(resources, backend),
+                resources=_select_resources(resources, backend),
                 labels=labels,
                 taints=taints,
                 kernel=info.kernel_version,
@@ -164,16 +163,16 @@ class Reader:
             )
 
 
-def _backends(*tables: Mapping[tuple[str, NodeField], Reading]) -> set[str]:
-    """The backends of which a node has devices."""
+def _find_backends(*tables: Mapping[tuple[str, NodeField], Reading]) -> set[str]:
+    """Return the backends with devices on a node."""
     return {backend for table in tables for backend, field in table if field != "cpu"}
 
 
-def _asked_for(resources: Iterable[Statement], backend: str) -> tuple[str, ...]:
+def _select_resources(resources: Iterable[Statement], backend: str) -> tuple[str, ...]:
     return tuple(sorted({item.key for item in resources if item.backend == backend}))
 
 
-def _machine(
+def _make_machine(
     backend: str,
     by_label: Mapping[tuple[str, NodeField], Reading],
     by_resource: Mapping[tuple[str, NodeField], Reading],
@@ -188,7 +187,7 @@ def _machine(
     nothing = Reading((), ())
 
     def of(field: NodeField) -> Reading:
-        """What a label says, else what a resource does."""
+        """Return the reading of a label, else that of a resource."""
         place = (backend, field)
         return by_label.get(place) or by_resource.get(place) or nothing
 
@@ -214,9 +213,9 @@ def _machine(
     )
 
 
-def _taints(taints: Sequence[_Taint]) -> Iterator[str]:
-    """Taints that say what a node is, as `kubectl taint` spells them."""
+def _format_taints(taints: Sequence[_Taint]) -> Iterator[str]:
+    """Yield permanent taints, as `kubectl taint` spells them."""
     for taint in taints:
-        if not taint.key.startswith(_PASSING):
+        if not taint.key.startswith(_TEMPORARY):
             value = f"={taint.value}" if taint.value else ""
             yield f"{taint.key}{value}" + (f":{taint.effect}" if taint.effect else "")

@@ -1,4 +1,4 @@
-"""What labels and resources of a node say, by the catalogue."""
+"""Meaning of a node's labels and resources, by the catalogue."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from buildmatrix.catalogue.format.machines import NodeField, NodeLabel
 from buildmatrix.catalogue.load import Owned
 from buildmatrix.catalogue.names import GlobIndex
 
-#: Characters of a label's key and its value (Kubernetes: 317 and 63), and of a resource's name.
+#: Longest key with value of a label (Kubernetes: 317 and 63 characters), and name of a resource.
 #: Patterns of the catalogue are not tried on longer ones.
 LONGEST = 512
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What one label says of one field."""
+    """Value of one field from one label."""
 
     backend: str
     field: NodeField
-    #: Place of the entry among all: the first one that says something counts.
+    #: Position of the entry: the first entry with a value wins.
     rank: int
     value: str
     form: str
@@ -31,15 +31,15 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What the labels of a node say of one field of one backend."""
+    """Values of one field of one backend from a node's labels."""
 
     values: tuple[str, ...]
-    #: The labels that say so.
+    #: The labels with these values.
     keys: tuple[str, ...]
 
 
 class Labels:
-    """One table of the catalogue, asked for many nodes whose labels are mostly the same."""
+    """One table of the catalogue, cached by key since most nodes have the same labels."""
 
     def __init__(self, entries: Sequence[Owned[NodeLabel]]) -> None:
         self._index = GlobIndex(
@@ -50,7 +50,7 @@ class Labels:
         self._by_key: dict[str, Sequence[tuple[int, Owned[NodeLabel]]]] = {}
 
     def entries(self, key: str) -> Sequence[tuple[int, Owned[NodeLabel]]]:
-        """The entries for a key, in their order: those with the most exact glob."""
+        """Return the entries for a key, in order: those with the most exact glob."""
         entries = self._by_key.get(key)
         if entries is None:
             matching = self._index.find(key) if len(key) <= LONGEST else ()
@@ -64,16 +64,16 @@ class Labels:
         return entries
 
     def says(self, key: str) -> bool:
-        """Whether a label of this key can say something of a class."""
+        """True if a label with this key can determine a field of a class."""
         return any(owned.entry.field not in ("known", "unknown") for _, owned in self.entries(key))
 
     def is_unknown(self, key: str) -> bool:
-        """Whether a key looks like an accelerator's, and nothing else is known of it."""
+        """True if a key looks like an accelerator's, and is otherwise unknown."""
         entries = self.entries(key)
         return bool(entries) and all(owned.entry.field == "unknown" for _, owned in entries)
 
     def statements(self, key: str, value: str) -> Iterable[Statement]:
-        """What one label says."""
+        """Yield the statements of one label."""
         for rank, owned in self.entries(key):
             entry = owned.entry
             said = value
@@ -88,23 +88,23 @@ class Labels:
             )
 
 
-def readings(statements: Iterable[Statement]) -> Mapping[tuple[str, NodeField], Reading]:
-    """Of each backend and field what the first source says that says something.
+def make_readings(statements: Iterable[Statement]) -> Mapping[tuple[str, NodeField], Reading]:
+    """Return the reading of the first usable source for each backend and field.
 
-    The labels of one form are one source: a major version without a minor says nothing.
+    The labels of one form are one source: a major version without a minor is unusable.
     """
     sources: dict[tuple[str, NodeField], dict[object, list[Statement]]] = {}
     for statement in sorted(statements, key=lambda item: item.rank):
         field = sources.setdefault((statement.backend, statement.field), {})
-        # Several spellings of a form (`cuda.driver-version.*` and `cuda.driver.*`) are several
-        # sources, told apart by what their keys have in common.
+        # Different spellings of a form (`cuda.driver-version.*` and `cuda.driver.*`) are different
+        # sources, identified by the common part of their keys.
         is_part = statement.part > 0
         source = statement.key.rpartition(".")[0] if is_part else statement.rank
         field.setdefault(source, []).append(statement)
     table: dict[tuple[str, NodeField], Reading] = {}
     for place, groups in sources.items():
         for group in groups.values():
-            values = tuple(filter(None, _values(group)))
+            values = tuple(filter(None, _combine_parts(group)))
             if values:
                 keys = tuple(dict.fromkeys(item.key for item in group))
                 table[place] = Reading(values, keys)
@@ -112,7 +112,7 @@ def readings(statements: Iterable[Statement]) -> Mapping[tuple[str, NodeField], 
     return table
 
 
-def _values(group: Sequence[Statement]) -> Iterable[str]:
+def _combine_parts(group: Sequence[Statement]) -> Iterable[str]:
     form = group[0].form
     if not form:
         return [item.value for item in group]

@@ -1,7 +1,7 @@
-"""Files that list machines → what each of them is.
+"""Reader for lists of machines.
 
-A file is what `kubectl get nodes -o json` writes (a List, or a single Node), or what
-`doctor --format json` does on a host.
+A file is the output of `kubectl get nodes -o json` (a List, or a single Node), or that of `doctor
+--format json` on a host.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import msgspec
 
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.products import product
-from buildmatrix.commands.node_classes.kubernetes import KubernetesNode, Reader, decode
-from buildmatrix.commands.node_classes.model import Machine, Node, Seen
+from buildmatrix.commands.node_classes.kubernetes import KubernetesNode, NodeReader, decode
+from buildmatrix.commands.node_classes.model import Machine, Node, SeenNodes
 from buildmatrix.errors import UsageError
 from buildmatrix.files import read_at_most
 from buildmatrix.reports.doctor.model import Diagnosis, HostDevices
@@ -21,15 +21,15 @@ from buildmatrix.reports.json_form import parse
 from buildmatrix.spec.grammar import quoted
 from buildmatrix.threads import prepare_type
 
-#: Bytes of one file. Ten thousand nodes with all that a cluster says of them are 100 to 300 MB.
+#: File size limit. Ten thousand nodes with all details of a cluster take 100 to 300 MB.
 LARGEST = 600_000_000
-#: Bytes of the diagnosis of a host, which has a few kB.
+#: Size limit of the diagnosis of a host, which has a few kB.
 _LARGEST_DIAGNOSIS = 10_000_000
 _WANTED = "write one with `kubectl get nodes -o json` or `buildmatrix doctor --format json`"
 
 
 class _List(msgspec.Struct):
-    """The outermost table, whatever the file is."""
+    """The outermost table of any such file."""
 
     kind: str = ""
     schema: str = ""
@@ -41,22 +41,22 @@ class _Item(msgspec.Struct):
 
 
 class _Kinds(msgspec.Struct):
-    """The same, for what has other things in it than nodes."""
+    """The outermost table of files with items other than nodes."""
 
     kind: str = ""
     schema: str = ""
     items: list[_Item] = []
 
 
-def read(names: Sequence[str], catalogue: Catalogue) -> Seen:
-    """All machines of some files; `-` is standard input.
+def read_nodes(names: Sequence[str], catalogue: Catalogue) -> SeenNodes:
+    """Read all machines of some files; `-` is standard input.
 
     Raises `UsageError` for a file that cannot be read, is too large, or lists no machines.
     """
-    seen = Seen()
-    reader = Reader(catalogue, seen)
+    seen = SeenNodes()
+    reader = NodeReader(catalogue, seen)
     for name in names:
-        data = _bytes(name)
+        data = _read_bytes(name)
         title = "standard input" if name == "-" else name
         try:
             _read_one(data, title, reader, seen, catalogue)
@@ -65,7 +65,7 @@ def read(names: Sequence[str], catalogue: Catalogue) -> Seen:
     return seen
 
 
-def _bytes(name: str) -> bytes:
+def _read_bytes(name: str) -> bytes:
     try:
         data = read_at_most(name, LARGEST)
     except (OSError, ValueError) as error:
@@ -76,19 +76,21 @@ def _bytes(name: str) -> bytes:
     return data.removeprefix(b"\xef\xbb\xbf")
 
 
-def _read_one(data: bytes, title: str, reader: Reader, seen: Seen, catalogue: Catalogue) -> None:
+def _read_one(
+    data: bytes, title: str, reader: NodeReader, seen: SeenNodes, catalogue: Catalogue
+) -> None:
     try:
         document = decode(data, _List)
         if document.kind == "Node":
             reader.read([decode(data, KubernetesNode)])
             return
     except msgspec.ValidationError as error:
-        raise UsageError(f"{title} is {_other(data, str(error))}; {_WANTED}") from error
+        raise UsageError(f"{title} is {_describe_other(data, str(error))}; {_WANTED}") from error
     except msgspec.DecodeError as error:
         wide = " (it looks like UTF-16)" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else ""
         raise UsageError(f"{title} is not whole JSON{wide}: {error}; {_WANTED}") from error
     if document.schema.startswith("buildmatrix/doctor/"):
-        seen.nodes.append(_host(data, title, catalogue))
+        seen.nodes.append(_read_host(data, title, catalogue))
     elif document.items is not None and document.kind in ("List", "NodeList"):
         # `kubectl get nodes,pods` makes one list of both.
         others = sorted({item.kind for item in document.items if item.kind not in ("", "Node")})
@@ -98,15 +100,15 @@ def _read_one(data: bytes, title: str, reader: Reader, seen: Seen, catalogue: Ca
         reader.read(document.items)
     else:
         kind = document.kind or document.schema
-        raise UsageError(f"{title} is {_kind(kind)}; {_WANTED}")
+        raise UsageError(f"{title} is {_describe_kind(kind)}; {_WANTED}")
 
 
-def _kind(kind: str) -> str:
+def _describe_kind(kind: str) -> str:
     return f"a {quoted(kind)} and no list of nodes" if kind else "no list of nodes"
 
 
-def _other(data: bytes, reason: str) -> str:
-    """What a file is whose content has other types than that of a list of nodes."""
+def _describe_other(data: bytes, reason: str) -> str:
+    """Describe a file whose content has other types than a list of nodes."""
     try:
         kinds = msgspec.json.decode(data, type=prepare_type(_Kinds))
     except msgspec.DecodeError:
@@ -115,11 +117,11 @@ def _other(data: bytes, reason: str) -> str:
     if inner:
         return f"a list of {', '.join(map(quoted, inner[:4]))} and no list of nodes"
     if kinds.kind not in ("", "List", "NodeList", "Node"):
-        return _kind(kinds.kind)
+        return _describe_kind(kinds.kind)
     return f"no list of nodes ({reason})"
 
 
-def _host(data: bytes, title: str, catalogue: Catalogue) -> Node:
+def _read_host(data: bytes, title: str, catalogue: Catalogue) -> Node:
     if len(data) > _LARGEST_DIAGNOSIS:
         raise UsageError(f"{title} is larger than any diagnosis of a host; {_WANTED}")
     try:

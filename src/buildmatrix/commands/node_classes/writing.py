@@ -1,4 +1,4 @@
-"""Machines that were seen → `[node-class.NAME]` tables of a specification."""
+"""Machines to `[node-class.NAME]` tables of a specification."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.names import product_words
 from buildmatrix.catalogue.products import product
-from buildmatrix.commands.node_classes.model import Machine, Seen
+from buildmatrix.commands.node_classes.model import Machine, SeenNodes
 from buildmatrix.phrases import count, listing
 from buildmatrix.spec import kinds
 from buildmatrix.spec.grammar import Kind, quoted
@@ -21,14 +21,14 @@ from buildmatrix.toml import loads, written, written_key
 #: Names in one comment or note.
 _SHOWN = 8
 _NAME = re.compile(r"[^a-z0-9._-]+")
-#: Characters of a name, with room for a number that tells it from others.
+#: Characters of a name, with room for a number that makes it unique.
 _LONGEST = 56
 
 
-def tables(seen: Seen, catalogue: Catalogue) -> tuple[str, tuple[str, ...]]:
-    """The tables as TOML, and a sentence for each thing that is not in them.
+def write_tables(seen: SeenNodes, catalogue: Catalogue) -> tuple[str, tuple[str, ...]]:
+    """Return the tables as TOML, and a sentence for each omission.
 
-    Machines of which all the same is said are one class. The same list gives the same text.
+    Machines with identical descriptions are one class. The same list gives the same text.
     """
     nodes: dict[Machine, list[str]] = {}
     for node in seen.nodes:
@@ -38,23 +38,23 @@ def tables(seen: Seen, catalogue: Catalogue) -> tuple[str, tuple[str, ...]]:
     names: set[str] = set()
     parts = []
     for machine in sorted(nodes, key=astuple):
-        name = _name(machine, names)
-        lines = list(_table(name, machine, catalogue, notes))
-        comment = f"# {count(len(nodes[machine]), 'node')}: {_listed(nodes[machine])}"
+        name = _make_name(machine, names)
+        lines = list(_write_table(name, machine, catalogue, notes))
+        comment = f"# {count(len(nodes[machine]), 'node')}: {_list_names(nodes[machine])}"
         parts.append("\n".join([comment, *lines]) + "\n")
-    notes += _overlooked(seen)
+    notes += _describe_omissions(seen)
     return "\n".join(parts), tuple(dict.fromkeys(notes))
 
 
-def classes(seen: Seen, catalogue: Catalogue, source: str) -> tuple[NodeClass, ...]:
-    """The classes of `tables` as a specification that has them would have them."""
-    held = loads(tables(seen, catalogue)[0]).get("node-class", {})
+def make_classes(seen: SeenNodes, catalogue: Catalogue, source: str) -> tuple[NodeClass, ...]:
+    """Return the classes of `tables`, as loaded from a specification."""
+    held = loads(write_tables(seen, catalogue)[0]).get("node-class", {})
     assert isinstance(held, Mapping)
     position = Position(source, 1)
-    return tuple(_class(name, table, position) for name, table in held.items())
+    return tuple(_make_class(name, table, position) for name, table in held.items())
 
 
-def _class(name: str, table: Mapping[str, Any], position: Position) -> NodeClass:
+def _make_class(name: str, table: Mapping[str, Any], position: Position) -> NodeClass:
     return NodeClass(
         name=name,
         backend=table["backend"],
@@ -76,12 +76,12 @@ def _class(name: str, table: Mapping[str, Any], position: Position) -> NodeClass
     )
 
 
-def _listed(names: Sequence[str]) -> str:
+def _list_names(names: Sequence[str]) -> str:
     return listing((printable(name) for name in sorted(names)), _SHOWN)
 
 
-def _name(machine: Machine, taken: set[str]) -> str:
-    """A name after what the machine has; those of several that have the same are numbered."""
+def _make_name(machine: Machine, taken: set[str]) -> str:
+    """Make a name from the machine's products and partitions, numbered if taken."""
     words = [product_words(machine.products[0])] if machine.products else [machine.backend]
     words += [part.casefold() for part in machine.partitions[:1]]
     base = _NAME.sub("-", "-".join(words))[:_LONGEST].strip("._-") or machine.backend
@@ -93,8 +93,10 @@ def _name(machine: Machine, taken: set[str]) -> str:
     return name
 
 
-def _table(name: str, machine: Machine, catalogue: Catalogue, notes: list[str]) -> Iterator[str]:
-    """The lines of one class. What no specification may hold is left out, and noted."""
+def _write_table(
+    name: str, machine: Machine, catalogue: Catalogue, notes: list[str]
+) -> Iterator[str]:
+    """Yield the lines of one class. Values invalid in a specification are omitted and noted."""
 
     def fit(key: str, kind: Kind, values: Sequence[str]) -> list[str]:
         fitting = []
@@ -114,7 +116,7 @@ def _table(name: str, machine: Machine, catalogue: Catalogue, notes: list[str]) 
         for fitting in fit(key, kind, [value] if value else []):
             yield from line(key, fitting)
 
-    products, archs = _devices(name, machine, catalogue, notes)
+    products, archs = _select_devices(name, machine, catalogue, notes)
     yield f"[node-class.{written_key(name)}]"
     yield from line("backend", machine.backend)
     yield from one("driver", kinds.DRIVER, machine.driver)
@@ -134,10 +136,10 @@ def _table(name: str, machine: Machine, catalogue: Catalogue, notes: list[str]) 
     yield from line("resources", fit("resources", kinds.RESOURCE, machine.resources))
     yield from line("tolerations", fit("tolerations", kinds.TOLERATION, machine.taints))
     yield from line("cdi", fit("cdi", kinds.CDI_DEVICE, machine.cdi))
-    yield from line("labels", _labels(machine, fit))
+    yield from line("labels", _select_labels(machine, fit))
 
 
-def _labels(machine: Machine, fit: object) -> Mapping[str, str]:
+def _select_labels(machine: Machine, fit: object) -> Mapping[str, str]:
     assert callable(fit)
     return {
         key: value
@@ -146,10 +148,10 @@ def _labels(machine: Machine, fit: object) -> Mapping[str, str]:
     }
 
 
-def _devices(
+def _select_devices(
     name: str, machine: Machine, catalogue: Catalogue, notes: list[str]
 ) -> tuple[list[str], Sequence[str]]:
-    """Products that the catalogue knows; else the architectures that labels say."""
+    """Return products known to the catalogue; else the architectures from labels."""
     products, unknown = [], []
     by_product: list[str] = []
     for item in machine.products:
@@ -174,18 +176,18 @@ def _devices(
     return products, () if products else machine.archs
 
 
-def _overlooked(seen: Seen) -> Iterator[str]:
+def _describe_omissions(seen: SeenNodes) -> Iterator[str]:
     plain = [node.name for node in seen.nodes if not node.machines]
     if plain:
         yield (
             f"{count(len(plain), 'node')} without a device that the catalogue knows: "
-            f"{_listed(plain)}"
+            f"{_list_names(plain)}"
         )
-    yield from unknown_labels(seen)
+    yield from describe_unknown_labels(seen)
 
 
-def unknown_labels(seen: Seen) -> Iterator[str]:
-    """A sentence about the labels and resources of which nothing was made, if there are any."""
+def describe_unknown_labels(seen: SeenNodes) -> Iterator[str]:
+    """Yield a sentence about unused labels and resources, if there are any."""
     if seen.unknown:
         keys = (
             f"{quoted(key)} ({count(number, 'node')})"

@@ -1,1 +1,1 @@
-"""`preflight`: an image is imported, computes and is warm, on every node class."""
+"""`preflight`: run an image on every node class: import, compute, cold and warm."""

@@ -1,7 +1,7 @@
-"""An accepted earlier preflight, and how far this one is from it.
+"""Comparison with an accepted earlier preflight.
 
-Times and rates are compared as ratios, `TOLERANCE` being the worst that passes. Rates of devices
-and times to the first answer fail beyond it; what the user's own commands take is said only.
+Times and rates are compared as ratios; up to `TOLERANCE` passes. Rates of devices and times to the
+first answer fail beyond it; times of the user's own commands are only reported.
 """
 
 from __future__ import annotations
@@ -25,52 +25,52 @@ from buildmatrix.reports.preflight.model import (
 )
 from buildmatrix.rules.rungs import Rung
 
-#: How many times worse than the baseline still passes.
+#: Ratio to the baseline that still passes.
 TOLERANCE = 1.2
-#: Seconds by which times differ from run to run, whatever they are a time of.
+#: Seconds of variation between runs, for any time.
 JITTER_S = 0.05
-#: Ends of the names of rates, of which more is better.
+#: Suffixes of rates, for which more is better.
 _RATES = ("gbps", "tflops")
-#: Names of times, of which less is better.
+#: Names of times, for which less is better.
 _TIMES = ("p50_s", "p95_s", "p99_s")
 #: Rungs on which a regression fails.
 _FAILING: frozenset[Rung] = frozenset({"compute", "collective", "memory", "cold-start"})
-#: Bytes of a file that is read.
+#: File size limit.
 _LARGEST = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Expectations:
-    """What an image did before, or elsewhere."""
+    """Earlier results of an image, or results from elsewhere."""
 
     baseline: PreflightTarget | None = None
-    #: Check of the rung `batch` → the numbers that its command computed.
+    #: Check of the rung `batch` to the numbers computed by its command.
     results: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
-def expectations(
+def read_expectations(
     subjects: Sequence[tuple[Subject, str | None]],
     baseline: Path | None,
     reference: Path | None,
 ) -> tuple[Expectations, ...]:
-    """What is expected of each image on its node class, out of files of earlier preflights.
+    """Return the expectations for each image on its node class, from earlier preflights.
 
-    Raises `UsageError` where one of them is none, or is about something else.
+    Raises `UsageError` if a file is not a preflight, or is about something else.
     """
-    old = read(baseline) if baseline else None
-    other = read(reference) if reference else None
+    old = read_preflight(baseline) if baseline else None
+    other = read_preflight(reference) if reference else None
     expected = []
     for subject, node_class in subjects:
-        same = counterpart(old, baseline, subject, node_class) if old and baseline else None
-        numbers = results(same) if same else {}
+        same = find_counterpart(old, baseline, subject, node_class) if old and baseline else None
+        numbers = collect_results(same) if same else {}
         if other and reference:
-            numbers = references(other, reference, subject.target.id)
+            numbers = read_references(other, reference, subject.target.id)
         expected.append(Expectations(same, numbers))
     return tuple(expected)
 
 
-def read(path: Path) -> Preflight:
-    """An earlier preflight (`--format json`). Raises `UsageError` for what is none."""
+def read_preflight(path: Path) -> Preflight:
+    """Read an earlier preflight (`--format json`). Raises `UsageError` for other files."""
     try:
         data = read_at_most(path, _LARGEST)
     except OSError as error:
@@ -83,13 +83,13 @@ def read(path: Path) -> Preflight:
         raise UsageError(f"{path} is no preflight of `--format json`: {error}") from error
 
 
-def counterpart(
+def find_counterpart(
     preflight: Preflight, path: Path, subject: Subject, node_class: str | None
 ) -> PreflightTarget:
-    """What an earlier preflight has of the same target, on the same node class.
+    """Return an earlier preflight's results of the same target, on the same node class.
 
-    An image that is no target is compared with any of its backend. Raises `UsageError` where it
-    has none.
+    An image outside of the specification is compared with any of its backend. Raises `UsageError`
+    if there is none.
     """
     target = subject.target
     same = [item for item in preflight.targets if item.id == target.id]
@@ -118,7 +118,7 @@ def counterpart(
 def accept(preflight: Preflight, path: Path) -> None:
     """Write a preflight as the baseline of later ones.
 
-    Raises `UndecidedError` where a rung did not pass, or the file cannot be written.
+    Raises `UndecidedError` if a rung did not pass, or the file cannot be written.
     """
     for target in preflight.targets:
         for rung in target.rungs:
@@ -130,22 +130,22 @@ def accept(preflight: Preflight, path: Path) -> None:
     write_changed(path, json_form.render(preflight).encode())
 
 
-def references(preflight: Preflight, path: Path, id: str) -> Mapping[str, Mapping[str, float]]:
-    """Check → the numbers that the user's commands computed there, on whatever machine that was.
+def read_references(preflight: Preflight, path: Path, id: str) -> Mapping[str, Mapping[str, float]]:
+    """Return the numbers computed by the user's commands per check, on any machine.
 
-    Raises `UsageError` where several images are there and none is `id`, or nothing has a result.
+    Raises `UsageError` if there are several images other than `id`, or no results.
     """
     targets = [target for target in preflight.targets if target.id == id] or preflight.targets
     if len(targets) != 1:
         raise UsageError(f"{path} has several images, and none is {id}")
-    numbers = results(targets[0])
+    numbers = collect_results(targets[0])
     if not numbers:
         raise UsageError(f"{path} has no result of a command (a line BUILDMATRIX_RESULT)")
     return numbers
 
 
-def results(earlier: PreflightTarget) -> Mapping[str, Mapping[str, float]]:
-    """Check → the numbers that the user's commands computed then."""
+def collect_results(earlier: PreflightTarget) -> Mapping[str, Mapping[str, float]]:
+    """Return the numbers computed by the user's commands per check."""
     return {
         check.subject: result
         for rung in earlier.rungs
@@ -155,17 +155,17 @@ def results(earlier: PreflightTarget) -> Mapping[str, Mapping[str, float]]:
     }
 
 
-def compared(
+def compare_rung(
     rung: Rung,
     checks: Sequence[Check],
     earlier: PreflightTarget,
     where: str = "here",
     nodes: int = 1,
 ) -> tuple[Check, ...]:
-    """What is to be said of a rung's checks beside the earlier ones: a check for each of those.
+    """Compare a rung's checks with earlier ones; return a check for each comparison.
 
-    Of an earlier preflight of several nodes the same node counts, else the first of the class;
-    what `nodes` machines do together is compared with what as many did.
+    With several nodes in an earlier preflight, the same node counts, else the first of the class.
+    Results of `nodes` machines together are compared with those of as many.
     """
     alike = [outcome for outcome in earlier.rungs if (outcome.rung, outcome.nodes) == (rung, nodes)]
     alike.sort(key=lambda outcome: (outcome.where != where, outcome.state != "passed"))
@@ -174,20 +174,20 @@ def compared(
     return tuple(
         compared
         for old in before.checks
-        if _measured(old)
-        for compared in (_compared(rung, old, now.get(old.subject)),)
+        if _measured_values(old)
+        for compared in (_compare_check(rung, old, now.get(old.subject)),)
         if compared is not None
     )
 
 
-def _compared(rung: Rung, old: Check, new: Check | None) -> Check | None:
+def _compare_check(rung: Rung, old: Check, new: Check | None) -> Check | None:
     subject = f"{old.subject} against the baseline"
     if new is None:
         return Check(subject, "undecided", "the baseline has it, and it was not measured")
     if new.state == "failed":
-        return None  # That is said already.
-    gone = [name for name in _measured(old) if name not in new.values]
-    ratios = dict(_ratios(old, new))
+        return None  # Already reported.
+    gone = [name for name in _measured_values(old) if name not in new.values]
+    ratios = dict(_compute_ratios(old, new))
     values: dict[str, Value] = {
         "ratios": {name: round(ratio, 3) for name, (ratio, _) in ratios.items()},
         "baseline": {
@@ -211,8 +211,8 @@ def _compared(rung: Rung, old: Check, new: Check | None) -> Check | None:
     return Check(subject, "passed", message, values=values)
 
 
-def _measured(check: Check) -> list[str]:
-    """The values of a check that are compared."""
+def _measured_values(check: Check) -> list[str]:
+    """Return the names of a check's comparable values."""
     return [
         name
         for name, value in check.values.items()
@@ -224,9 +224,9 @@ def _measured(check: Check) -> list[str]:
     ]
 
 
-def _ratios(old: Check, new: Check) -> Iterator[tuple[str, tuple[float, str]]]:
-    """Value → how many times worse it is, and that in words."""
-    for name in _measured(old):
+def _compute_ratios(old: Check, new: Check) -> Iterator[tuple[str, tuple[float, str]]]:
+    """Yield each value with its ratio to the baseline, and a description."""
+    for name in _measured_values(old):
         was, value = old.values[name], new.values.get(name)
         if not isinstance(was, int | float) or not isinstance(value, int | float) or value <= 0:
             continue

@@ -1,7 +1,7 @@
-"""The rung `batch`: the user's own commands, again and again, cold and warm.
+"""Rung `batch`: repeated runs of the user's own commands, cold and warm.
 
-Cold is a container of its own for every run. Warm is one container for all runs, where what the
-first run compiled, cached or read from disk is there for the later ones.
+A cold run has a container of its own. Warm runs share one container, so that later ones find the
+compiled code, caches and files of the first.
 """
 
 from __future__ import annotations
@@ -10,17 +10,22 @@ import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
-from buildmatrix.commands.preflight.protocol import call, checks
-from buildmatrix.commands.preflight.results import TOLERANCE, Unreadable, difference, result_of
-from buildmatrix.commands.preflight.samples import phrase, summary
+from buildmatrix.commands.preflight.protocol import make_call, read_checks
+from buildmatrix.commands.preflight.results import (
+    TOLERANCE,
+    UnreadableResult,
+    describe_difference,
+    parse_result,
+)
+from buildmatrix.commands.preflight.samples import describe, summarize
 from buildmatrix.engines.model import Run, RunResult
 from buildmatrix.engines.text import shorten
 from buildmatrix.reports.preflight.model import Check, Value
 from buildmatrix.spec.model import Smoke
 
-#: Seconds after which a command is not run once more: what was timed until then counts.
+#: Seconds after which a command is not repeated again; the times so far count.
 BUDGET_S = 300
-#: Characters of a failed command's last words.
+#: Characters of a failed command's last line.
 _SHOWN = 300
 
 Result = dict[str, float] | None
@@ -33,18 +38,18 @@ def run_batch(
     references: Mapping[str, Mapping[str, float]],
     python: str = "python",
 ) -> tuple[Check, ...]:
-    """Run each command `repeat` times cold, then as often warm, and compare what it computed.
+    """Run each command `repeat` times cold, then warm, and compare its results.
 
     `references` has the results of commands elsewhere, by the names of their checks.
     """
     return tuple(
         check
         for smoke in commands
-        for check in _command(smoke, run, repeat, references.get(f"{smoke.name} cold"), python)
+        for check in _run_command(smoke, run, repeat, references.get(f"{smoke.name} cold"), python)
     )
 
 
-def _command(
+def _run_command(
     smoke: Smoke, run: Run, repeat: int, reference: Mapping[str, float] | None, python: str
 ) -> Iterator[Check]:
     samples: list[float] = []
@@ -54,31 +59,31 @@ def _command(
         start = time.monotonic()
         ended = run(smoke.command, smoke.timeout_s)
         seconds = time.monotonic() - start if ended.seconds is None else ended.seconds
-        why = _failure(ended, smoke.timeout_s)
+        why = _describe_failure(ended, smoke.timeout_s)
         if why:
             where = f"run {len(samples) + 1} of {repeat} " if samples else ""
-            yield Check(f"{smoke.name} cold", "failed", where + why, seconds, summary(samples))
+            yield Check(f"{smoke.name} cold", "failed", where + why, seconds, summarize(samples))
             return
         samples.append(seconds)
         try:
-            result = result_of(ended.output)
-        except Unreadable as error:
-            yield Check(f"{smoke.name} cold", "failed", str(error), seconds, summary(samples))
+            result = parse_result(ended.output)
+        except UnreadableResult as error:
+            yield Check(f"{smoke.name} cold", "failed", str(error), seconds, summarize(samples))
             return
-        if result is not None and reference and (off := difference(result, reference)):
-            values: dict[str, Value] = {**summary(samples), "result": result}
+        if result is not None and reference and (off := describe_difference(result, reference)):
+            values: dict[str, Value] = {**summarize(samples), "result": result}
             yield Check(f"{smoke.name} cold", "failed", off, seconds, values)
             return
-    yield _cold(smoke, samples, result, reference)
+    yield _report_cold(smoke, samples, result, reference)
     if repeat > 1:
-        yield _warm(smoke, run, repeat, result, python)
+        yield _run_warm(smoke, run, repeat, result, python)
 
 
-def _cold(
+def _report_cold(
     smoke: Smoke, samples: Sequence[float], result: Result, reference: Mapping[str, float] | None
 ) -> Check:
-    values: dict[str, Value] = summary(samples)
-    said = phrase(samples)
+    values: dict[str, Value] = summarize(samples)
+    said = describe(samples)
     if result is not None:
         values["result"] = result
     if reference and result is None:
@@ -92,54 +97,55 @@ def _cold(
     return Check(f"{smoke.name} cold", "passed", said, sum(samples), values)
 
 
-def _warm(smoke: Smoke, run: Run, repeat: int, result: Result, python: str) -> Check:
-    """The first run in a container against the later ones."""
+def _run_warm(smoke: Smoke, run: Run, repeat: int, result: Result, python: str) -> Check:
+    """Compare the first run in a container with the later ones."""
     name = f"{smoke.name} warm"
     bound = min(smoke.timeout_s * (repeat + 1), BUDGET_S + smoke.timeout_s)
     options = {"command": smoke.command, "times": repeat + 1, "seconds": smoke.timeout_s}
-    probe = call("repeat", options, python)
+    probe = make_call("repeat", options, python)
     ended = run(probe.command, bound)
-    seen = checks(ended.output, probe.mark)
+    seen = read_checks(ended.output, probe.mark)
     if not seen:
-        why = f"nothing repeats it in one container: {_failure(ended, bound) or 'no word of it'}"
+        failure = _describe_failure(ended, bound) or "no word of it"
+        why = f"nothing repeats it in one container: {failure}"
         return Check(name, "not-run", why)
     times = [check.seconds for check in seen if check.state == "passed" and check.seconds]
     failed = next((check for check in seen if check.state != "passed"), None)
     if failed is not None and len(times) < 2:
-        # It works in a container of its own, which is all that was asked of it.
+        # It works in a container of its own, which is all that it must do.
         return Check(name, "not-run", f"it cannot be repeated in one container: {failed.message}")
     if failed is not None:
         why = f"run {len(times) + 1} in one container failed: {failed.message}"
-        return Check(name, "failed", why, sum(times), summary(times[1:]))
+        return Check(name, "failed", why, sum(times), summarize(times[1:]))
     if len(times) < 2:
         return Check(name, "undecided", f"it did not end twice within {bound:g} s", sum(times))
     first, *later = times
-    values: dict[str, Value] = {"first_s": round(first, 4), **summary(later)}
+    values: dict[str, Value] = {"first_s": round(first, 4), **summarize(later)}
     try:
-        results = [result_of(str(check.values.get("result", ""))) for check in seen]
-    except Unreadable as error:
+        results = [parse_result(str(check.values.get("result", ""))) for check in seen]
+    except UnreadableResult as error:
         return Check(name, "failed", str(error), sum(times), values)
     for number, again in enumerate(results, 1):
-        if result is not None and (off := difference(again or {}, result)):
+        if result is not None and (off := describe_difference(again or {}, result)):
             why = f"run {number} in one container has another result than a cold one: {off}"
             return Check(name, "failed", why, sum(times), values)
-    said = f"first {first:.2f} s, later {phrase(later)}"
+    said = f"first {first:.2f} s, later {describe(later)}"
     return Check(name, "passed", said, sum(times), values)
 
 
-def _failure(ended: RunResult, timeout_s: float) -> str:
-    """How a command failed; empty where it did not."""
+def _describe_failure(ended: RunResult, timeout_s: float) -> str:
+    """Describe the failure of a command; empty if it succeeded."""
     if ended.timed_out:
         return f"did not end within {timeout_s:g} s"
     if ended.exit_code == 0:
         return ""
     lines = [line for line in ended.output.splitlines() if line.strip()]
     last = f": {shorten(lines[-1], _SHOWN)}" if lines else ""
-    return f"failed with exit code {ended.exit_code}{_signal(ended.exit_code)}{last}"
+    return f"failed with exit code {ended.exit_code}{_describe_signal(ended.exit_code)}{last}"
 
 
-def _signal(code: int) -> str:
-    """The signal that a shell's exit code speaks of (128 and its number)."""
+def _describe_signal(code: int) -> str:
+    """Return the signal of a shell's exit code (128 and its number)."""
     try:
         return f" ({signal.Signals(code - 128).name})" if code > 128 else ""
     except ValueError:

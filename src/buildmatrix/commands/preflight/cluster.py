@@ -1,4 +1,4 @@
-"""A preflight on a cluster: which images, on which machines, and the commands of their rungs."""
+"""Preflight on a cluster: images, machines, and the commands of their rungs."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 
 from buildmatrix.catalogue.load import Catalogue, load
 from buildmatrix.commands.preflight.logs import PodLog
-from buildmatrix.commands.preflight.manifests import Run, text
-from buildmatrix.commands.preflight.plan import CLUSTER_RUNGS, Step, steps
-from buildmatrix.commands.preflight.run import RUNNERS, Climb, Runner
-from buildmatrix.commands.preflight.subject import Subject, of_reference
+from buildmatrix.commands.preflight.manifests import ManifestRun, format_manifest
+from buildmatrix.commands.preflight.plan import CLUSTER_RUNGS, Step, plan_steps
+from buildmatrix.commands.preflight.run import RUNNERS, RungInputs, Runner
+from buildmatrix.commands.preflight.subject import Subject, make_reference_subject
 from buildmatrix.engines import model as engines
 from buildmatrix.engines.model import Engine, ImageFacts, RunResult
 from buildmatrix.errors import UndecidedError, UsageError
@@ -28,38 +28,40 @@ from buildmatrix.spec.model import NodeClass, Spec, Target
 from buildmatrix.spec.points import select
 
 
-def subjects_of(
+def select_subjects(
     pattern: str, spec: Spec, engine: Engine, image: str | None, report: Path | None
 ) -> tuple[Subject, ...]:
-    """The targets that a pattern matches, each with its image in a registry.
+    """Return the targets that a pattern matches, each with its image in a registry.
 
-    That is `image`, or what a report says was pushed. Raises `UsageError`.
+    The image is `image`, or the one pushed according to a report. Raises `UsageError`.
     """
     targets = select(spec, [pattern], None)
     if image is not None and len(targets) != 1:
         raise UsageError(f"--image is one image, and {pattern} matches {len(targets)} targets")
-    pushed = _pushed(report) if report is not None else {}
+    pushed = _read_pushed(report) if report is not None else {}
     return tuple(
-        of_reference(_reference(target, image, pushed), target.backend, spec, engine, target)
+        make_reference_subject(
+            _find_reference(target, image, pushed), target.backend, spec, engine, target
+        )
         for target in targets
     )
 
 
-def subject_of(spec: Spec | None, engine: Engine, log: PodLog) -> Subject:
-    """What a pod was about: a target of the specification, or an image by itself."""
+def find_subject(spec: Spec | None, engine: Engine, log: PodLog) -> Subject:
+    """Return the subject of a pod: a target of the specification, or an image by itself."""
     targets = spec.targets if spec is not None else ()
     target = next((target for target in targets if target.id == log.about.target), None)
     try:
-        return of_reference(log.about.image, log.about.backend, spec, engine, target)
+        return make_reference_subject(log.about.image, log.about.backend, spec, engine, target)
     except (UndecidedError, UsageError):
-        # The name of an image that a hostile log made up; or none, where its beginning is lost.
+        # An invalid image name from a hostile log, or none if its beginning is lost.
         bare = bare_target(log.about.target or "unknown", log.about.backend or "cpu")
         return Subject(
             bare, spec or bare_spec(bare), engine, log.about.image, ImageFacts("", {}, {}, 0, "")
         )
 
 
-def _reference(target: Target, image: str | None, pushed: Mapping[str, str]) -> str:
+def _find_reference(target: Target, image: str | None, pushed: Mapping[str, str]) -> str:
     reference = image or pushed.get(target.id)
     if reference is None:
         raise UsageError(
@@ -69,8 +71,8 @@ def _reference(target: Target, image: str | None, pushed: Mapping[str, str]) -> 
     return reference
 
 
-def _pushed(path: Path) -> dict[str, str]:
-    """Target → its image in a registry."""
+def _read_pushed(path: Path) -> dict[str, str]:
+    """Map targets to their images in a registry."""
     return {
         target.id: f"{target.staged.repository}@{target.staged.digest}"
         for target in read(path).targets
@@ -78,7 +80,7 @@ def _pushed(path: Path) -> dict[str, str]:
     }
 
 
-def write(
+def write_manifests(
     subjects: Sequence[Subject],
     level: Rung,
     node_class: str | None,
@@ -87,7 +89,7 @@ def write(
     today: date,
     repeat: int = 5,
 ) -> tuple[Path, ...]:
-    """Write a file for each image and node class; gives their paths. Raises `UsageError`."""
+    """Write a file for each image and node class; return their paths. Raises `UsageError`."""
     texts: dict[Path, str] = {}
     for subject in subjects:
         classes = [n for n in subject.node_classes if node_class in (None, n.name)]
@@ -98,30 +100,30 @@ def write(
             )
         catalogue = load(subject.spec.catalogue_files)
         for node in classes:
-            planned = tuple(_planned(subject, level, node, today, repeat))
+            planned = tuple(_plan_steps(subject, level, node, today, repeat))
             if not planned:
                 raise UsageError(f"no rung up to `{level}` runs on a cluster")
-            run = Run(
+            run = ManifestRun(
                 subject.target,
                 subject.reference,
                 node,
                 level,
                 planned,
-                {name: _count(name, node, catalogue) for name in node.resources},
+                {name: _count_resource(name, node, catalogue) for name in node.resources},
                 nodes,
                 repeat,
             )
-            texts[folder / run.file] = text(run)
+            texts[folder / run.file] = format_manifest(run)
     for path, content in texts.items():
         write_changed(path, content.encode())
     return tuple(texts)
 
 
-def _planned(
+def _plan_steps(
     subject: Subject, level: Rung, node: NodeClass, today: date, repeat: int
 ) -> Iterator[Step]:
     judge = Judge(subject.spec, "error", today, ())
-    climb = Climb(
+    climb = RungInputs(
         subject,
         judge,
         lambda *_: RunResult(0, "", timed_out=False),
@@ -133,15 +135,15 @@ def _planned(
     )
     for rung in RUNGS[: RUNGS.index(level) + 1]:
         if rung in CLUSTER_RUNGS:
-            yield from steps(rung, partial(_with, climb, RUNNERS[rung]))
+            yield from plan_steps(rung, partial(_call_runner, climb, RUNNERS[rung]))
 
 
-def _with(climb: Climb, runner: Runner, run: engines.Run) -> object:
+def _call_runner(climb: RungInputs, runner: Runner, run: engines.Run) -> object:
     return runner(replace(climb, run=run))
 
 
-def _count(resource: str, node: NodeClass, catalogue: Catalogue) -> int:
-    """How many of a resource a pod asks for: all devices of a machine, one of anything else."""
+def _count_resource(resource: str, node: NodeClass, catalogue: Catalogue) -> int:
+    """Return a pod's number of a resource: all devices of a machine, else one."""
     counted = any(
         owned.entry.field == "count" and fnmatchcase(resource, name)
         for owned in catalogue.node_resources

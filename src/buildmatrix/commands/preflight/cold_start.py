@@ -1,4 +1,4 @@
-"""The rung `cold-start`: from the start of a container to the first answer, and what that takes."""
+"""Rung `cold-start`: time from the start of a container to the first answer."""
 
 from __future__ import annotations
 
@@ -10,32 +10,38 @@ from pathlib import Path
 from statistics import median
 
 from buildmatrix.catalogue.load import Catalogue
-from buildmatrix.commands.preflight.device import texts
-from buildmatrix.commands.preflight.protocol import call, checks, no_word, unfinished
-from buildmatrix.commands.preflight.questions import frameworks
-from buildmatrix.commands.preflight.samples import phrase, summary
+from buildmatrix.commands.preflight.device import read_texts
+from buildmatrix.commands.preflight.protocol import (
+    make_call,
+    make_missing_checks,
+    make_silent_check,
+    read_checks,
+)
+from buildmatrix.commands.preflight.questions import list_frameworks
+from buildmatrix.commands.preflight.samples import describe, summarize
 from buildmatrix.engines.model import Run
 from buildmatrix.phrases import listing, size
 from buildmatrix.reports.preflight.model import Check, Value
 
-#: Seconds for one container, and after which a framework is not started once more; for all starts
-#: within one container.
+#: Seconds for one container; after which a framework is not started again; for all starts within
+#: one container.
 EACH_S, BUDGET_S, WITHIN_S = 300, 600, 1_800
-#: What the times of a pod leave open.
+#: Limitation of times from a pod.
 NOT_FROM_WITHIN = (
     "what a container takes to start cannot be seen from within: `preflight` on the machine "
     "measures it"
 )
-#: A first call that is this many times slower than the next one, and so many seconds, is remarked.
+#: A first call is reported if it is slower than the next one by this factor, and takes this many
+#: seconds.
 SLOWER, WORTH_S = 10, 0.5
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class ColdStart:
     """One cold start, in seconds."""
 
-    #: The container with its interpreter; None where that was there before.
+    #: Start of the container with its interpreter; None if it was already running.
     container: float | None
     importing: float
     first_call: float
@@ -43,19 +49,19 @@ class Start:
 
     @property
     def answer(self) -> float:
-        """From the start of the container, or of the process in it, to the first answer."""
+        """Time from the start of the container, or of the process in it, to the first answer."""
         return (self.container or 0.0) + self.importing + self.first_call
 
 
 @dataclass(frozen=True, slots=True)
 class KernelCaches:
-    """Where programs keep what they compile: patterns of folders, and variables that name some."""
+    """Locations of compile caches: patterns of folders, and variables with folders."""
 
     folders: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
 
     def holding(self, folder: str) -> str | None:
-        """The pattern of the cache that `folder` is or lies in."""
+        """Return the pattern of the cache that `folder` is or is part of."""
         for pattern in self.folders:
             anywhere = pattern if pattern.startswith("/") else f"*/{pattern}"
             if fnmatchcase(folder, anywhere) or fnmatchcase(folder, f"{anywhere}/*"):
@@ -63,8 +69,8 @@ class KernelCaches:
         return None
 
 
-def kernel_caches(catalogue: Catalogue) -> KernelCaches:
-    """Those that the catalogue knows."""
+def find_kernel_caches(catalogue: Catalogue) -> KernelCaches:
+    """Return the kernel caches in the catalogue."""
     entries = [cache.entry for cache in catalogue.caches if cache.entry.kind == "kernels"]
     return KernelCaches(
         tuple(folder for entry in entries for folder in entry.folders),
@@ -80,21 +86,21 @@ def run_cold_start(
     late: Sequence[str] = (),
     python: str = "python",
 ) -> tuple[Check, ...]:
-    """Start each framework `repeat` times on a device, each time in a container of its own.
+    """Start each framework `repeat` times on a device, each time in a new container.
 
-    `late` says whose code the scan found to be compiled at the first start.
+    `late` lists code that is compiled at the first start, according to the scan.
     """
-    questions = frameworks(backend, catalogue)
-    caches = kernel_caches(catalogue)
+    questions = list_frameworks(backend, catalogue)
+    caches = find_kernel_caches(catalogue)
     options = {"frameworks": questions, "variables": caches.variables}
-    probe = call("cold_start", options, python)
+    probe = make_call("cold_start", options, python)
     ended = run(probe.command, EACH_S)
-    listed = next(iter(checks(ended.output, probe.mark)), None)
+    listed = next(iter(read_checks(ended.output, probe.mark)), None)
     if listed is None:
-        return (no_word("frameworks", ended, EACH_S),)
+        return (make_silent_check("frameworks", ended, EACH_S),)
     return tuple(
-        _framework(name, run, repeat, {**options, "start": name}, caches, late, python)
-        for name in texts(listed, "names")
+        _start_framework(name, run, repeat, {**options, "start": name}, caches, late, python)
+        for name in read_texts(listed, "names")
     )
 
 
@@ -106,44 +112,44 @@ def run_starts_within(
     late: Sequence[str] = (),
     python: str = "python",
 ) -> tuple[Check, ...]:
-    """The same inside of one container, as in a pod: each start is a process with an empty home.
+    """Start each framework in a running container, as in a pod: a process with an empty home.
 
-    What a container takes to start is not in these times, so they have names of their own.
+    The start of the container is not included, so the times have names of their own.
     """
-    caches = kernel_caches(catalogue)
+    caches = find_kernel_caches(catalogue)
     options = {
-        "frameworks": frameworks(backend, catalogue),
+        "frameworks": list_frameworks(backend, catalogue),
         "variables": caches.variables,
         "times": repeat,
         "seconds": EACH_S,
         "budget": BUDGET_S,
     }
-    probe = call("cold_start", options, python)
+    probe = make_call("cold_start", options, python)
     ended = run(probe.command, WITHIN_S)
-    listed, *answers = checks(ended.output, probe.mark) or (None,)
+    listed, *answers = read_checks(ended.output, probe.mark) or (None,)
     if listed is None:
-        return (no_word("frameworks", ended, WITHIN_S),)
-    names = texts(listed, "names")
-    rest = unfinished(names, answers, "the probe ended before it got there")
+        return (make_silent_check("frameworks", ended, WITHIN_S),)
+    names = read_texts(listed, "names")
+    rest = make_missing_checks(names, answers, "the probe ended before it got there")
     starts = {name: [item for item in answers if item.subject == name] for name in names}
     return (
-        *(_within(name, samples, caches, late) for name, samples in starts.items() if samples),
+        *(_make_check(name, samples, caches, late) for name, samples in starts.items() if samples),
         *rest,
     )
 
 
-def _within(
+def _make_check(
     name: str, answers: Sequence[Check], caches: KernelCaches, late: Sequence[str]
 ) -> Check:
     passed = [answer for answer in answers if answer.state == "passed"]
-    starts = [_start(answer) for answer in passed]
+    starts = [_parse_start(answer) for answer in passed]
     subject = f"{name} in a running container"
     if (latest := answers[-1]).state != "passed":
-        return Check(subject, latest.state, latest.message, None, _values(starts))
-    return _judged(subject, latest, starts, caches, late, None)
+        return Check(subject, latest.state, latest.message, None, _summarize_starts(starts))
+    return _make_passed_check(subject, latest, starts, caches, late, None)
 
 
-def _framework(
+def _start_framework(
     name: str,
     run: Run,
     repeat: int,
@@ -152,15 +158,15 @@ def _framework(
     late: Sequence[str],
     python: str,
 ) -> Check:
-    starts: list[Start] = []
+    starts: list[ColdStart] = []
     latest = Check(name, "undecided")
     began = time.monotonic()
     while len(starts) < repeat and (not starts or time.monotonic() - began < BUDGET_S):
-        probe = call("cold_start", options, python)
+        probe = make_call("cold_start", options, python)
         start = time.monotonic()
         ended = run(probe.command, EACH_S)
         end = time.monotonic()
-        answered = next(iter(checks(ended.output, probe.mark)), None)
+        answered = next(iter(read_checks(ended.output, probe.mark)), None)
         if answered is None:
             lines = [line for line in ended.output.splitlines() if line.strip()]
             why = (
@@ -173,36 +179,36 @@ def _framework(
         latest = answered
         if answered.state != "passed":
             break
-        starts.append(_start(answered, (start, end)))
+        starts.append(_parse_start(answered, (start, end)))
     seconds = time.monotonic() - began
     if latest.state != "passed":
-        return Check(name, latest.state, latest.message, seconds, _values(starts))
-    return _judged(name, latest, starts, caches, late, seconds)
+        return Check(name, latest.state, latest.message, seconds, _summarize_starts(starts))
+    return _make_passed_check(name, latest, starts, caches, late, seconds)
 
 
-def _judged(
+def _make_passed_check(
     subject: str,
     latest: Check,
-    starts: Sequence[Start],
+    starts: Sequence[ColdStart],
     caches: KernelCaches,
     late: Sequence[str],
     seconds: float | None,
 ) -> Check:
-    """What is said of starts that all gave an answer, the last of them being `latest`."""
-    values = _values(starts)
+    """Return the check for starts that all gave an answer; `latest` is the last of them."""
+    values = _summarize_starts(starts)
     device = latest.values.get("device")
     values["device"] = device
-    compiled = _compiled(latest, caches)
+    compiled = _sum_compiled(latest, caches)
     if compiled:
         values["kernel_caches"] = {where: float(bytes) for where, bytes in compiled.items()}
-    said = "; ".join(_said(starts, str(device), compiled, late))
+    said = "; ".join(_describe_starts(starts, str(device), compiled, late))
     return Check(subject, "passed", said, seconds, values)
 
 
-def _start(check: Check, span: tuple[float, float] | None = None) -> Start:
-    """The parts of one start; `span` is that of its container, by this machine's monotonic clock.
+def _parse_start(check: Check, span: tuple[float, float] | None = None) -> ColdStart:
+    """Return the parts of one start; `span` is its container's, by this machine's monotonic clock.
 
-    Without a span the start of the process is all that is known.
+    Without a span, only the start of the process is known.
     """
     seconds = {
         name: float(value)
@@ -213,28 +219,29 @@ def _start(check: Check, span: tuple[float, float] | None = None) -> Start:
         seconds.get(name, 0.0) for name in ("import_s", "first_call_s", "later_call_s")
     )
     if span is None:
-        return Start(None, importing, first, later)
+        return ColdStart(None, importing, first, later)
     began, ended = span
     started, answered = seconds.get("started", 0.0), seconds.get("answered", 0.0)
-    # A container on this kernel has this clock. Elsewhere its end counts, too, and looking at it.
-    here = check.values.get("boot_id") == _boot_id() and began <= started <= answered <= ended
+    # A container on this kernel shares the clock. Elsewhere, the time includes the end of the
+    # container and the polling for it.
+    here = check.values.get("boot_id") == _read_boot_id() and began <= started <= answered <= ended
     container = answered - began if here else ended - began - later
-    return Start(max(container - importing - first, 0.0), importing, first, later)
+    return ColdStart(max(container - importing - first, 0.0), importing, first, later)
 
 
-def _boot_id() -> str:
+def _read_boot_id() -> str:
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:
         return ""
 
 
-def _values(starts: Sequence[Start]) -> dict[str, Value]:
+def _summarize_starts(starts: Sequence[ColdStart]) -> dict[str, Value]:
     if not starts:
         return {}
     containers = [start.container for start in starts if start.container is not None]
     return {
-        **summary([start.answer for start in starts]),
+        **summarize([start.answer for start in starts]),
         **({"container_s": round(median(containers), 4)} if containers else {}),
         "import_s": round(median(start.importing for start in starts), 4),
         "first_call_s": round(median(start.first_call for start in starts), 4),
@@ -242,8 +249,8 @@ def _values(starts: Sequence[Start]) -> dict[str, Value]:
     }
 
 
-def _compiled(check: Check, caches: KernelCaches) -> Mapping[str, float]:
-    """Kernel cache → bytes that were written into it."""
+def _sum_compiled(check: Check, caches: KernelCaches) -> Mapping[str, float]:
+    """Map kernel caches to the bytes written into them."""
     written = check.values.get("written")
     compiled: dict[str, float] = {}
     for folder, bytes in (written if isinstance(written, dict) else {}).items():
@@ -253,10 +260,10 @@ def _compiled(check: Check, caches: KernelCaches) -> Mapping[str, float]:
     return compiled
 
 
-def _said(
-    starts: Sequence[Start], device: str, compiled: Mapping[str, float], late: Sequence[str]
+def _describe_starts(
+    starts: Sequence[ColdStart], device: str, compiled: Mapping[str, float], late: Sequence[str]
 ) -> Iterator[str]:
-    yield f"{phrase([start.answer for start in starts])} on {device}"
+    yield f"{describe([start.answer for start in starts])} on {device}"
     importing, first, later = (
         median(getattr(start, part) for start in starts)
         for part in ("importing", "first_call", "later_call")

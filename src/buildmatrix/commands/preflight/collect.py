@@ -1,4 +1,4 @@
-"""What pods on other machines found, as a preflight: all nodes of a node class, rung by rung."""
+"""Results of pods on other machines as a preflight: all nodes of a class, rung by rung."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from datetime import date
 from pathlib import Path
 
 from buildmatrix import __version__
-from buildmatrix.commands.preflight.accepted import said, with_accepted
-from buildmatrix.commands.preflight.baseline import Expectations, compared, expectations
+from buildmatrix.commands.preflight.accepted import apply_waivers, describe_accepted
+from buildmatrix.commands.preflight.baseline import Expectations, compare_rung, read_expectations
 from buildmatrix.commands.preflight.logs import PodLog
-from buildmatrix.commands.preflight.plan import CLUSTER_RUNGS, Replay, Unanswered
-from buildmatrix.commands.preflight.protocol import checks, unfinished
-from buildmatrix.commands.preflight.run import RUNNERS, Climb, run_nothing
+from buildmatrix.commands.preflight.plan import CLUSTER_RUNGS, Replay, UnansweredError
+from buildmatrix.commands.preflight.protocol import make_missing_checks, read_checks
+from buildmatrix.commands.preflight.run import RUNNERS, RungInputs, run_nothing
 from buildmatrix.commands.preflight.subject import Subject
 from buildmatrix.errors import UsageError
 from buildmatrix.judge import Judge
@@ -38,9 +38,9 @@ def collect(
     baseline: Path | None = None,
     reference: Path | None = None,
 ) -> Preflight:
-    """One preflight of all pods. `subject_of` says which target a pod was about.
+    """Merge all pods to one preflight; `subject_of` returns the target of a pod.
 
-    `digest`: that of the image which is asked for. `baseline` and `reference` are files of earlier
+    `digest` is that of the requested image. `baseline` and `reference` are files of earlier
     preflights. Raises `UsageError` for pods of another image, and files about something else.
     """
     _check_digests([log for log in logs if log.steps is not None], digest)
@@ -49,9 +49,9 @@ def collect(
         groups.setdefault((log.about.target, log.about.node_class), []).append(log)
     subjects = [subject_of(group[0]) for group in groups.values()]
     on = [(subject, name or None) for subject, (_, name) in zip(subjects, groups, strict=True)]
-    expected = expectations(on, baseline, reference)
+    expected = read_expectations(on, baseline, reference)
     targets = tuple(
-        _joined(subject, group, today, own)
+        _merge_class(subject, group, today, own)
         for subject, group, own in zip(subjects, groups.values(), expected, strict=True)
     )
     catalogue = Judge(subjects[0].spec, "error", today, ()).catalogue_date
@@ -70,32 +70,32 @@ def _check_digests(logs: Sequence[PodLog], digest: str | None) -> None:
             )
 
 
-def _joined(
+def _merge_class(
     subject: Subject, logs: Sequence[PodLog], today: date, expected: Expectations
 ) -> PreflightTarget:
-    """All nodes of one class, rung by rung."""
+    """Merge all nodes of one class, rung by rung."""
     first = logs[0]
     node = next(
         (item for item in subject.node_classes if item.name == first.about.node_class), None
     )
     judge = Judge(subject.spec, "error", today, ())
-    climb = Climb(
+    climb = RungInputs(
         subject, judge, run_nothing, node, Silent(), today, expected=expected, in_pod=True
     )
-    outcomes = [outcome for log in logs for outcome in _climbed(climb, log)]
+    outcomes = [outcome for log in logs for outcome in _replay_log(climb, log)]
     outcomes.sort(key=lambda outcome: RUNGS.index(outcome.rung))
     return PreflightTarget(
         first.about.target or f"a pod of {first.source}",
         first.about.backend,
-        tuple(_contradicted(outcome, outcomes) for outcome in outcomes),
+        tuple(_note_contradiction(outcome, outcomes) for outcome in outcomes),
         first.about.image or None,
         first.about.digest or None,
         first.about.node_class or None,
     )
 
 
-def _contradicted(outcome: RungOutcome, all_: Sequence[RungOutcome]) -> RungOutcome:
-    """A failure with the nodes of the class on which the same rung passed."""
+def _note_contradiction(outcome: RungOutcome, all_: Sequence[RungOutcome]) -> RungOutcome:
+    """Note the nodes of the class on which a failed rung passed."""
     if outcome.state != "failed":
         return outcome
     others = (other for other in all_ if other.rung == outcome.rung and other.state == "passed")
@@ -109,70 +109,70 @@ def _contradicted(outcome: RungOutcome, all_: Sequence[RungOutcome]) -> RungOutc
     return replace(outcome, why="; ".join(filter(None, (outcome.why, *said))))
 
 
-def _climbed(climb: Climb, log: PodLog) -> Iterator[RungOutcome]:
-    """The ladder as one pod climbed it."""
+def _replay_log(climb: RungInputs, log: PodLog) -> Iterator[RungOutcome]:
+    """Yield the outcomes of one pod."""
     if log.steps is None:
         why = f"{log.source}: the log of a pod begins in the middle; what it was about is lost"
         yield RungOutcome("import", "undecided", why=why, where=log.where)
         return
     planned = {rung for rung, _ in log.steps}
     stopped: RungOutcome | None = None
-    for rung in _asked(log.about.level):
+    for rung in _requested_rungs(log.about.level):
         if rung not in planned and log.about.nodes > 1:
-            continue  # Pods of a JobSet are there for one rung.
+            continue  # Pods of a JobSet run only one rung.
         if rung not in planned:
-            outcome = RungOutcome(rung, "not-run", why=_unplanned(rung), where=log.where)
+            outcome = RungOutcome(rung, "not-run", why=_explain_unplanned(rung), where=log.where)
         elif stopped is not None:
             why = f"the rung `{stopped.rung}` {stopped.state}"
             outcome = RungOutcome(rung, "not-run", why=why, where=log.where)
         else:
-            outcome = _replayed(climb, log, rung)
+            outcome = _replay_rung(climb, log, rung)
         if outcome.state in ("failed", "undecided"):
             stopped = outcome
         yield outcome
 
 
-def _asked(level: str) -> Sequence[Rung]:
+def _requested_rungs(level: str) -> Sequence[Rung]:
     last = RUNGS.index(level) if level in RUNGS else len(RUNGS) - 1
     return [rung for rung in RUNGS[: last + 1] if rung != "static"]
 
 
-def _unplanned(rung: Rung) -> str:
+def _explain_unplanned(rung: Rung) -> str:
     if rung not in CLUSTER_RUNGS:
         return "it runs with `preflight` on the machine itself, not in a pod"
     return "the manifest asked for none of its commands"
 
 
-def _replayed(climb: Climb, log: PodLog, rung: Rung) -> RungOutcome:
+def _replay_rung(climb: RungInputs, log: PodLog, rung: Rung) -> RungOutcome:
     try:
         run = Replay(rung, log.answers(rung))
         replayed, why = RUNNERS[rung](replace(climb, run=run, repeat=log.about.repeat))
-    except Unanswered as missing:
+    except UnansweredError as missing:
         if not missing.is_planned:
             why = "its commands are others than those of the manifest: write that again"
             return RungOutcome(rung, "undecided", why=why, where=log.where)
-        replayed, why = _before_the_end(missing, log), log.lost()
+        replayed, why = _collect_lost_checks(missing, log), log.describe_loss()
     else:
         if climb.expected.baseline is not None:
             earlier = climb.expected.baseline
-            replayed += compared(rung, replayed, earlier, log.where, log.about.nodes)
+            replayed += compare_rung(rung, replayed, earlier, log.where, log.about.nodes)
     if log.missing:
         replayed += (
             Check(
                 f"log of {log.about.pod}", "undecided", f"{log.missing} of its lines are missing"
             ),
         )
-    replayed = with_accepted(rung, replayed, climb.subject.target.check_waivers, climb.today)
+    replayed = apply_waivers(rung, replayed, climb.subject.target.check_waivers, climb.today)
     state = state_of(replayed)
-    # What is left of a rung is said, and what is not complete has not passed.
+    # Skipped parts of a rung are reported, and an incomplete rung has not passed.
     state = "not-run" if state == "passed" and why else state
-    why = "; ".join(filter(None, (why, said(replayed))))
+    why = "; ".join(filter(None, (why, describe_accepted(replayed))))
     return RungOutcome(rung, state, replayed, why, where=log.where, nodes=log.about.nodes)
 
 
-def _before_the_end(lost: Unanswered, log: PodLog) -> tuple[Check, ...]:
-    """What a command said before its pod was lost; what it announced and did not say is open."""
-    seen = checks(lost.output, lost.mark) if lost.mark else ()
+def _collect_lost_checks(lost: UnansweredError, log: PodLog) -> tuple[Check, ...]:
+    """Return a lost pod's checks; announced but missing ones are undecided."""
+    seen = read_checks(lost.output, lost.mark) if lost.mark else ()
     announced = [
         name
         for check in seen
@@ -180,5 +180,5 @@ def _before_the_end(lost: Unanswered, log: PodLog) -> tuple[Check, ...]:
         for name in names
         if isinstance(name, str)
     ]
-    rest = unfinished(announced, seen, "the pod was lost before it got there")
-    return (*seen, *rest, Check(f"pod {log.about.pod}", "undecided", log.lost()))
+    rest = make_missing_checks(announced, seen, "the pod was lost before it got there")
+    return (*seen, *rest, Check(f"pod {log.about.pod}", "undecided", log.describe_loss()))

@@ -1,9 +1,9 @@
-"""Which devices of this machine a container of an image gets, and how.
+"""Access of an image's container to this machine's devices.
 
-What the catalogue says of a backend's hosts is held against this machine, as `doctor` does it. Of
-the ways to hand devices in, the one that also brings the libraries of the host comes first: the
-Container Device Interface, then Docker's `--gpus`, then a vendor's runtime, then bare nodes. What
-the vendors' documents also ask for, to be privileged or to see the host's memory, is never given.
+The catalogue's entries for a backend's hosts are matched with this machine, as in `doctor`. Among
+the ways to pass devices in, one that also provides the host's libraries comes first: the Container
+Device Interface, then Docker's `--gpus`, then a vendor's runtime, then plain nodes. Privileged mode
+and access to host memory, which vendors' documents also request, are never granted.
 """
 
 from __future__ import annotations
@@ -14,42 +14,42 @@ from itertools import pairwise
 from buildmatrix.catalogue.building import BackendBuild, backend_build
 from buildmatrix.catalogue.format.machines import Host
 from buildmatrix.catalogue.load import Catalogue
-from buildmatrix.commands.doctor.machine import MachineFacts, MachineFiles, look
+from buildmatrix.commands.doctor.machine import MachineFacts, MachineFiles, collect_facts
 from buildmatrix.engines.model import NO_DEVICES, DeviceAccess, Facilities
 from buildmatrix.phrases import listing
 
 
-def access(
+def find_access(
     machine: MachineFiles,
     catalogue: Catalogue,
     backend: str,
     facilities: Facilities,
     cdi: Sequence[str] = (),
 ) -> tuple[DeviceAccess, str]:
-    """What a container gets of the devices of a backend; and why nothing, where they are here.
+    """Return a container's access to the devices of a backend; and why none, if they exist.
 
-    `cdi`: the devices that a node class names. Without devices on this machine both are empty.
+    `cdi` are the devices named in a node class. Without devices on this machine, both are empty.
     """
-    hosts = _hosts(catalogue, backend)
+    hosts = _find_hosts(catalogue, backend)
     build = backend_build(catalogue, backend)
-    seen = [(host, look(machine, backend, host, facilities.runtimes)) for host in hosts]
-    nodes = [node for host, facts in seen for node in _nodes(machine, facts, host.needs)]
+    seen = [(host, collect_facts(machine, backend, host, facilities.runtimes)) for host in hosts]
+    nodes = [node for host, facts in seen for node in _list_nodes(machine, facts, host.needs)]
     if not hosts:
-        # Interfaces of several vendors, as OpenCL, have no devices of their own.
-        nodes = [node for path in _paths(build) for node in machine.devices(path)]
+        # Interfaces of several vendors, such as OpenCL, have no devices of their own.
+        nodes = [node for path in _list_device_paths(build) for node in machine.devices(path)]
     if not nodes:
         return NO_DEVICES, ""
     if facilities.folder is None:
         return NO_DEVICES, f"{listing(nodes)} is here, and the engine seems to be elsewhere"
     facts = [facts for _, facts in seen]
-    if facilities.has_cdi and (names := tuple(cdi) or _cdi(facts, facilities)):
+    if facilities.has_cdi and (names := tuple(cdi) or _list_cdi_devices(facts, facilities)):
         return DeviceAccess(cdi=names), ""
     if facilities.has_gpus and any(run.options == ("--gpus", "all") for run in build.runs):
         return DeviceAccess(gpus=True), ""
     if runtime := next((name for item in facts for name in item.runtimes), ""):
         variables = {name: value for part in build.final for name, value in part.variables.items()}
         return DeviceAccess(runtime=runtime, environment=variables), ""
-    if hosts and not any(_paths(build)):
+    if hosts and not any(_list_device_paths(build)):
         wanted = next((" ".join(run.options) for run in build.runs), "no options are known")
         return NO_DEVICES, (
             f"{listing(nodes)} is here, and containers of this engine would need more than these "
@@ -59,38 +59,38 @@ def access(
     return DeviceAccess(tuple(dict.fromkeys(nodes)), tuple(sorted(groups))), ""
 
 
-def nodes_here(machine: MachineFiles, catalogue: Catalogue, backend: str) -> tuple[str, ...] | None:
-    """Nodes of the backend's devices on this machine; None where they have no known names."""
-    hosts = _hosts(catalogue, backend)
+def find_nodes(machine: MachineFiles, catalogue: Catalogue, backend: str) -> tuple[str, ...] | None:
+    """Return device nodes of the backend on this machine; None without known names."""
+    hosts = _find_hosts(catalogue, backend)
     if not hosts:
         return None
-    return tuple(node for host in hosts for node in look(machine, backend, host, ()).nodes)
+    return tuple(node for host in hosts for node in collect_facts(machine, backend, host, ()).nodes)
 
 
-def _hosts(catalogue: Catalogue, backend: str) -> list[Host]:
+def _find_hosts(catalogue: Catalogue, backend: str) -> list[Host]:
     return [owned.entry for owned in catalogue.hosts if owned.backend == backend]
 
 
-def _nodes(machine: MachineFiles, facts: MachineFacts, needs: Sequence[str]) -> Iterator[str]:
-    """Nodes of the devices, and where there are any those that a program needs beside them."""
+def _list_nodes(machine: MachineFiles, facts: MachineFacts, needs: Sequence[str]) -> Iterator[str]:
+    """Yield the device nodes, and if there are any, the nodes that programs also need."""
     yield from facts.nodes
     if facts.nodes:
         yield from (node for pattern in needs for node in machine.nodes(pattern))
 
 
-def _cdi(seen: Sequence[MachineFacts], facilities: Facilities) -> tuple[str, ...]:
-    """All devices of the kinds that are described: by the name `all`, where there is one."""
+def _list_cdi_devices(seen: Sequence[MachineFacts], facilities: Facilities) -> tuple[str, ...]:
+    """Return all devices of the described kinds, by the name `all` if there is one."""
     names = []
     for kind in dict.fromkeys(kind for facts in seen for kind in facts.cdi):
         offered = [name for name in facilities.cdi if name.partition("=")[0] == kind]
         every = f"{kind}=all"
-        # Older daemons do not say what they have.
+        # Older daemons do not list their devices.
         names += [every] if every in offered or not facilities.cdi else offered
     return tuple(names)
 
 
-def _paths(build: BackendBuild) -> Iterator[str]:
-    """What `docker run` gets of `/dev`, where the catalogue says that this alone is enough."""
+def _list_device_paths(build: BackendBuild) -> Iterator[str]:
+    """Yield the `/dev` paths for `docker run`, if the catalogue says that these are enough."""
     for run in build.runs:
         if "--privileged" in run.options or "-v" in run.options:
             continue

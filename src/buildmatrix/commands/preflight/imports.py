@@ -1,4 +1,4 @@
-"""The rung `import`: what cannot be imported, why, and whether the static verdicts said so."""
+"""Rung `import`: failed imports, their causes, and agreement with static verdicts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ from pathlib import PurePosixPath
 
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.lookup import library
-from buildmatrix.commands.preflight.protocol import call, checks, no_word, unfinished
+from buildmatrix.commands.preflight.protocol import (
+    make_call,
+    make_missing_checks,
+    make_silent_check,
+    read_checks,
+)
 from buildmatrix.engines.model import Run
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.loader.resolution import Resolution
@@ -22,32 +27,32 @@ EACH_S, ALL_S = 120, 1_800
 def run_imports(
     run: Run, catalogue: Catalogue, backend: str, python: str = "python"
 ) -> tuple[Check, ...]:
-    """Import everything in the image of a backend, each name in a process of its own.
+    """Import everything in the image of a backend, each name in its own process.
 
-    What needs an optional module that is not installed, or the driver of a node, is `not-run`.
+    Imports that need a missing optional module, or the driver of a node, are `not-run`.
     """
-    probe = call("imports", {"seconds": EACH_S}, python)
+    probe = make_call("imports", {"seconds": EACH_S}, python)
     result = run(probe.command, ALL_S)
-    seen = checks(result.output, probe.mark)
+    seen = read_checks(result.output, probe.mark)
     listing = next((check for check in seen if check.subject == "modules"), None)
     if listing is None:
-        return (no_word("modules", result, ALL_S),)
+        return (make_silent_check("modules", result, ALL_S),)
     names = listing.values.get("names")
     expected = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
-    rest = unfinished(expected, seen, "the probe ended before it got there")
+    rest = make_missing_checks(expected, seen, "the probe ended before it got there")
     return (
-        *(_explained(check, catalogue, backend) for check in seen if check is not listing),
+        *(_explain(check, catalogue, backend) for check in seen if check is not listing),
         *rest,
     )
 
 
 def waits_for_driver(check: Check) -> bool:
-    """Whether an import was not run to its end, since the host's driver is not here."""
+    """True if an import was not completed, since the host's driver is missing here."""
     return check.state == "not-run" and "missing_library" in check.values
 
 
-def _explained(check: Check, catalogue: Catalogue, backend: str) -> Check:
-    """A failed import, said by its cause: the library that is missing, or who broke it."""
+def _explain(check: Check, catalogue: Catalogue, backend: str) -> Check:
+    """Describe a failed import by its cause: the missing library, or the package that broke it."""
     if check.state != "failed":
         return check
     name = check.values.get("missing_library")
@@ -65,7 +70,7 @@ def _explained(check: Check, catalogue: Catalogue, backend: str) -> Check:
 
 
 def _is_of_host(name: str, catalogue: Catalogue, backend: str) -> bool:
-    """Whether a library of the backend's own vendor is the host's to bring."""
+    """True if the host must provide a library of the backend's own vendor."""
     vendor = catalogue.vendor_of(backend)
     matches = library(name, None, catalogue)
     return any(
@@ -73,8 +78,8 @@ def _is_of_host(name: str, catalogue: Catalogue, backend: str) -> bool:
     )
 
 
-def disagreements(failed: Collection[Check], inventory: Inventory) -> tuple[Check, ...]:
-    """Where the loader and the model of it say different things: a defect of buildmatrix."""
+def find_disagreements(failed: Collection[Check], inventory: Inventory) -> tuple[Check, ...]:
+    """Return differences between the loader and our model of it: defects of buildmatrix."""
     libraries = {
         name
         for check in failed
@@ -82,7 +87,7 @@ def disagreements(failed: Collection[Check], inventory: Inventory) -> tuple[Chec
     }
     if not libraries:
         return ()
-    missing = _missing(resolve(inventory))
+    missing = _find_missing(resolve(inventory))
     return tuple(
         Check(
             f"buildmatrix: {name}",
@@ -94,5 +99,5 @@ def disagreements(failed: Collection[Check], inventory: Inventory) -> tuple[Chec
     )
 
 
-def _missing(resolution: Resolution) -> set[str]:
+def _find_missing(resolution: Resolution) -> set[str]:
     return {needed.name for needed in resolution.missing}

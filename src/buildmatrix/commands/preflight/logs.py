@@ -1,7 +1,8 @@
-"""What pods printed (`probes/pod.py`), read out of logs of any kind: of one pod or of many, whole
-or cut, plain or with what `kubectl logs --prefix --timestamps` puts before each line.
+"""Reader for the output of pods (`probes/pod.py`) in logs.
 
-Logs are foreign text: their size, lines and runs are bounded, and what is left out is said.
+A log may be of one pod or many, complete or cut, plain or with the prefixes of `kubectl logs
+--prefix --timestamps`. Logs are untrusted text: their size, lines and runs are limited, and
+omissions are reported.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from buildmatrix.errors import UsageError
 from buildmatrix.text import printable, shown
 from buildmatrix.threads import prepare_type
 
-#: Bytes of one log and of one line, files of a folder, runs, lines of one run.
+#: Limits: bytes of one log and of one line, files of a folder, runs, lines of one run.
 LARGEST, LONGEST, MOST_FILES, MOST_RUNS, MOST_LINES = 64 << 20, 256 << 10, 2_000, 5_000, 50_000
-#: How each line of a pod begins, behind any prefix.
+#: Beginning of each line of a pod, behind any prefix.
 _BEGINNING = b'{"buildmatrix":'
 
 
@@ -31,8 +32,8 @@ class _Step(msgspec.Struct, frozen=True):
     key: str
 
 
-class About(msgspec.Struct, frozen=True, kw_only=True):
-    """What a pod was to do, and where it is: its first line."""
+class PodDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """Task and location of a pod, from its first line."""
 
     target: str = ""
     backend: str = ""
@@ -46,8 +47,8 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     pod: str = ""
 
 
-class _Line(About, frozen=True, kw_only=True, rename={"kind": "buildmatrix"}):
-    """One line; which fields it has depends on its kind."""
+class _Line(PodDescription, frozen=True, kw_only=True, rename={"kind": "buildmatrix"}):
+    """One line; its fields depend on its kind."""
 
     kind: str
     run: str
@@ -67,37 +68,37 @@ class _Line(About, frozen=True, kw_only=True, rename={"kind": "buildmatrix"}):
 
 @dataclass(slots=True)
 class PodLog:
-    """What one pod printed, as far as it is there."""
+    """Output of one pod, as far as available."""
 
-    #: Where it was read.
+    #: Log that it was read from.
     source: str
     run: str
-    about: About = field(default_factory=About)
-    #: Rung and key of each command that it announced; None where its beginning is missing.
+    about: PodDescription = field(default_factory=PodDescription)
+    #: Rung and key of each announced command; None if its beginning is missing.
     steps: tuple[tuple[str, str], ...] | None = None
-    #: Lines with checks of each command, and how it ended.
+    #: Lines with checks of each command, and its end.
     lines: dict[int, list[str]] = field(default_factory=dict)
     ends: dict[int, Answer] = field(default_factory=dict)
-    #: Whether it came to its end; the signal that stopped it before.
+    #: True if it is complete; else the signal that stopped it.
     is_whole: bool = False
     signal: str = ""
-    #: Lines that the pod or we left out, and the numbers of those that are there.
+    #: Number of lines omitted by the pod or by us, and numbers of the available lines.
     dropped: int = 0
     numbers: set[int] = field(default_factory=set)
 
     @property
     def where(self) -> str:
-        """The machine, else the pod."""
+        """Name of the machine, else the pod."""
         name = self.about.node or self.about.pod or "an unknown node"
         return f"{name} with {self.about.nodes - 1} more" if self.about.nodes > 1 else name
 
     @property
     def missing(self) -> int:
-        """Lines that are not there, in front of the last one that is."""
+        """Number of missing lines before the last available one."""
         return self.dropped + max(self.numbers, default=-1) + 1 - len(self.numbers)
 
     def answers(self, rung: str) -> dict[str, list[Answer]]:
-        """What the commands of a rung gave, by their keys."""
+        """Map the keys of a rung's commands to their answers."""
         by_key: dict[str, list[Answer]] = {}
         for number, (name, key) in enumerate(self.steps or ()):
             if name == rung:
@@ -107,8 +108,8 @@ class PodLog:
                 by_key.setdefault(key, []).append(answer)
         return by_key
 
-    def lost(self) -> str:
-        """Why its end is missing, as far as it is known."""
+    def describe_loss(self) -> str:
+        """Describe why its end is missing, as far as known."""
         if self.signal:
             return f"the pod {self.about.pod} was ended by {self.signal}: evicted, or out of time"
         return (
@@ -117,15 +118,15 @@ class PodLog:
         )
 
 
-def read(names: Sequence[str]) -> tuple[PodLog, ...]:
-    """The pods in logs: files, folders of files, `-` for standard input.
+def read_logs(names: Sequence[str]) -> tuple[PodLog, ...]:
+    """Read the pods in logs: files, folders of files, `-` for standard input.
 
-    Raises `UsageError` for what cannot be read, and where there is no pod of a preflight.
+    Raises `UsageError` for unreadable logs, and for logs without a pod of a preflight.
     """
     runs: dict[str, PodLog] = {}
-    for source, stream in _streams(names):
+    for source, stream in _open_streams(names):
         with stream:
-            _read(source, stream, runs)
+            _read_log(source, stream, runs)
     if not runs:
         raise UsageError(
             f"{', '.join(names)}: no pod of a preflight has printed this; "
@@ -134,7 +135,7 @@ def read(names: Sequence[str]) -> tuple[PodLog, ...]:
     return tuple(runs.values())
 
 
-def _streams(names: Sequence[str]) -> Iterator[tuple[str, BinaryIO]]:
+def _open_streams(names: Sequence[str]) -> Iterator[tuple[str, BinaryIO]]:
     for name in names:
         if name == "-":
             yield "standard input", sys.stdin.buffer
@@ -154,35 +155,35 @@ def _streams(names: Sequence[str]) -> Iterator[tuple[str, BinaryIO]]:
             raise UsageError(f"{name} cannot be read: {error.strerror}") from error
 
 
-def _read(source: str, stream: BinaryIO, runs: dict[str, PodLog]) -> None:
-    for text in _lines(source, stream):
+def _read_log(source: str, stream: BinaryIO, runs: dict[str, PodLog]) -> None:
+    for text in _read_lines(source, stream):
         _, begins, rest = text.partition(_BEGINNING)
         if not begins:
             continue
         try:
             line = msgspec.json.decode(_BEGINNING + rest, type=prepare_type(_Line))
         except (msgspec.MsgspecError, RecursionError, UnicodeError):
-            # Cut in the middle, or no line of ours: what it ended is without an end now.
+            # Cut in the middle, or another program's line; the command has no end then.
             continue
         run = runs.get(line.run)
         if run is None:
             if len(runs) == MOST_RUNS:
                 raise UsageError(f"{source}: more than {MOST_RUNS} pods; give them in parts")
-            run = runs[line.run] = PodLog(source, _safe(line.run))
-        _take(run, line)
+            run = runs[line.run] = PodLog(source, _make_printable(line.run))
+        _add_line(run, line)
 
 
-def _take(run: PodLog, line: _Line) -> None:
+def _add_line(run: PodLog, line: _Line) -> None:
     if line.line in run.numbers or not 0 <= line.line < MOST_LINES:
-        return  # The same log may be given twice.
+        return  # The same log may be passed twice.
     run.numbers.add(line.line)
     if line.kind == "begin" and run.steps is None:
         if line.schema != LOG_SCHEMA:
             raise UsageError(
-                f"{run.source}: a pod printed {_safe(line.schema)!r}, and this version reads "
-                f"{LOG_SCHEMA!r}; collect it with the version that wrote its manifest"
+                f"{run.source}: a pod printed {_make_printable(line.schema)!r}, and this version "
+                f"reads {LOG_SCHEMA!r}; collect it with the version that wrote its manifest"
             )
-        run.about = _about(line)
+        run.about = _make_description(line)
         run.steps = tuple((step.rung, step.key) for step in line.steps)
     elif line.kind == "check":
         run.lines.setdefault(line.step, []).append(line.text)
@@ -192,17 +193,22 @@ def _take(run: PodLog, line: _Line) -> None:
     elif line.kind == "end":
         run.is_whole = True
     elif line.kind == "stopped":
-        run.signal = _safe(line.signal)
+        run.signal = _make_printable(line.signal)
 
 
-def _about(line: _Line) -> About:
-    said = {name: getattr(line, name) for name in About.__struct_fields__}
-    safe = {name: _safe(value) if isinstance(value, str) else value for name, value in said.items()}
-    return msgspec.convert({**safe, "repeat": max(1, min(line.repeat, 1000))}, prepare_type(About))
+def _make_description(line: _Line) -> PodDescription:
+    said = {name: getattr(line, name) for name in PodDescription.__struct_fields__}
+    safe = {
+        name: _make_printable(value) if isinstance(value, str) else value
+        for name, value in said.items()
+    }
+    return msgspec.convert(
+        {**safe, "repeat": max(1, min(line.repeat, 1000))}, prepare_type(PodDescription)
+    )
 
 
-def _lines(source: str, stream: BinaryIO) -> Iterable[bytes]:
-    """Lines of bounded length; of a longer one, the beginning."""
+def _read_lines(source: str, stream: BinaryIO) -> Iterable[bytes]:
+    """Yield lines of limited length; of a longer one, the beginning."""
     size = 0
     while line := stream.readline(LONGEST):
         size += len(line)
@@ -211,5 +217,5 @@ def _lines(source: str, stream: BinaryIO) -> Iterable[bytes]:
         yield line
 
 
-def _safe(text: str) -> str:
+def _make_printable(text: str) -> str:
     return printable(shown(text[:300]))

@@ -1,7 +1,7 @@
-"""What `kubectl create -f` takes: a Job for each target and node class, and what its pod runs.
+"""Manifests for `kubectl create -f`: a Job per target and node class, with its pod's plan.
 
-Documents are data until PyYAML writes them, so that no name of a specification becomes anything but
-a text. Kubernetes refuses names and values that are not of its form, which is said here, before.
+Documents are data until PyYAML writes them, so that a name in a specification can only become text.
+Names and values that Kubernetes would refuse are rejected here first.
 
 Source: https://kubernetes.io/docs/reference/kubernetes-api/ (Job, ConfigMap, pod security standard
 "restricted"), https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/, and
@@ -29,7 +29,7 @@ from buildmatrix.spec.model import NodeClass, Target
 Document: TypeAlias = dict[str, Any]
 
 LOG_SCHEMA = "buildmatrix/preflight-log/1"
-#: What the first line of a log says of the run, beside its schema.
+#: Fields about the run in the first line of a log, beside its schema.
 ABOUT = (
     "version",
     "target",
@@ -41,13 +41,13 @@ ABOUT = (
     "repeat",
     "nodes",
 )
-#: Memory of a pod, as of a container here (`engines.docker.containers`).
+#: Memory of a pod, as of a local container (`engines.docker.containers`).
 _MEMORY = "8Gi"
-#: Seconds for a node to fetch the image, beside those of the commands.
+#: Seconds for a node to pull the image, beside those of the commands.
 _FETCHING = 1800
-#: Characters of a word of a command that stays in the plan; longer ones are files.
-_LONG = 200
-#: Bytes of a ConfigMap (its limit is 1 MiB, with its name).
+#: Longest word of a command in the plan itself, in characters; longer ones are files.
+_LONGEST_WORD = 200
+#: Size limit of a ConfigMap (1 MiB with its name).
 _LARGEST = 1_000_000
 _PART = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 _PREFIX = r"(?=.{1,253}/)[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?/"
@@ -56,32 +56,32 @@ _TAINT = re.compile(r"([^=:]+)(?:=([^:]*))?(?::(\w+))?")
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """One image that is run on the machines of a node class."""
+class ManifestRun:
+    """One image to run on the machines of a node class."""
 
     target: Target
-    #: With its digest.
+    #: Includes the digest.
     image: str
     node_class: NodeClass
     level: str
     steps: tuple[Step, ...]
-    #: Resource → how many of it a pod asks for.
+    #: Resources, with the number that a pod requests.
     resources: Mapping[str, int]
-    #: Machines of the class that run it, each one pod.
+    #: Machines of the class that run it, in one pod each.
     nodes: int = 1
-    #: How often what is timed is run.
+    #: Repetitions of timed commands.
     repeat: int = 5
 
     @property
     def name(self) -> str:
-        """A name that Kubernetes takes, and another one for each of these runs."""
+        """A valid and unique name in Kubernetes."""
         # Pods of a JobSet have longer names, of which a host name takes 63 characters:
         # `-all-nodes-0-0`.
         return f"preflight-{self._words[:30].strip('-')}-{self._digest}"
 
     @property
     def file(self) -> str:
-        """A name for its file."""
+        """File name."""
         return f"{self._words[:150]}-{self._digest}.yaml"
 
     @property
@@ -97,61 +97,61 @@ class Run:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Shows texts of several lines as such."""
+    """Dumper that writes texts of several lines as blocks."""
 
     def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002
-        """Write the same labels again: an anchor would be for programs."""
+        """Repeat equal labels: anchors are for programs."""
         return True
 
 
-def _text(dumper: _Dumper, text: str) -> yaml.Node:
+def _represent_text(dumper: _Dumper, text: str) -> yaml.Node:
     style = "|" if "\n" in text else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
-_Dumper.add_representer(str, _text)
+_Dumper.add_representer(str, _represent_text)
 
 
-def text(run: Run) -> str:
-    """The documents of one run, as one YAML file. Raises `UsageError`."""
+def format_manifest(run: ManifestRun) -> str:
+    """Return the documents of one run, as one YAML file. Raises `UsageError`."""
     dumped: str = yaml.dump_all(
-        _documents(run), Dumper=_Dumper, sort_keys=False, width=100, allow_unicode=False
+        _make_documents(run), Dumper=_Dumper, sort_keys=False, width=100, allow_unicode=False
     )
     return f"# Written by buildmatrix {__version__}: kubectl create -f this file\n{dumped}"
 
 
-def _documents(run: Run) -> Iterator[Document]:
+def _make_documents(run: ManifestRun) -> Iterator[Document]:
     across = tuple(step for step in run.steps if step.rung == "collective")
-    yield _config(run, run.name, run.steps, 1)
+    yield _make_config_map(run, run.name, run.steps, 1)
     yield {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"name": run.name, "labels": _labels(run)},
-        "spec": _job(run, run.name, run.steps),
+        "metadata": {"name": run.name, "labels": _make_labels(run)},
+        "spec": _make_job(run, run.name, run.steps),
     }
     if run.nodes > 1 and across:
         name = f"{run.name}-all"
-        yield _config(run, name, across, run.nodes)
-        yield _job_set(run, name, across)
+        yield _make_config_map(run, name, across, run.nodes)
+        yield _make_job_set(run, name, across)
 
 
-def _job_set(run: Run, name: str, steps: Sequence[Step]) -> Document:
-    """All machines at once, each with its rank and the address of the first."""
-    spec = _job(run, name, steps)
-    # They wait for each other before they begin (`probes/pod.py`).
+def _make_job_set(run: ManifestRun, name: str, steps: Sequence[Step]) -> Document:
+    """Return a JobSet of all machines, each with its rank and the address of the first."""
+    spec = _make_job(run, name, steps)
+    # They wait for each other before they start (`probes/pod.py`).
     spec["activeDeadlineSeconds"] += _FETCHING
     first = f"{name}-nodes-0-0.{name}"
     index = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
     ranks = [
         {"name": "BUILDMATRIX_FIRST", "value": first},
         {"name": "BUILDMATRIX_NODES", "value": str(run.nodes)},
-        _downward("BUILDMATRIX_RANK", index),
+        _make_downward_variable("BUILDMATRIX_RANK", index),
     ]
     spec["template"]["spec"]["containers"][0]["env"] += ranks
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
-        "metadata": {"name": name, "labels": _labels(run)},
+        "metadata": {"name": name, "labels": _make_labels(run)},
         "spec": {
             "network": {"enableDNSHostnames": True},
             "failurePolicy": {"maxRestarts": 0},
@@ -160,15 +160,15 @@ def _job_set(run: Run, name: str, steps: Sequence[Step]) -> Document:
     }
 
 
-def _config(run: Run, name: str, steps: Sequence[Step], nodes: int) -> Document:
-    """The plan, and the files that it names: the probes as they are."""
+def _make_config_map(run: ManifestRun, name: str, steps: Sequence[Step], nodes: int) -> Document:
+    """Return the plan, and the files named in it: the unchanged probes."""
     probe = files("buildmatrix.commands.preflight.probes").joinpath("pod.py").read_text()
     data = {"pod.py": probe}
     planned = []
     for step in steps:
         words: list[object] = []
         for word in step.command:
-            if len(word) > _LONG:
+            if len(word) > _LONGEST_WORD:
                 file = f"{hashlib.sha256(word.encode()).hexdigest()[:12]}.txt"
                 data[file] = word
                 words.append({"file": file})
@@ -197,13 +197,13 @@ def _config(run: Run, name: str, steps: Sequence[Step], nodes: int) -> Document:
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {"name": name, "labels": _labels(run)},
+        "metadata": {"name": name, "labels": _make_labels(run)},
         "immutable": True,
         "data": data,
     }
 
 
-def _job(run: Run, name: str, steps: Sequence[Step]) -> Document:
+def _make_job(run: ManifestRun, name: str, steps: Sequence[Step]) -> Document:
     deadline = _FETCHING + math.ceil(sum(step.seconds for step in steps))
     spec: Document = {
         "completions": run.nodes,
@@ -214,18 +214,21 @@ def _job(run: Run, name: str, steps: Sequence[Step]) -> Document:
     if run.nodes == 1:
         spec["backoffLimit"] = 0
     else:
-        # One machine that fails must not end the pods of the others.
+        # One failing machine must not end the pods of the others.
         spec |= {"completionMode": "Indexed", "backoffLimitPerIndex": 0}
-    pod = _pod(run, name)
-    spec["template"] = {"metadata": {"labels": {**_labels(run), _OWN: name}}, "spec": pod}
+    pod = _make_pod(run, name)
+    spec["template"] = {
+        "metadata": {"labels": {**_make_labels(run), _RUN_LABEL: name}},
+        "spec": pod,
+    }
     return spec
 
 
-#: By which the pods of one Job keep away from each other.
-_OWN = "buildmatrix.dev/run"
+#: Label that keeps the pods of one Job apart.
+_RUN_LABEL = "buildmatrix.dev/run"
 
 
-def _pod(run: Run, name: str) -> Document:
+def _make_pod(run: ManifestRun, name: str) -> Document:
     user = run.target.user.uid
     amounts = {**{key: str(count) for key, count in run.resources.items()}, "memory": _MEMORY}
     amounts["ephemeral-storage"] = "8Gi"
@@ -247,8 +250,8 @@ def _pod(run: Run, name: str) -> Document:
                 "env": [
                     {"name": "HOME", "value": "/tmp"},  # noqa: S108 - inside
                     {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"},
-                    _downward("BUILDMATRIX_NODE", "spec.nodeName"),
-                    _downward("BUILDMATRIX_POD", "metadata.name"),
+                    _make_downward_variable("BUILDMATRIX_NODE", "spec.nodeName"),
+                    _make_downward_variable("BUILDMATRIX_POD", "metadata.name"),
                 ],
                 "resources": {"limits": amounts, "requests": {**amounts, "cpu": "1"}},
                 "securityContext": {
@@ -269,28 +272,28 @@ def _pod(run: Run, name: str) -> Document:
             {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}},
         ],
     }
-    labels, tolerations = run.node_class.labels, list(_tolerations(run.node_class))
+    labels, tolerations = run.node_class.labels, list(_make_tolerations(run.node_class))
     if labels:
         pod["nodeSelector"] = {
-            _formed(_KEY, key, run, "label"): _formed(_VALUE, value, run, f"value of {key}")
+            _check_form(_KEY, key, run, "label"): _check_form(_VALUE, value, run, f"value of {key}")
             for key, value in labels.items()
         }
     if tolerations:
         pod["tolerations"] = tolerations
     if run.nodes > 1:
         apart = {
-            "labelSelector": {"matchLabels": {_OWN: name}},
+            "labelSelector": {"matchLabels": {_RUN_LABEL: name}},
             "topologyKey": "kubernetes.io/hostname",
         }
         pod["affinity"] = {
             "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}
         }
     for resource in run.resources:
-        _formed(_KEY, resource, run, "resource")
+        _check_form(_KEY, resource, run, "resource")
     return pod
 
 
-def _tolerations(node: NodeClass) -> Iterator[Document]:
+def _make_tolerations(node: NodeClass) -> Iterator[Document]:
     for taint in node.tolerations:
         match = _TAINT.fullmatch(taint)
         if match is None or not _KEY.fullmatch(match[1]) or not _VALUE.fullmatch(match[2] or ""):
@@ -304,25 +307,25 @@ def _tolerations(node: NodeClass) -> Iterator[Document]:
         )
 
 
-def _downward(name: str, path: str) -> Document:
+def _make_downward_variable(name: str, path: str) -> Document:
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
-def _labels(run: Run) -> Document:
+def _make_labels(run: ManifestRun) -> Document:
     return {
         "app.kubernetes.io/name": "buildmatrix-preflight",
         "app.kubernetes.io/managed-by": "buildmatrix",
-        "buildmatrix.dev/target": _value(run.target.id),
-        "buildmatrix.dev/node-class": _value(run.node_class.name),
+        "buildmatrix.dev/target": _make_label_value(run.target.id),
+        "buildmatrix.dev/node-class": _make_label_value(run.node_class.name),
     }
 
 
-def _value(text: str) -> str:
-    """A text as a value of a label: what is not of its form becomes `-`."""
+def _make_label_value(text: str) -> str:
+    """Convert a text to a label value, with `-` for invalid characters."""
     return re.sub("[^A-Za-z0-9._-]+", "-", text)[:63].strip("-._")
 
 
-def _formed(form: re.Pattern[str], text: str, run: Run, what: str) -> str:
+def _check_form(form: re.Pattern[str], text: str, run: ManifestRun, what: str) -> str:
     if not form.fullmatch(text):
         raise UsageError(
             f"node class {run.node_class.name}: {text!r} is no {what} that Kubernetes takes"

@@ -1,10 +1,10 @@
-"""What probes print, read with suspicion: an image's own code runs beside them.
+"""Output of probes, which is untrusted: an image's own code runs beside them.
 
-A probe is one file of Python, together with those beside it that it imports, handed to the
-interpreter of the image as `python -c SOURCE OPTIONS`, with OPTIONS as JSON. It prints one line per
-check: a mark of this run, and JSON with the fields of `reports.preflight.model.Check`. What else
-appears is noise of libraries. The mark is made anew for every run, so that no line which a library
-prints by chance counts; an image that wants to deceive its own owner can, as with any test.
+A probe is one Python file, together with those beside it that it imports, passed to the interpreter
+of the image as `python -c SOURCE OPTIONS`, with OPTIONS as JSON. It prints one line per check: a
+mark of this run, and JSON with the fields of `reports.preflight.model.Check`. Other output is noise
+of libraries. Each run has a new mark, so that no line printed by a library counts by chance; an
+image can still deceive its own owner, as with any test.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from buildmatrix.reports.preflight.model import Check
 from buildmatrix.text import printable, shown
 from buildmatrix.threads import prepare_type
 
-#: Characters of one line, checks of one probe, characters of a message.
+#: Limits: characters of one line, checks of one probe, characters of a message.
 LONGEST, MOST, MESSAGE = 64 << 10, 2_000, 2_000
-#: Where probes are, and how one imports another.
+#: Package of the probes, and pattern of imports between them.
 _PROBES = "buildmatrix.commands.preflight.probes"
 _PART = re.compile(rf"^from {re.escape(_PROBES)}\.(\w+) import", re.MULTILINE)
-#: A probe with its parts: a module that is there already is imported without its package.
-_JOINED = """\
+#: A probe with its parts: modules that exist already are imported without their package.
+_PROGRAM_WITH_PARTS = """\
 import sys, types
 for _name, _text in {parts!r}:
     sys.modules[_name] = types.ModuleType(_name)
@@ -46,36 +46,36 @@ class ProbeCall:
     mark: str
 
 
-def call(name: str, options: Mapping[str, object], python: str = "python") -> ProbeCall:
-    """How the probe of that name (a file in `probes`) is run by the image's `python`."""
+def make_call(name: str, options: Mapping[str, object], python: str = "python") -> ProbeCall:
+    """Return the call of the probe of that name (a file in `probes`) with the image's `python`."""
     mark = f"@@buildmatrix-{secrets.token_hex(8)}@@"
     text = json.dumps({**options, "mark": mark}, separators=(",", ":"))
-    return ProbeCall((python, "-c", _program(name), text), mark)
+    return ProbeCall((python, "-c", _build_program(name), text), mark)
 
 
-def _program(name: str) -> str:
-    """The source of a probe as one file, in which the parts that it imports become modules."""
+def _build_program(name: str) -> str:
+    """Return a probe as one file, in which imported parts become modules."""
     parts: dict[str, str] = {}
-    source = _collected(name, parts)
+    source = _collect_source(name, parts)
     if not parts:
         return source
-    return _JOINED.format(parts=list(parts.items()), source=source)
+    return _PROGRAM_WITH_PARTS.format(parts=list(parts.items()), source=source)
 
 
-def _collected(name: str, parts: dict[str, str]) -> str:
-    """The source of a file; adds what it imports to `parts`, each behind what it needs itself."""
+def _collect_source(name: str, parts: dict[str, str]) -> str:
+    """Return the source of a file; add its imports to `parts`, dependencies first."""
     source = files(_PROBES).joinpath(f"{name}.py").read_text()
     for part in _PART.findall(source):
         if f"{_PROBES}.{part}" not in parts:
-            text = _collected(part, parts)
+            text = _collect_source(part, parts)
             parts[f"{_PROBES}.{part}"] = text
     return source
 
 
-def checks(output: str, mark: str) -> tuple[Check, ...]:
-    """The checks in what a probe printed.
+def read_checks(output: str, mark: str) -> tuple[Check, ...]:
+    """Return the checks in a probe's output.
 
-    A line with the mark that is no check counts as one that is undecided: nothing is lost.
+    A marked line that is not a check counts as an undecided one, so that nothing is lost.
     """
     read: list[Check] = []
     for line in output.splitlines():
@@ -85,11 +85,11 @@ def checks(output: str, mark: str) -> tuple[Check, ...]:
         if len(read) == MOST:
             read.append(Check("more", "undecided", f"the probe reported more than {MOST} checks"))
             break
-        read.append(_check(text))
+        read.append(_parse_check(text))
     return tuple(read)
 
 
-def _check(text: str) -> Check:
+def _parse_check(text: str) -> Check:
     if len(text) > LONGEST:
         return Check("a line", "undecided", f"the probe printed {len(text)} characters on one line")
     try:
@@ -97,20 +97,20 @@ def _check(text: str) -> Check:
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         return Check("a line", "undecided", f"the probe printed what is no check: {error}")
     return Check(
-        _safe(check.subject, 200),
+        _make_printable(check.subject, 200),
         check.state,
-        _safe(check.message, MESSAGE),
+        _make_printable(check.message, MESSAGE),
         check.seconds,
-        {_safe(key, 100): value for key, value in list(check.values.items())[:100]},
+        {_make_printable(key, 100): value for key, value in list(check.values.items())[:100]},
     )
 
 
-def _safe(text: str, length: int) -> str:
+def _make_printable(text: str, length: int) -> str:
     return printable(shown(text[:length]))
 
 
-def no_word(subject: str, result: RunResult, seconds: float) -> Check:
-    """For a probe that ended before it said anything."""
+def make_silent_check(subject: str, result: RunResult, seconds: float) -> Check:
+    """Return a check for a probe that ended before any output."""
     why = (
         f"the probe did not end within {seconds:g} s"
         if result.timed_out
@@ -120,7 +120,9 @@ def no_word(subject: str, result: RunResult, seconds: float) -> Check:
     return Check(subject, "undecided", why)
 
 
-def unfinished(expected: Sequence[str], seen: Sequence[Check], why: str) -> tuple[Check, ...]:
-    """Checks for what a probe was to look at and did not report: it is undecided, and not lost."""
+def make_missing_checks(
+    expected: Sequence[str], seen: Sequence[Check], why: str
+) -> tuple[Check, ...]:
+    """Return undecided checks for expected subjects that a probe did not report."""
     subjects = {check.subject for check in seen}
     return tuple(Check(name, "undecided", why) for name in expected if name not in subjects)

@@ -1,4 +1,4 @@
-"""What the probes are asked about a backend, as the catalogue has it."""
+"""Questions to the probes about a backend, from the catalogue."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Mapping
 
 from buildmatrix.catalogue.load import Catalogue
 
-#: What hides devices from a program, whoever's they are.
+#: Variables that hide devices of any vendor from a program.
 _HIDING = "*VISIBLE*"
 
 
-def frameworks(backend: str, catalogue: Catalogue) -> Mapping[str, Mapping[str, list[str]]]:
-    """Module of a framework -> all names of devices (`kinds`), and which are `wanted`.
+def list_frameworks(backend: str, catalogue: Catalogue) -> Mapping[str, Mapping[str, list[str]]]:
+    """Map framework modules to all device names (`kinds`) and the `wanted` ones.
 
-    `imports`: modules that bring the wanted ones. A framework that has nothing but the CPU is left
-    out for other backends, of which it has nothing to say.
+    `imports` are modules that provide the wanted ones. A framework with only the CPU is omitted for
+    other backends, since it is irrelevant to them.
     """
     entries = catalogue.framework_devices
     has_vendor = catalogue.vendor_of(backend) is not None
@@ -33,8 +33,8 @@ def frameworks(backend: str, catalogue: Catalogue) -> Mapping[str, Mapping[str, 
     return questions
 
 
-def hosts(backend: str, catalogue: Catalogue) -> list[dict[str, object]]:
-    """How a machine shows that it has devices of the backend, as the probe wants it."""
+def list_hosts(backend: str, catalogue: Catalogue) -> list[dict[str, object]]:
+    """Return the signs of the backend's devices on a machine, for the probe."""
     return [
         {
             "nodes": list(owned.entry.nodes),
@@ -50,10 +50,10 @@ def hosts(backend: str, catalogue: Catalogue) -> list[dict[str, object]]:
     ]
 
 
-def environment(backend: str, catalogue: Catalogue) -> list[str]:
-    """Globs of the variables that matter to devices of the backend."""
+def list_variables(backend: str, catalogue: Catalogue) -> list[str]:
+    """Return globs of the variables relevant to devices of the backend."""
     files = (file for file in catalogue.files.values() if file.backend == backend)
-    # Of those that everybody has (PATH) some values alone are a backend's.
+    # Common variables (PATH) are a backend's only by value.
     entries = (entry for file in files for entry in file.environment if not entry.values)
     names = (name for entry in entries for name in entry.names)
     return list(dict.fromkeys([_HIDING, *names]))

@@ -1,8 +1,8 @@
-"""What a user's command computed, held against what another machine computed.
+"""Comparison of a user command's results with those of another machine.
 
-A command that prints a line `BUILDMATRIX_RESULT {"loss": 0.25, "logits": [1.5, -0.5]}` has its
-numbers compared with those of a reference: the run on a CPU, or one that was accepted. `tolerance`
-among them is the relative one of this command.
+The numbers of a line `BUILDMATRIX_RESULT {"loss": 0.25, "logits": [1.5, -0.5]}` are compared with
+those of a reference: a run on a CPU, or an accepted one. `tolerance` among them is the relative
+tolerance of this command.
 """
 
 from __future__ import annotations
@@ -13,53 +13,53 @@ from collections.abc import Mapping
 
 #: The mark at the start of the line; the last such line counts.
 MARK = "BUILDMATRIX_RESULT "
-#: Relative difference of two numbers that are the same, unless the command says its own.
+#: Relative difference of equal numbers, unless the command has its own.
 TOLERANCE = 1e-3
-#: Difference of numbers about zero, as a share of the largest number of the result.
-NOTHING = 1e-6
+#: Tolerance for numbers near zero, as a share of the largest number of the result.
+ZERO_TOLERANCE = 1e-6
 #: Numbers of one result, and characters of its line.
 MOST, LONGEST = 256, 64 << 10
 
 
-class Unreadable(Exception):
-    """The line is no result; the message says why."""
+class UnreadableResult(Exception):
+    """The line is not a result; the message says why."""
 
 
-def result_of(output: str) -> dict[str, float] | None:
-    """The numbers of the last line that has the mark; None where none has. Raises `Unreadable`."""
+def parse_result(output: str) -> dict[str, float] | None:
+    """Return the numbers of the last marked line; None without any. Raises `UnreadableResult`."""
     lines = [line for line in output.splitlines() if line.startswith(MARK)]
     if not lines:
         return None
     text = lines[-1].removeprefix(MARK)
     if len(text) > LONGEST:
-        raise Unreadable(f"its result has {len(text)} characters, and {LONGEST} are read")
+        raise UnreadableResult(f"its result has {len(text)} characters, and {LONGEST} are read")
     try:
         read = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise Unreadable(f"its result is no JSON: {error}") from error
+        raise UnreadableResult(f"its result is no JSON: {error}") from error
     if not isinstance(read, dict):
-        raise Unreadable("its result is no JSON object")
+        raise UnreadableResult("its result is no JSON object")
     numbers: dict[str, float] = {}
     for name, value in read.items():
         items = enumerate(value) if isinstance(value, list) else ((None, value),)
         for index, item in items:
             key = name[:100] if index is None else f"{name[:100]}[{index}]"
             if isinstance(item, bool) or not isinstance(item, int | float):
-                raise Unreadable(f"`{key}` of its result is no number")
+                raise UnreadableResult(f"`{key}` of its result is no number")
             try:
                 number = float(item)
             except OverflowError:
                 number = math.inf
             if not math.isfinite(number):
-                raise Unreadable(f"`{key}` of its result is not finite")
+                raise UnreadableResult(f"`{key}` of its result is not finite")
             numbers[key] = number
     if len(numbers) > MOST:
-        raise Unreadable(f"its result has {len(numbers)} numbers, and {MOST} are compared")
+        raise UnreadableResult(f"its result has {len(numbers)} numbers, and {MOST} are compared")
     return numbers
 
 
-def difference(result: Mapping[str, float], reference: Mapping[str, float]) -> str:
-    """The largest difference beyond the tolerance, in words; empty for none."""
+def describe_difference(result: Mapping[str, float], reference: Mapping[str, float]) -> str:
+    """Describe the largest difference beyond the tolerance; empty for none."""
     tolerance = result.get("tolerance", reference.get("tolerance", TOLERANCE))
     names = [name for name in {**reference, **result} if name != "tolerance"]
     largest = max((abs(reference.get(name, 0.0)) for name in names), default=0.0)
@@ -71,7 +71,7 @@ def difference(result: Mapping[str, float], reference: Mapping[str, float]) -> s
         own, other = result[name], reference[name]
         off = abs(own - other)
         scale = max(abs(own), abs(other))
-        if off > tolerance * scale and off > NOTHING * largest and off / scale > worst:
+        if off > tolerance * scale and off > ZERO_TOLERANCE * largest and off / scale > worst:
             worst = off / scale
             said = f"{name} is {own:.6g}, not {other:.6g}"
     return f"{said} (tolerance {tolerance:g})" if said else ""

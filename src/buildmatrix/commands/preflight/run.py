@@ -1,7 +1,7 @@
-"""The ladder, climbed as far as this machine goes.
+"""Execution of the rungs, as far as possible on this machine.
 
-A rung that fails or that nobody could run ends the climb: what stands above it would fail for the
-same reason, or pass for a wrong one.
+A failed or undecided rung ends the climb: later rungs would fail for the same reason, or pass for a
+wrong one.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pathlib import Path
 
 from buildmatrix import __version__
 from buildmatrix.commands.doctor.machine import MachineFiles
-from buildmatrix.commands.preflight.accepted import said, with_accepted
-from buildmatrix.commands.preflight.baseline import Expectations, compared, expectations
+from buildmatrix.commands.preflight.accepted import apply_waivers, describe_accepted
+from buildmatrix.commands.preflight.baseline import Expectations, compare_rung, read_expectations
 from buildmatrix.commands.preflight.batch import run_batch
 from buildmatrix.commands.preflight.cold_start import (
     NOT_FROM_WITHIN,
@@ -25,9 +25,9 @@ from buildmatrix.commands.preflight.cold_start import (
 )
 from buildmatrix.commands.preflight.collective import run_collective
 from buildmatrix.commands.preflight.compute import run_compute
-from buildmatrix.commands.preflight.device import run_devices, seen_devices
-from buildmatrix.commands.preflight.devices import access
-from buildmatrix.commands.preflight.imports import disagreements, run_imports, waits_for_driver
+from buildmatrix.commands.preflight.device import run_devices, select_seen_devices
+from buildmatrix.commands.preflight.devices import find_access
+from buildmatrix.commands.preflight.imports import find_disagreements, run_imports, waits_for_driver
 from buildmatrix.commands.preflight.memory import run_memory
 from buildmatrix.commands.preflight.subject import Subject
 from buildmatrix.engines.model import NO_DEVICES, Run, RunResult
@@ -65,29 +65,29 @@ _CODES: dict[RungState, int] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Climb:
-    """What a rung may need."""
+class RungInputs:
+    """Inputs of the rungs."""
 
     subject: Subject
     judge: Judge
     run: Run
     node_class: NodeClass | None
     progress: Progress
-    #: The day that acceptances are held against.
+    #: Date that acceptances are compared with.
     today: date
-    #: How often what is timed is run.
+    #: Repetitions of timed commands.
     repeat: int = 5
     expected: Expectations = field(default_factory=Expectations)
-    #: Devices that the rung `device` saw: `torch cuda:0`.
+    #: Devices seen by the rung `device`: `torch cuda:0`.
     devices: tuple[str, ...] = ()
-    #: Whether all commands run in one container, whose start nobody sees.
+    #: True if all commands run in one container, whose start is not visible.
     in_pod: bool = False
 
 
-#: Rungs that ask nothing of a device, and get none.
+#: Rungs that need no device, and get none.
 _WITHOUT_DEVICES: Collection[Rung] = ("static", "import")
 
-Runner = Callable[[Climb], tuple[tuple[Check, ...], str]]
+Runner = Callable[[RungInputs], tuple[tuple[Check, ...], str]]
 
 
 def preflight(
@@ -103,17 +103,17 @@ def preflight(
     baseline: Path | None = None,
     reference: Path | None = None,
 ) -> Preflight:
-    """Climb up to `level` with each image.
+    """Run the rungs up to `level` with each image.
 
-    What this machine cannot run is `not-run`, with the node classes that have to. Where `level`
+    Rungs that this machine cannot run are `not-run`, with the node classes that must. If `level`
     itself `is_asked_for`, it is undecided, and so is an image of which this machine runs nothing.
-    `scanned` leaves the rung `static` to whoever has just scanned it. `baseline` and `reference`
-    are files of earlier preflights: what was measured, and what was computed. Raises `UsageError`
-    where one of them is about something else, and `ComponentError` where something is to be
-    installed before an image can run.
+    `scanned` leaves the rung `static` to the caller, who has just scanned the image. `baseline` and
+    `reference` are files of earlier preflights with measurements and results. Raises `UsageError`
+    if one of them is about something else, and `ComponentError` if something must be installed
+    before an image can run.
     """
     wanted = RUNGS[int(scanned) : RUNGS.index(level) + 1]
-    expected = expectations([(item, node_class) for item in subjects], baseline, reference)
+    expected = read_expectations([(item, node_class) for item in subjects], baseline, reference)
     obstacles = []
     for subject in subjects:
         obstacle = subject.engine.cannot_run(subject.reference) if level != "static" else None
@@ -122,19 +122,19 @@ def preflight(
         obstacles.append(obstacle)
     targets = []
     for subject, own, obstacle in zip(subjects, expected, obstacles, strict=True):
-        target = _climbed(
+        target = _climb(
             subject, wanted, node_class, progress, today, repeat, own, obstacle, is_asked_for
         )
         targets.append(target)
         if not scanned:
-            # A build has more to do with it.
-            progress.done(target.id, *_end(target.rungs))
+            # A build continues with the image.
+            progress.done(target.id, *_describe_end(target.rungs))
     catalogue = Judge(subjects[0].spec, "error", today, ()).catalogue_date
     return Preflight(ReportTool(version=__version__, catalogue=catalogue), tuple(targets))
 
 
 def exit_code(preflight: Preflight, strict: bool = False) -> int:
-    """1 for a rung that failed, 3 for one that is undecided; `strict` counts what did not run."""
+    """Return 1 for failed rungs, 3 for undecided ones, and with `strict` for `not-run`."""
     states = [rung.state for target in preflight.targets for rung in target.rungs]
     codes = [_CODES[state] for state in states]
     if strict and "not-run" in states:
@@ -142,7 +142,7 @@ def exit_code(preflight: Preflight, strict: bool = False) -> int:
     return most_severe(codes)
 
 
-def _climbed(
+def _climb(
     subject: Subject,
     wanted: Sequence[Rung],
     node_class: str | None,
@@ -164,7 +164,10 @@ def _climbed(
         run: Run = run_nothing
         if level != "static" and why_not is None:
             run = stack.enter_context(subject.engine.runner(subject.reference))
-        climb, without = Climb(subject, judge, run, node, progress, today, repeat, expected), ""
+        climb, without = (
+            RungInputs(subject, judge, run, node, progress, today, repeat, expected),
+            "",
+        )
         for rung in wanted:
             stopped = next((o for o in outcomes if o.state in ("failed", "undecided")), None)
             if stopped is not None:
@@ -175,20 +178,20 @@ def _climbed(
                 outcomes.append(RungOutcome(rung, "undecided", why=why, run_on=elsewhere))
             else:
                 if rung == "device":
-                    climb, without = _with_devices(climb, stack)
+                    climb, without = _add_devices(climb, stack)
                 progress.step(id, f"rung {rung}")
                 began = time.monotonic()
                 checks, why = RUNNERS[rung](climb)
                 seconds = time.monotonic() - began
                 if rung == "device":
-                    climb = replace(climb, devices=seen_devices(checks))
+                    climb = replace(climb, devices=select_seen_devices(checks))
                 if expected.baseline is not None:
-                    checks += compared(rung, checks, expected.baseline)
-                checks = with_accepted(rung, checks, subject.target.check_waivers, climb.today)
+                    checks += compare_rung(rung, checks, expected.baseline)
+                checks = apply_waivers(rung, checks, subject.target.check_waivers, climb.today)
                 state = state_of(checks)
-                # What is left of a rung is said, and what is not complete has not passed.
+                # Skipped parts of a rung are reported, and an incomplete rung has not passed.
                 state = "not-run" if state == "passed" and why else state
-                why = "; ".join(filter(None, (why, said(checks))))
+                why = "; ".join(filter(None, (why, describe_accepted(checks))))
                 if without and state != "passed" and rung not in _WITHOUT_DEVICES:
                     why = "; ".join(filter(None, (why, without)))
                 left = elsewhere if state == "not-run" else ()
@@ -206,12 +209,12 @@ def _climbed(
 
 
 def run_nothing(command: Sequence[str], timeout_s: float) -> RunResult:
-    """Stand in where no command is to run."""
+    """Replace `run` where no command is to run."""
     raise AssertionError(f"nothing runs here: {command} {timeout_s}")
 
 
-def _end(rungs: Sequence[RungOutcome]) -> tuple[str, bool]:
-    """How far an image got, in a few words; and whether nothing speaks against it."""
+def _describe_end(rungs: Sequence[RungOutcome]) -> tuple[str, bool]:
+    """Describe briefly how far an image got, and return True if nothing failed."""
     worst = next((rung for rung in rungs if rung.state in ("failed", "undecided")), None)
     if worst is not None:
         return f"{worst.rung} {worst.state}", False
@@ -219,15 +222,15 @@ def _end(rungs: Sequence[RungOutcome]) -> tuple[str, bool]:
     return f"passed up to {last or 'nothing'}", True
 
 
-def _with_devices(climb: Climb, stack: ExitStack) -> tuple[Climb, str]:
-    """The rest of the climb with the devices of this machine; and why without, if they are here."""
+def _add_devices(climb: RungInputs, stack: ExitStack) -> tuple[RungInputs, str]:
+    """Continue with the devices of this machine; also return why not, if they exist."""
     subject, cdi = climb.subject, climb.node_class.cdi if climb.node_class else ()
     try:
         facilities = subject.engine.facilities()
     except BuildmatrixError as error:
         return climb, f"the engine does not say which devices it can hand in: {error.message}"
     backend = subject.target.backend
-    devices, why = access(MachineFiles(), climb.judge.catalogue, backend, facilities, cdi)
+    devices, why = find_access(MachineFiles(), climb.judge.catalogue, backend, facilities, cdi)
     if devices == NO_DEVICES:
         return climb, why
     climb.progress.step(subject.target.id, f"with {devices}")
@@ -235,15 +238,15 @@ def _with_devices(climb: Climb, stack: ExitStack) -> tuple[Climb, str]:
     return replace(climb, run=run), ""
 
 
-def _last_inventory(subject: Subject) -> Inventory | None:
-    """What the last build here found in the image of a target."""
+def _load_last_inventory(subject: Subject) -> Inventory | None:
+    """Return the last local build's inventory of a target's image."""
     return None if subject.files is None else load_inventory(subject.files)
 
 
-def _static(climb: Climb) -> tuple[tuple[Check, ...], str]:
-    """What the last build found in the image, judged again by the rules of today."""
+def _run_static(climb: RungInputs) -> tuple[tuple[Check, ...], str]:
+    """Judge the last build's inventory of the image by the current rules."""
     subject = climb.subject
-    inventory = _last_inventory(subject)
+    inventory = _load_last_inventory(subject)
     if inventory is None:
         return (), "it was not built here; `buildmatrix scan` judges any image"
     judgement = climb.judge.image(subject.target, inventory, None)
@@ -254,12 +257,12 @@ def _static(climb: Climb) -> tuple[tuple[Check, ...], str]:
     return (Check("scan", state.get(gate, "undecided"), message, values={"findings": number}),), ""
 
 
-def _import(climb: Climb) -> tuple[tuple[Check, ...], str]:
-    """Every module and every entry point; and whether the model of the loader agrees."""
+def _run_import(climb: RungInputs) -> tuple[tuple[Check, ...], str]:
+    """Import every module and entry point, and compare with our model of the loader."""
     checks = run_imports(climb.run, climb.judge.catalogue, climb.subject.target.backend)
     failed = [check for check in checks if check.state == "failed"]
-    if failed and (inventory := _last_inventory(climb.subject)) is not None:
-        checks += disagreements(failed, inventory)
+    if failed and (inventory := _load_last_inventory(climb.subject)) is not None:
+        checks += find_disagreements(failed, inventory)
     if not checks:
         return checks, "nothing that can be imported is installed"
     waiting = [check.subject for check in checks if waits_for_driver(check)]
@@ -267,40 +270,40 @@ def _import(climb: Climb) -> tuple[tuple[Check, ...], str]:
     return checks, f"these need the driver of a node: {shown}" if waiting else ""
 
 
-def _device(climb: Climb) -> tuple[tuple[Check, ...], str]:
-    """The devices of the backend, as the container and each framework see them."""
+def _run_device(climb: RungInputs) -> tuple[tuple[Check, ...], str]:
+    """List the backend's devices as seen by the container and each framework."""
     backend, catalogue = climb.subject.target.backend, climb.judge.catalogue
     return run_devices(climb.run, backend, catalogue, climb.node_class)
 
 
-def _compute(climb: Climb) -> tuple[tuple[Check, ...], str]:
-    """Products and copies of each framework on those devices."""
+def _run_compute(climb: RungInputs) -> tuple[tuple[Check, ...], str]:
+    """Run products and copies of each framework on those devices."""
     backend, catalogue = climb.subject.target.backend, climb.judge.catalogue
     return run_compute(climb.run, backend, catalogue, climb.devices)
 
 
-def _memory(climb: Climb) -> tuple[tuple[Check, ...], str]:
-    """The memory of the container and of those devices."""
+def _run_memory(climb: RungInputs) -> tuple[tuple[Check, ...], str]:
+    """Test the memory of the container and of those devices."""
     return run_memory(climb.run, climb.subject.target.backend, climb.judge.catalogue)
 
 
-def _collective(climb: Climb) -> tuple[tuple[Check, ...], str]:
-    """All devices reduce together; two processes where the backend has none."""
+def _run_collective(climb: RungInputs) -> tuple[tuple[Check, ...], str]:
+    """Reduce over all devices; over two processes if the backend has none."""
     return run_collective(climb.run, climb.subject.target.backend, climb.judge.catalogue)
 
 
-def _batch(climb: Climb) -> tuple[tuple[Check, ...], str]:
-    """The user's own commands, on the device."""
+def _run_batch(climb: RungInputs) -> tuple[tuple[Check, ...], str]:
+    """Run the user's own commands on the device."""
     commands = [smoke for smoke in climb.subject.target.smoke if smoke.level != "import"]
     checks = run_batch(commands, climb.run, climb.repeat, climb.expected.results)
     return checks, "" if checks else "no [[smoke]] command of level `device` or `batch` is for it"
 
 
-def _cold_start(climb: Climb) -> tuple[tuple[Check, ...], str]:
-    """From the start of a container to the first answer of each framework."""
+def _run_cold_start(climb: RungInputs) -> tuple[tuple[Check, ...], str]:
+    """Time the start of a container to the first answer of each framework."""
     subject, catalogue, late = climb.subject, climb.judge.catalogue, []
     backend = subject.target.backend
-    if climb.judge.has_device(backend) and (inventory := _last_inventory(subject)) is not None:
+    if climb.judge.has_device(backend) and (inventory := _load_last_inventory(subject)) is not None:
         judgement = climb.judge.image(subject.target, inventory, None)
         late = [item.message for item in judgement.findings if item.name == "only-by-compilation"]
     ask = run_starts_within if climb.in_pod else run_cold_start
@@ -310,14 +313,14 @@ def _cold_start(climb: Climb) -> tuple[tuple[Check, ...], str]:
     return checks, f"no framework here computes on a device of {backend}"
 
 
-#: What runs a rung: its checks, and why there are none.
+#: Functions for the rungs; each returns its checks, and why there are none.
 RUNNERS: Mapping[Rung, Runner] = {
-    "static": _static,
-    "import": _import,
-    "device": _device,
-    "compute": _compute,
-    "memory": _memory,
-    "collective": _collective,
-    "batch": _batch,
-    "cold-start": _cold_start,
+    "static": _run_static,
+    "import": _run_import,
+    "device": _run_device,
+    "compute": _run_compute,
+    "memory": _run_memory,
+    "collective": _run_collective,
+    "batch": _run_batch,
+    "cold-start": _run_cold_start,
 }

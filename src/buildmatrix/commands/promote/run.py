@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import date
 
-from buildmatrix.commands.promote.tags import Moved, move
+from buildmatrix.commands.promote.tags import MoveProgress, move_tags
 from buildmatrix.errors import EXIT_FINDINGS, UndecidedError, UsageError
 from buildmatrix.oci.documents import manifest_of
 from buildmatrix.phrases import count, listing
@@ -28,22 +28,23 @@ def promote(
     today: date,
     progress: Progress,
 ) -> tuple[Promotion, int]:
-    """Set the tags of all images in the reports, and the exit code; nothing where one is not green.
+    """Set the tags of all images in the reports, or none unless all are green.
 
-    Raises `UsageError` for reports that contradict each other, or are of no staged images.
+    Returns the exit code, too. Raises `UsageError` for reports that contradict each other, or are
+    not of staged images.
     """
     report = merge(reports)
     code = exit_code(report, fail_on, strict)
     red = [target.id for target in report.targets if not _is_green(target)]
-    staged = _moves(report) if code else _staged(report)
-    over = list(_ran_out(report, fail_on, today))
+    staged = _list_moves(report) if code else _list_staged(report)
+    over = list(_find_expired(report, fail_on, today))
     if code or red:
         why = f"not green are {listing(red)}" if red else f"the reports give exit code {code}"
-        moved = Moved(staged, [f"no tag was set: {why}"], code or UndecidedError.exit_code)
+        moved = MoveProgress(staged, [f"no tag was set: {why}"], code or UndecidedError.exit_code)
     elif over:
-        moved = Moved(staged, [f"no tag was set: {why}" for why in over], EXIT_FINDINGS)
+        moved = MoveProgress(staged, [f"no tag was set: {why}" for why in over], EXIT_FINDINGS)
     else:
-        moved = _move(registry, report, staged, progress)
+        moved = _move_tags(registry, report, staged, progress)
     promotion = Promotion(
         subject=report.subject,
         promoted=not moved.code,
@@ -53,30 +54,30 @@ def promote(
     return promotion, moved.code
 
 
-def _ran_out(report: Report, fail_on: FailOn, today: date) -> Iterator[str]:
-    """What was accepted when the reports were written, and would fail their run today."""
+def _find_expired(report: Report, fail_on: FailOn, today: date) -> Iterator[str]:
+    """Yield acceptances of the reports that have expired and would fail their run today."""
     for finding in report.findings:
         over = ran_out(finding.rule, finding.distribution, finding.acceptance, today)
         if over is not None and fails(replace(finding, waived=None), fail_on):
             yield over
 
 
-def _move(
+def _move_tags(
     registry: Registry, report: Report, staged: Sequence[TagMove], progress: Progress
-) -> Moved:
-    """Set the tags, of images that still have the verdicts which their reports name."""
+) -> MoveProgress:
+    """Set the tags, if the images still have the verdicts named in their reports."""
     try:
         for target in report.targets:
             if target.staged is not None and target.attestation is not None:
                 image = Reference.parse(target.staged.repository).at(target.staged.digest)
                 _check_attestation(registry, image, target.attestation)
     except UndecidedError as error:
-        return Moved(list(staged), [f"no tag was set: {error.message}"], error.exit_code)
-    return move(registry, staged, progress)
+        return MoveProgress(list(staged), [f"no tag was set: {error.message}"], error.exit_code)
+    return move_tags(registry, staged, progress)
 
 
 def _check_attestation(registry: Registry, image: Reference, digest: str) -> None:
-    """Raise `UndecidedError` where an image has lost its verdict."""
+    """Raise `UndecidedError` if an image has lost its verdict."""
     where = image.at(digest)
     subject = manifest_of(registry.manifest(where).data, str(where)).subject
     if subject is None or subject.digest != image.digest:
@@ -88,13 +89,13 @@ def _check_attestation(registry: Registry, image: Reference, digest: str) -> Non
 
 
 def _is_green(target: TargetResult) -> bool:
-    """Whether all gates held, and the image is in its registry; smoke may not have run."""
+    """True if all gates passed and the image is in its registry; smoke may not have run."""
     held = all(target.gates[gate] == "passed" for gate in ("lock", "build", "scan"))
     return held and target.gates["smoke"] in {"passed", "not-run"} and target.push == "passed"
 
 
-def _staged(report: Report) -> list[TagMove]:
-    """The tags of all targets. Raises `UsageError`."""
+def _list_staged(report: Report) -> list[TagMove]:
+    """Return the tags of all targets. Raises `UsageError`."""
     without = [target.id for target in report.targets if target.staged is None]
     if without or not report.targets:
         raise UsageError(
@@ -108,13 +109,13 @@ def _staged(report: Report) -> list[TagMove]:
                 f"{target.id} was judged as {target.digest}, and staged as {target.staged.digest}: "
                 "its report was changed; build it again"
             )
-    moves = _moves(report)
+    moves = _list_moves(report)
     if not moves:
         raise UsageError("no target of these reports has a tag; give it `[tags]`, and build again")
     digests: dict[str, set[str]] = {}
     for item in moves:
-        # However it is spelled: `demo:1` is `docker.io/library/demo:1`.
-        digests.setdefault(str(_tag(item)), set()).add(item.digest)
+        # In normal form: `demo:1` is `docker.io/library/demo:1`.
+        digests.setdefault(str(_parse_tag(item)), set()).add(item.digest)
     for reference, several in digests.items():
         if len(several) > 1:
             raise UsageError(
@@ -124,8 +125,8 @@ def _staged(report: Report) -> list[TagMove]:
     return moves
 
 
-def _tag(move: TagMove) -> Reference:
-    """The tag that is moved. Raises `UsageError` for what is none."""
+def _parse_tag(move: TagMove) -> Reference:
+    """Parse the tag to be moved. Raises `UsageError` if it is not a tag."""
     try:
         name = Reference.parse(move.reference)
     except UndecidedError as error:
@@ -135,7 +136,7 @@ def _tag(move: TagMove) -> Reference:
     return name
 
 
-def _moves(report: Report) -> list[TagMove]:
+def _list_moves(report: Report) -> list[TagMove]:
     return [
         TagMove(f"{target.staged.repository}:{tag}", target.id, target.staged.digest)
         for target in report.targets

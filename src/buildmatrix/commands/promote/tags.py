@@ -1,7 +1,7 @@
-"""Tags that are set one after the other, once everything that can be known before is known.
+"""Setting of several tags in a row, after all checks.
 
-No registry sets several tags at once. So nothing is written before every image was seen to be
-there, and every tag could be read; and whoever is stopped in between runs again, and goes on.
+No registry sets several tags at once. So nothing is written before every image is confirmed and
+every tag is read; an interrupted run can be repeated, and continues.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from buildmatrix.reports.promote.model import TagMove
 
 
 @dataclass(slots=True)
-class Moved:
-    """How far a run got; `code` is its exit code."""
+class MoveProgress:
+    """Progress of a run; `code` is its exit code."""
 
     moves: list[TagMove]
     problems: list[str] = field(default_factory=list)
     code: int = 0
 
 
-def move(registry: Registry, moves: Sequence[TagMove], progress: Progress) -> Moved:
-    """Set all tags, or none where one of the images is not in its registry."""
-    moved = Moved(list(moves))
+def move_tags(registry: Registry, moves: Sequence[TagMove], progress: Progress) -> MoveProgress:
+    """Set all tags, or none if one of the images is missing from its registry."""
+    moved = MoveProgress(list(moves))
     manifests: dict[str, ManifestBytes] = {}
     at = 0
     try:
         for item in moves:
-            name = f"{_repository(item).name}@{item.digest}"
+            name = f"{_parse_repository(item).name}@{item.digest}"
             if name not in manifests:
                 progress.step(item.target, f"looking for {name}")
-                manifests[name] = _whole(registry, _repository(item).at(item.digest))
+                manifests[name] = _read_complete(registry, _parse_repository(item).at(item.digest))
                 progress.end(item.target)
         for at, item in enumerate(moves):
-            before = _named(registry, Reference.parse(item.reference))
+            before = _resolve_tag(registry, Reference.parse(item.reference))
             moved.moves[at] = replace(item, before=before)
     except UndecidedError as error:
         moved.problems.append(f"no tag was set: {error.message}")
@@ -56,10 +56,10 @@ def move(registry: Registry, moves: Sequence[TagMove], progress: Progress) -> Mo
             if item.before == item.digest:
                 moved.moves[at] = replace(item, state="already")
                 continue
-            # Said before it is done: whoever is killed on the way has the old digest in the log.
+            # Logged first, so that the log has the old digest even if the process is killed.
             progress.note(f"{item.reference}: {item.before or 'no such tag'} -> {item.digest}")
-            manifest = manifests[f"{_repository(item).name}@{item.digest}"]
-            _set(registry, Reference.parse(item.reference), manifest)
+            manifest = manifests[f"{_parse_repository(item).name}@{item.digest}"]
+            _set_tag(registry, Reference.parse(item.reference), manifest)
             moved.moves[at] = replace(item, state="moved")
     except UndecidedError as error:
         moved.moves[at] = replace(moved.moves[at], state="failed")
@@ -74,15 +74,15 @@ def move(registry: Registry, moves: Sequence[TagMove], progress: Progress) -> Mo
     return moved
 
 
-def _repository(item: TagMove) -> Reference:
+def _parse_repository(item: TagMove) -> Reference:
     name = Reference.parse(item.reference)
     return Reference(name.host, name.repository)
 
 
-def _whole(registry: Registry, image: Reference) -> ManifestBytes:
-    """The manifest of an image that is there with all of its blobs. Raises `UndecidedError`."""
+def _read_complete(registry: Registry, image: Reference) -> ManifestBytes:
+    """Return the manifest of an image, complete with blobs. Raises `UndecidedError`."""
     top = registry.manifest(image)
-    for manifest in _manifests(registry, image, top):
+    for manifest in _read_manifests(registry, image, top):
         held = manifest_of(manifest.data, str(image))
         for blob in (held.config, *held.layers):
             if not registry.has_blob(image, blob.digest):
@@ -90,7 +90,9 @@ def _whole(registry: Registry, image: Reference) -> ManifestBytes:
     return top
 
 
-def _manifests(registry: Registry, image: Reference, top: ManifestBytes) -> Iterator[ManifestBytes]:
+def _read_manifests(
+    registry: Registry, image: Reference, top: ManifestBytes
+) -> Iterator[ManifestBytes]:
     if top.media_type not in INDEXES:
         yield top
         return
@@ -98,8 +100,8 @@ def _manifests(registry: Registry, image: Reference, top: ManifestBytes) -> Iter
         yield registry.manifest(image.at(item.digest))
 
 
-def _named(registry: Registry, tag: Reference) -> str | None:
-    """The digest that a tag names; None where there is no such tag."""
+def _resolve_tag(registry: Registry, tag: Reference) -> str | None:
+    """Return the digest of a tag; None if there is no such tag."""
     try:
         return registry.resolve(tag).digest
     except RequestError as error:
@@ -108,8 +110,8 @@ def _named(registry: Registry, tag: Reference) -> str | None:
         raise
 
 
-def _set(registry: Registry, tag: Reference, manifest: ManifestBytes) -> None:
+def _set_tag(registry: Registry, tag: Reference, manifest: ManifestBytes) -> None:
     registry.push_manifest(tag, manifest.data, manifest.media_type)
-    named = _named(registry, tag)
+    named = _resolve_tag(registry, tag)
     if named != manifest.digest:
         raise UndecidedError(f"its registry took it, and then named {named or 'nothing'}")

@@ -1,1 +1,1 @@
-"""`verify`: whether an image in a registry has a proof that holds today, without its layers."""
+"""`verify`: check an image's signed verdict in a registry, without reading its layers."""

@@ -1,4 +1,4 @@
-"""What envelopes beside an image prove, and what a verdict that is proved lacks today."""
+"""Verification of envelopes beside an image, and of their verdicts against today's demands."""
 
 from __future__ import annotations
 
@@ -29,25 +29,26 @@ _STATES: dict[GateState, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Demands:
-    """What an image has to be, to be admitted."""
+class AdmissionDemands:
+    """Requirements for admitting an image."""
 
     backend: str
     keys: Sequence[PublicKey]
     today: date
-    #: How old the catalogue may be; None for any age.
+    #: Maximum age of the catalogue; None for any age.
     max_age: timedelta | None = None
-    #: Whether smoke commands must have run.
+    #: True if smoke commands must have run.
     smoke: bool = True
-    #: What it has to run on, and which of several images under one name is meant; None for any.
+    #: Platform that it must run on, which also selects one of several images under a name; None for
+    #: any.
     platform: Platform | None = None
-    #: What checks signatures that were made without a key; None where no identity may sign.
+    #: Check of keyless signatures; None if no identity may sign.
     certificates: CertificateCheck | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Signed:
-    """A verdict, who signed it, and where it lies."""
+class SignedVerdict:
+    """A verdict with its signer and location."""
 
     place: str
     signer: PublicKey | Identity
@@ -55,21 +56,24 @@ class Signed:
 
 
 @dataclass(slots=True)
-class Sifted:
-    """What came of envelopes: verdicts that somebody trusted signed, and the others."""
+class VerifiedEnvelopes:
+    """Envelopes after verification: verdicts with a trusted signature, and refusals."""
 
-    signed: list[Signed] = field(default_factory=list)
+    signed: list[SignedVerdict] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
 
 
-def sift(envelopes: Iterable[AttachedEnvelope], digest: str, demands: Demands) -> Sifted:
-    """Which of the envelopes hold a verdict about `digest`. A payload that nobody trusted signed is
-    never parsed.
+def verify_envelopes(
+    envelopes: Iterable[AttachedEnvelope], digest: str, demands: AdmissionDemands
+) -> VerifiedEnvelopes:
+    """Return the envelopes with a verdict about `digest`.
+
+    A payload without a trusted signature is never parsed.
     """
-    sifted = Sifted()
+    sifted = VerifiedEnvelopes()
     for item in envelopes:
         try:
-            signed = _signed(item, digest, demands)
+            signed = _verify_envelope(item, digest, demands)
         except _RefusedError as refused:
             sifted.refusals.append(Refusal(refused.reason, str(refused)))
             continue
@@ -78,8 +82,8 @@ def sift(envelopes: Iterable[AttachedEnvelope], digest: str, demands: Demands) -
     return sifted
 
 
-def newest(signed: Sequence[Signed], backend: str) -> Signed | Refusal:
-    """The verdict that counts: of those for the backend, the last."""
+def select_newest(signed: Sequence[SignedVerdict], backend: str) -> SignedVerdict | Refusal:
+    """Return the last verdict for the backend."""
     fitting = [item for item in signed if item.verdict.target.backend == backend]
     if fitting:
         return max(fitting, key=lambda item: item.verdict.judged)
@@ -89,22 +93,22 @@ def newest(signed: Sequence[Signed], backend: str) -> Signed | Refusal:
     )
 
 
-def lacks(held: TargetVerdict, demands: Demands) -> Iterator[Refusal]:
-    """What a verdict lacks of what is demanded today."""
-    if demands.platform is not None and not _runs(demands.platform, held):
+def find_unmet_demands(held: TargetVerdict, demands: AdmissionDemands) -> Iterator[Refusal]:
+    """Yield the demands of today that a verdict does not meet."""
+    if demands.platform is not None and not _runs_on(demands.platform, held):
         yield Refusal(
             "other-platform",
             f"the image was judged for {held.target.platform}, and not for {demands.platform}",
         )
-    yield from _gates(held, smoke=demands.smoke)
+    yield from _check_gates(held, smoke=demands.smoke)
     if held.counts.error:
         yield Refusal(
             "finding",
             f"{count(held.counts.error, 'error')} open: it was built with "
             f"--fail-on {held.rules.fail_on}",
         )
-    yield from _expired(held, demands.today)
-    yield from _age(held, demands)
+    yield from _check_acceptances(held, demands.today)
+    yield from _check_age(held, demands)
 
 
 class _RefusedError(Exception):
@@ -113,8 +117,10 @@ class _RefusedError(Exception):
         self.reason: Reason = reason
 
 
-def _signed(item: AttachedEnvelope, digest: str, demands: Demands) -> Signed | None:
-    """What an envelope proves of `digest`; None where it holds no verdict at all."""
+def _verify_envelope(
+    item: AttachedEnvelope, digest: str, demands: AdmissionDemands
+) -> SignedVerdict | None:
+    """Return an envelope's verdict about `digest`; None if it has no verdict at all."""
     name = f"the attestation {item.place[:_SHOWN]}"
     envelope = item.envelope
     if item.trouble == "gone":
@@ -123,7 +129,7 @@ def _signed(item: AttachedEnvelope, digest: str, demands: Demands) -> Signed | N
         raise _RefusedError("unreadable", f"{name} cannot be read: {item.why}")
     if not envelope.signatures:
         raise _RefusedError("stripped", f"{name} has lost its signature")
-    signer = _signer(item, envelope, name, demands)
+    signer = _find_signer(item, envelope, name, demands)
     if envelope.payload_type != IN_TOTO:
         return None
     try:
@@ -140,13 +146,13 @@ def _signed(item: AttachedEnvelope, digest: str, demands: Demands) -> Signed | N
             for algorithm, value in subject.digest.items()
         )
         raise _RefusedError("other-image", f"{name} is about another image ({others or 'none'})")
-    return Signed(item.place, signer, held)
+    return SignedVerdict(item.place, signer, held)
 
 
-def _signer(
-    item: AttachedEnvelope, envelope: Envelope, name: str, demands: Demands
+def _find_signer(
+    item: AttachedEnvelope, envelope: Envelope, name: str, demands: AdmissionDemands
 ) -> PublicKey | Identity:
-    """Who signed an envelope, of those that may. Raises `_RefusedError`."""
+    """Return the trusted signer of an envelope. Raises `_RefusedError`."""
     key = envelope.find_signer(demands.keys)
     if key is not None:
         return key
@@ -172,14 +178,14 @@ def _signer(
     )
 
 
-def _runs(platform: Platform, held: TargetVerdict) -> bool:
+def _runs_on(platform: Platform, held: TargetVerdict) -> bool:
     try:
         return platform.runs(Platform.parse(held.target.platform))
     except UndecidedError:
         return False
 
 
-def _gates(held: TargetVerdict, *, smoke: bool) -> Iterator[Refusal]:
+def _check_gates(held: TargetVerdict, *, smoke: bool) -> Iterator[Refusal]:
     required: list[Gate] = [gate for gate in held.required if smoke or gate != "smoke"]
     for gate in required:
         state = held.gates.get(gate, "not-run")
@@ -191,14 +197,14 @@ def _gates(held: TargetVerdict, *, smoke: bool) -> Iterator[Refusal]:
             yield Refusal("gate", f"the gate {gate} {_STATES[held.gates[gate]]}")
 
 
-def _expired(held: TargetVerdict, today: date) -> Iterator[Refusal]:
+def _check_acceptances(held: TargetVerdict, today: date) -> Iterator[Refusal]:
     for finding in held.findings:
         over = ran_out(finding.rule, finding.distribution, finding.accepted, today)
         if over is not None:
             yield Refusal("expired", over)
 
 
-def _age(held: TargetVerdict, demands: Demands) -> Iterator[Refusal]:
+def _check_age(held: TargetVerdict, demands: AdmissionDemands) -> Iterator[Refusal]:
     if demands.max_age is None:
         return
     try:

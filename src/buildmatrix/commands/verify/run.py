@@ -6,7 +6,14 @@ from buildmatrix.attestation.certificates import Identity
 from buildmatrix.attestation.fetch import AttestationReader
 from buildmatrix.attestation.keys import PublicKey
 from buildmatrix.attestation.verdict import PREDICATE_TYPE
-from buildmatrix.commands.verify.judgement import Demands, Sifted, Signed, lacks, newest, sift
+from buildmatrix.commands.verify.judgement import (
+    AdmissionDemands,
+    SignedVerdict,
+    VerifiedEnvelopes,
+    find_unmet_demands,
+    select_newest,
+    verify_envelopes,
+)
 from buildmatrix.errors import EXIT_FINDINGS, EXIT_OK, UndecidedError
 from buildmatrix.oci.choosing import choose, images_in
 from buildmatrix.oci.documents import INDEXES, index_of
@@ -17,15 +24,17 @@ from buildmatrix.reports.verify.model import Proof, Refusal, Verification
 from buildmatrix.text import printable
 
 
-def verify(registry: Registry, source: str, reference: Reference, demands: Demands) -> Verification:
-    """Whether the image of a name has a verdict that meets the demands.
+def verify(
+    registry: Registry, source: str, reference: Reference, demands: AdmissionDemands
+) -> Verification:
+    """Check that the image of a name has a verdict that meets the demands.
 
-    Of several images under one name that of the platform is meant. Raises `UndecidedError` where
-    the registry cannot be reached, or has no image of that name or platform.
+    Of several images under one name, that of the platform counts. Raises `UndecidedError` if the
+    registry cannot be reached, or has no image of that name or platform.
     """
     top = registry.resolve(reference)
     image = reference.at(top.digest)
-    sifted, kinds = Sifted(), ""
+    envelopes, kinds = VerifiedEnvelopes(), ""
     if top.media_type in INDEXES:
         index = index_of(registry.manifest(image).data, str(image))
         if demands.platform is not None:
@@ -35,18 +44,18 @@ def verify(registry: Registry, source: str, reference: Reference, demands: Deman
             image = reference.at(entry.digest)
         elif len(images := images_in(index.manifests)) > 1:
             kinds = listing(printable(str(item.platform)) for item in images)
-    sifted = _sifted(registry, image, demands)
-    proof, refusals = _weighed(sifted, demands)
+    envelopes = _verify_attached(registry, image, demands)
+    proof, refusals = _judge(envelopes, demands)
     if kinds:
-        # Even where somebody signed a verdict about their index: the others were never scanned, and
-        # each engine takes that of its own platform.
+        # Even with a signed verdict about the index: the others were never scanned, and each engine
+        # takes the image of its own platform.
         refusals = [
             Refusal(
                 "multi-platform",
                 f"the name is that of several images ({kinds}), and a verdict is about one: name "
                 "one with --platform, or by its digest",
             ),
-            *(refusals if sifted.signed else sifted.refusals),
+            *(refusals if envelopes.signed else envelopes.refusals),
         ]
     return Verification(
         source=source,
@@ -57,44 +66,48 @@ def verify(registry: Registry, source: str, reference: Reference, demands: Deman
         refusals=tuple(dict.fromkeys(refusals)),
         proof=proof,
         notes=()
-        if not sifted.signed
-        else tuple(dict.fromkeys(item.message for item in sifted.refusals)),
+        if not envelopes.signed
+        else tuple(dict.fromkeys(item.message for item in envelopes.refusals)),
     )
 
 
 def exit_code(verification: Verification) -> int:
-    """0 where the image has its proof, else 1."""
+    """Return 0 if the image is verified, else 1."""
     return EXIT_OK if verification.verified else EXIT_FINDINGS
 
 
-def _sifted(registry: Registry, image: Reference, demands: Demands) -> Sifted:
-    """What is attached; the tag of cosign 2 is read where no bundle holds a verdict."""
+def _verify_attached(
+    registry: Registry, image: Reference, demands: AdmissionDemands
+) -> VerifiedEnvelopes:
+    """Verify what is attached; read the tag of cosign 2 if no bundle has a verdict."""
     reader = AttestationReader(registry, image, PREDICATE_TYPE)
     referrers = list(reader.referrers())
-    first = sift(referrers, image.digest, demands)
+    first = verify_envelopes(referrers, image.digest, demands)
     if first.signed:
         return first
-    # What was refused already needs no second sentence.
+    # One refusal for each envelope is enough.
     seen = [item.envelope for item in referrers if item.envelope is not None]
     others = [item for item in reader.tagged() if item.envelope not in seen]
-    second = sift(others, image.digest, demands)
-    return Sifted(second.signed, first.refusals + second.refusals)
+    second = verify_envelopes(others, image.digest, demands)
+    return VerifiedEnvelopes(second.signed, first.refusals + second.refusals)
 
 
-def _weighed(sifted: Sifted, demands: Demands) -> tuple[Proof | None, list[Refusal]]:
-    if not sifted.signed:
+def _judge(
+    envelopes: VerifiedEnvelopes, demands: AdmissionDemands
+) -> tuple[Proof | None, list[Refusal]]:
+    if not envelopes.signed:
         nothing = Refusal(
             "no-attestation",
             "the image has no verdict of buildmatrix with it; `build --push --attest` attaches it",
         )
-        return None, sifted.refusals or [nothing]
-    chosen = newest(sifted.signed, demands.backend)
+        return None, envelopes.refusals or [nothing]
+    chosen = select_newest(envelopes.signed, demands.backend)
     if isinstance(chosen, Refusal):
         return None, [chosen]
-    return _proof(chosen), list(lacks(chosen.verdict, demands))
+    return _make_proof(chosen), list(find_unmet_demands(chosen.verdict, demands))
 
 
-def _proof(signed: Signed) -> Proof:
+def _make_proof(signed: SignedVerdict) -> Proof:
     held = signed.verdict
     return Proof(
         attestation=signed.place,

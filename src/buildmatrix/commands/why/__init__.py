@@ -1,1 +1,1 @@
-"""`why`: who asks for a library, who links it, who opens it; one graph of all that is known."""
+"""`why`: requirers, linkers and openers of a library, in one graph of everything known."""

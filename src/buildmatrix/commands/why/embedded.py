@@ -1,4 +1,4 @@
-"""Code inside of files that belongs to somebody else: linked statically, or for a device."""
+"""Foreign code inside files: statically linked, or for a device."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from buildmatrix.inventory.model import Inventory
 from buildmatrix.reports.why.graph import Edge, Embedded, Node, node_id
 
 
-def embedded(
+def find_embedded(
     evidence: Iterable[Evidence], catalogue: Catalogue, inventory: Inventory
 ) -> tuple[list[Node], list[Edge]]:
-    """A node for each copy that the evidence proves, below the file that holds it."""
+    """Return a node for each copy in the evidence, below the file that holds it."""
     sections = {binary.path: binary.elf.sections for binary in inventory.binaries}
     nodes: dict[str, Node] = {}
     edges: list[Edge] = []
@@ -23,7 +23,7 @@ def embedded(
     for item in evidence:
         if item.kind not in ("static", "device-code"):
             continue
-        name, marks = _name_and_marks(item)
+        name, marks = _split_name(item)
         id = f"embedded:{item.backend}:{name}:{item.path}"
         if id in nodes:
             continue
@@ -34,7 +34,7 @@ def embedded(
             item.backend,
             name,
             path=item.path,
-            section=_section(item, sections),
+            section=_find_section(item, sections),
             offset=item.offset,
             size=item.size,
             architectures=item.architectures,
@@ -54,16 +54,16 @@ def embedded(
     return list(nodes.values()), edges
 
 
-def _name_and_marks(item: Evidence) -> tuple[str, tuple[str, ...]]:
-    """Name and marks, which evidence has as one text: `cudart (mark, mark)`."""
+def _split_name(item: Evidence) -> tuple[str, tuple[str, ...]]:
+    """Split evidence text into name and marks: `cudart (mark, mark)`."""
     if item.kind == "static":
         name, _, marks = item.detail.partition(" (")
         return name, tuple(filter(None, marks.rstrip(")").split(", ")))
     return f"{item.backend} {item.detail.partition(':')[0]}", ()
 
 
-def _section(item: Evidence, sections: Mapping[str, tuple[Section, ...]]) -> str | None:
-    """The section that device code has, or in which the first mark of a copy lies."""
+def _find_section(item: Evidence, sections: Mapping[str, tuple[Section, ...]]) -> str | None:
+    """Return the section of device code, or of the first mark of a copy."""
     if item.kind != "static":
         return item.detail.partition(":")[0]
     if item.offset is None:

@@ -1,4 +1,4 @@
-"""The file half: who holds a file, who links it, who opens it by its name."""
+"""File half of the graph: owners, linkers and openers of files."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from buildmatrix.reports.why.graph import Edge, Node, node_id
 if TYPE_CHECKING:
     from buildmatrix.loader.resolution import Needed, Resolution
 
-#: How an import gets to what Python code loads, in words.
-_REACHED: Mapping[Reach, str] = {
+#: Text for the reach of loads in Python code.
+_REACH_TEXTS: Mapping[Reach, str] = {
     "import": "loaded on import",
     "chosen": "one of several for an import",
     "guarded": "tried on import",
     "lazy": "only when something calls it",
     "unknown": "",
 }
-#: Files that one call with a `*` in it is taken to mean.
-MOST_MEANT = 50
+#: Matching files of one call with a `*` in its name.
+MOST_MATCHES = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,31 +35,33 @@ class FileGraph:
 
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
-    #: Files that no distribution owns, and that no other file leads to.
+    #: Files without a distribution that no other file leads to.
     loose: tuple[str, ...]
 
 
 def file_id(path: str) -> str:
-    """Id of the node of a file."""
+    """Return the id of a file's node."""
     return f"file:{path}"
 
 
 def library_id(name: str) -> str:
-    """Id of the node of a name that no file has."""
+    """Return the id of the node for a name without a file."""
     return f"library:{name}"
 
 
-def files(inventory: Inventory, resolution: Resolution, packages: Iterable[Edge] = ()) -> FileGraph:
-    """Nodes of all files that matter, and all edges that lead from or to them.
+def build_file_graph(
+    inventory: Inventory, resolution: Resolution, packages: Iterable[Edge] = ()
+) -> FileGraph:
+    """Return the nodes of all relevant files, and all edges from or to them.
 
-    `packages` has the edges between distributions: what a distribution does not bring with it, its
-    processes need not have.
+    `packages` has the edges between distributions: a process may lack distributions that its own
+    does not require.
     """
-    return _FileGraphBuilder(inventory, resolution, _Brings(packages)).build()
+    return _FileGraphBuilder(inventory, resolution, _RequirementTest(packages)).build()
 
 
-class _Brings:
-    """Which distributions are there whenever another one is: those that it requires."""
+class _RequirementTest:
+    """Test for distributions that are always present with another one: its requirements."""
 
     def __init__(self, edges: Iterable[Edge]) -> None:
         self._out: dict[str, list[str]] = {}
@@ -74,7 +76,7 @@ class _Brings:
         if owner not in self._reachable:
             ahead = [owner]
             seen = {owner}
-            for id in ahead:  # grows while it is walked
+            for id in ahead:  # grows during the loop
                 new = [target for target in self._out.get(id, ()) if target not in seen]
                 seen.update(new)
                 ahead += new
@@ -83,48 +85,52 @@ class _Brings:
 
 
 class _FileGraphBuilder:
-    def __init__(self, inventory: Inventory, resolution: Resolution, brings: _Brings) -> None:
+    def __init__(
+        self, inventory: Inventory, resolution: Resolution, brings: _RequirementTest
+    ) -> None:
         self._inventory = inventory
         self._brings = brings
         self._resolution = resolution
         self._origins: Mapping[str, int] = inventory.origins
         self._nodes: dict[str, Node] = {}
         self._edges: list[Edge] = []
-        self._names = _names(inventory)
-        #: Name → paths of the files that a loader finds by it.
-        self._having: dict[str, list[str]] = {}
+        self._names = _list_names(inventory)
+        #: Name to paths of the files that a loader finds by it.
+        self._files_by_name: dict[str, list[str]] = {}
         for path, names in self._names.items():
             for name, is_own in names.items():
                 if is_own:
-                    self._having.setdefault(name, []).append(path)
+                    self._files_by_name.setdefault(name, []).append(path)
 
     def build(self) -> FileGraph:
         for binary in self._inventory.binaries:
-            self._file(binary.path, binary.size, binary.owner)
-            reached = _REACHED[binary.reach]
-            self._holds(binary.owner, file_id(binary.path), reached, binary.reached_from)
+            self._add_file(binary.path, binary.size, binary.owner)
+            reached = _REACH_TEXTS[binary.reach]
+            self._add_holder(binary.owner, file_id(binary.path), reached, binary.reached_from)
         for artefact in self._inventory.artefacts:
-            self._file(artefact.path, artefact.size, artefact.owner)
-            self._holds(artefact.owner, file_id(artefact.path))
+            self._add_file(artefact.path, artefact.size, artefact.owner)
+            self._add_holder(artefact.owner, file_id(artefact.path))
         for closed in self._inventory.closed:
             if file_id(closed.path) not in self._nodes:
-                self._file(closed.path, closed.size, closed.owner)
-                self._holds(closed.owner, file_id(closed.path), "not read")
-        self._second_owners()
+                self._add_file(closed.path, closed.size, closed.owner)
+                self._add_holder(closed.owner, file_id(closed.path), "not read")
+        self._add_second_owners()
         for needed in self._resolution.needed:
-            self._edges += self._needs(needed)
+            self._edges += self._find_needs(needed)
         for binary in self._inventory.loadable:
             if not binary.elf.needed:
-                self._edges += self._named(binary)
+                self._edges += self._find_linked_names(binary)
         for needed in self._resolution.preloaded:
-            target = file_id(needed.path) if needed.path is not None else self._library(needed.name)
+            target = (
+                file_id(needed.path) if needed.path is not None else self._add_library(needed.name)
+            )
             self._edges.append(
                 Edge("preloads", file_id(needed.binary), target, needed.name, rule=needed.rule)
             )
         for binary in self._inventory.loadable:
-            self._edges += self._opens(binary)
+            self._edges += self._find_opens(binary)
         for load in self._inventory.python_loads:
-            self._python(load)
+            self._add_python_load(load)
         led_to = {edge.target for edge in self._edges}
         loose = (node.id for node in self._nodes.values() if node.kind in ("file", "python"))
         return FileGraph(
@@ -133,7 +139,7 @@ class _FileGraphBuilder:
             tuple(sorted(id for id in loose if id not in led_to)),
         )
 
-    def _file(self, path: str, size: int, owner: str | None) -> None:
+    def _add_file(self, path: str, size: int, owner: str | None) -> None:
         self._nodes[file_id(path)] = Node(
             file_id(path),
             "file",
@@ -142,31 +148,33 @@ class _FileGraphBuilder:
             owner=_owner_id(owner),
             layer=self._origins.get(path),
             names=tuple(self._names.get(path, (path.rpartition("/")[2],))),
-            text=_packaged(self._inventory, path),
+            text=_describe_package(self._inventory, path),
         )
 
-    def _holds(self, owner: str | None, node: str, text: str = "", at: str | None = None) -> None:
+    def _add_holder(
+        self, owner: str | None, node: str, text: str = "", at: str | None = None
+    ) -> None:
         source = _owner_id(owner)
         if source is not None:
             self._edges.append(Edge("holds", source, node, text, at=at))
 
-    def _second_owners(self) -> None:
-        """A path that several distributions list is held by each of them."""
+    def _add_second_owners(self) -> None:
+        """Add owner edges for paths that several distributions list."""
         for shared in self._inventory.shared_paths:
             node = self._nodes.get(file_id(shared.path))
             if node is None:
                 continue
             for owner in shared.owners:
                 if _owner_id(owner) != node.owner:
-                    self._holds(owner, node.id, "also in the RECORD of another distribution")
+                    self._add_holder(owner, node.id, "also in the RECORD of another distribution")
 
-    def _library(self, name: str) -> str:
+    def _add_library(self, name: str) -> str:
         id = library_id(name)
         if id not in self._nodes:
             self._nodes[id] = Node(id, "library", name, names=tuple({name: 0, demangle(name): 0}))
         return id
 
-    def _needs(self, needed: Needed) -> Iterator[Edge]:
+    def _find_needs(self, needed: Needed) -> Iterator[Edge]:
         source = file_id(needed.binary)
         if needed.path is not None:
             yield Edge(
@@ -179,14 +187,14 @@ class _FileGraphBuilder:
                 folder=needed.place and needed.place.rpartition("/")[0],
             )
             return
-        # A file of that name that some other distribution bundles for itself is not meant.
+        # Excludes files of that name that other distributions bundle for themselves.
         owner = self._nodes[source].owner
         near = [
             file_id(path)
             for path in needed.anywhere
             if needed.preloaded_from or self._brings(owner, self._nodes[file_id(path)].owner)
         ]
-        for target in near or [self._library(needed.name)]:
+        for target in near or [self._add_library(needed.name)]:
             yield Edge(
                 "needs",
                 source,
@@ -197,19 +205,19 @@ class _FileGraphBuilder:
                 certain=not near,
             )
 
-    def _named(self, binary: Binary) -> Iterator[Edge]:
-        """Links of a file of which only the beginning was read: their names, and no search path."""
+    def _find_linked_names(self, binary: Binary) -> Iterator[Edge]:
+        """Yield links of a partly read file: names without a search path."""
         source = file_id(binary.path)
         owner = _owner_id(binary.owner)
         for name in binary.elf.linked_names:
-            having = (file_id(path) for path in self._having.get(name, ()))
+            having = (file_id(path) for path in self._files_by_name.get(name, ()))
             near = [id for id in having if self._brings(owner, self._nodes[id].owner)]
-            for target in near or [self._library(name)]:
+            for target in near or [self._add_library(name)]:
                 if target != source:
                     yield Edge("needs", source, target, name, rule="names")
 
-    def _opens(self, binary: Binary) -> Iterator[Edge]:
-        """Names in the data of a file, but those that it needs anyway and its own."""
+    def _find_opens(self, binary: Binary) -> Iterator[Edge]:
+        """Yield names in the data of a file, except those it needs and its own."""
         source = file_id(binary.path)
         excluded = {*binary.elf.needed, *self._names.get(binary.path, ())}
         for note in binary.elf.dlopen_notes:
@@ -230,12 +238,14 @@ class _FileGraphBuilder:
                     yield Edge("dlopen", source, target, text, offset=literal.offset, certain=False)
 
     def _targets(self, name: str) -> list[str]:
-        return [file_id(path) for path in self._having.get(name, ())] or [self._library(name)]
+        return [file_id(path) for path in self._files_by_name.get(name, ())] or [
+            self._add_library(name)
+        ]
 
-    def _python(self, load: PythonLoad) -> None:
+    def _add_python_load(self, load: PythonLoad) -> None:
         targets: dict[str, str] = {}
         for name in load.names:
-            for target in self._meant(load, name):
+            for target in self._match_files(load, name):
                 targets.setdefault(target, name)
         if not targets:
             return
@@ -243,7 +253,7 @@ class _FileGraphBuilder:
         if id not in self._nodes:
             owner, layer = _owner_id(load.owner), self._origins.get(load.path)
             self._nodes[id] = Node(id, "python", load.path, owner=owner, layer=layer)
-            self._holds(load.owner, id)
+            self._add_holder(load.owner, id)
         for target, name in targets.items():
             self._edges.append(
                 Edge(
@@ -251,14 +261,14 @@ class _FileGraphBuilder:
                     id,
                     target,
                     f"{load.call}({name})",
-                    condition=_REACHED[load.reach],
+                    condition=_REACH_TEXTS[load.reach],
                     at=f"{load.path}:{load.line}",
                     certain=load.reach == "import" and "*" not in name,
                 )
             )
 
-    def _meant(self, load: PythonLoad, text: str) -> Iterable[str]:
-        """Nodes of the files that a call means, or of the name that none has."""
+    def _match_files(self, load: PythonLoad, text: str) -> Iterable[str]:
+        """Return the nodes of the files that a call refers to, or of a name without a file."""
         name = opened_library(load.call, text)
         if name is None or load.call in ("register_fake", "impl_abstract"):
             return ()
@@ -269,16 +279,16 @@ class _FileGraphBuilder:
                     item for item in self._names if item == path or item.endswith(f"/{path}")
                 ]
                 if fitting:
-                    return [file_id(path) for path in fitting[:MOST_MEANT]]
-            if name in self._having:
+                    return [file_id(path) for path in fitting[:MOST_MATCHES]]
+            if name in self._files_by_name:
                 return self._targets(name)
-            return [self._library(name)] if ".so" in name else ()
-        # `*.so` is any library: such a pattern says nothing of this one.
+            return [self._add_library(name)] if ".so" in name else ()
+        # `*.so` matches any library, and so identifies none.
         if ".so" not in name or not re.search(
             r"\w{3}", name.removeprefix("lib").partition(".so")[0]
         ):
             return ()
-        # Most patterns fit nothing, and most names do not hold a pattern's longest piece.
+        # Most patterns match nothing, and most names lack a pattern's longest piece.
         piece = max(re.split(r"[*?]|\[[^\]]*\]", name), key=len)
         pattern = "*/" + text.lstrip("*/")
         fitting = [
@@ -287,18 +297,18 @@ class _FileGraphBuilder:
             if piece in path and fnmatch.fnmatchcase(f"/{path}", pattern)
         ] or [
             path
-            for other, paths in self._having.items()
+            for other, paths in self._files_by_name.items()
             if piece in other and fnmatch.fnmatchcase(other, name)
             for path in paths
         ]
-        return [file_id(path) for path in fitting[:MOST_MEANT]] or [self._library(name)]
+        return [file_id(path) for path in fitting[:MOST_MATCHES]] or [self._add_library(name)]
 
 
-def _names(inventory: Inventory) -> dict[str, dict[str, bool]]:
-    """Path of each library → all names that it goes by; links are names of what they lead to.
+def _list_names(inventory: Inventory) -> dict[str, dict[str, bool]]:
+    """Map the path of each library to all its names, including links to it.
 
-    True for the names that it has; False for what it was called before a wheel builder put a hash
-    into its name: people mean it by that, and no loader finds it so.
+    True for actual names; False for the name before a wheel builder added a hash: users refer to it
+    by that, but no loader finds it so.
     """
     by_path: dict[str, dict[str, bool]] = {}
 
@@ -306,13 +316,13 @@ def _names(inventory: Inventory) -> dict[str, dict[str, bool]]:
         if name:
             names = by_path.setdefault(path, {})
             names[name] = True
-            # Twice: what is bundled may itself come from a wheel that bundles.
+            # Twice: a bundled library may itself come from a wheel with bundled libraries.
             names.setdefault(demangle(name), False)
             names.setdefault(demangle(demangle(name)), False)
 
     for binary in inventory.binaries:
         if binary.container is not None:
-            # People mean it by its name, and no loader finds it so.
+            # Users refer to it by name, but no loader finds it so.
             names = (binary.path.rpartition("/")[2], binary.elf.soname)
             by_path[binary.path] = dict.fromkeys(filter(None, names), False)
             continue
@@ -325,13 +335,13 @@ def _names(inventory: Inventory) -> dict[str, dict[str, bool]]:
         target = paths.file(link.path)
         if target is not None:
             add(target, link.path.rpartition("/")[2])
-            # Who asks by a path means it by this one, too.
+            # Users who give a path may mean this one, too.
             by_path[target].setdefault(link.path, False)
     return by_path
 
 
-def _packaged(inventory: Inventory, path: str) -> str:
-    """The package of the operating system that brought a file, in words."""
+def _describe_package(inventory: Inventory, path: str) -> str:
+    """Describe the operating system package of a file."""
     package = inventory.packaged.get(path)
     return "" if package is None else f"the system's package {package}"
 

@@ -1,7 +1,7 @@
-"""What was made of a target's inventory, kept beside it: `why` and `diff` then answer at once.
+"""Cache beside a target's inventory, from which `why` and `diff` answer at once.
 
 An entry holds the stamps (device, inode, size, mtime, ctime) of all files that it was made from,
-those of the catalogue among them. When one differs the entry is made anew.
+including those of the catalogue. If one differs, the entry is remade.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Stamp = tuple[str, int, int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class SourceGraph:
-    """A source as a graph, with what the catalogue says of it."""
+    """A source as a graph, with its evidence."""
 
     source: str
     graph: Graph
@@ -41,14 +41,14 @@ class _StampedEntry:
     stamps: tuple[Stamp | None, ...]
     #: All files that it was made from.
     files: tuple[str, ...]
-    #: What was made, encoded.
+    #: The encoded value.
     made: msgspec.Raw
 
 
 _ENTRY = msgspec.msgpack.Decoder(prepare_type(_StampedEntry))
 
 
-def kept(
+def load_or_make(
     store: Store,
     key: str,
     files: Iterable[Path],
@@ -57,41 +57,42 @@ def kept(
     *,
     fits: Callable[[T], bool] = lambda _: True,
 ) -> T:
-    """What `store` keeps of a `kind`, or what `make` returns, which is then kept.
+    """Return the cached value of a `kind`, or the result of `make`, which is then cached.
 
-    `files` are those that it is made from and that are known before; `make` returns the others.
-    What `fits` refuses is made anew.
+    `files` are the known files that it is made from; `make` returns the others. A value refused by
+    `fits` is remade.
     """
     before = tuple(files)
-    present = unchanged(store, key, before, kind)
+    present = load_unchanged(store, key, before, kind)
     if present is not None and fits(present):
         return present
     made, further = make()
     names = tuple(dict.fromkeys(map(str, (*before, *further))))
     with suppress(UnicodeEncodeError):
         store.save(
-            key, _StampedEntry(_stamps(names), names, msgspec.Raw(msgspec.msgpack.encode(made)))
+            key,
+            _StampedEntry(_take_stamps(names), names, msgspec.Raw(msgspec.msgpack.encode(made))),
         )
     return made
 
 
-def unchanged(store: Store, key: str, files: Iterable[Path], kind: type[T]) -> T | None:
-    """What `store` keeps of a `kind`, where it was made from `files` and no file changed since."""
+def load_unchanged(store: Store, key: str, files: Iterable[Path], kind: type[T]) -> T | None:
+    """Return the cached value of a `kind`, if made from `files` and no file has changed."""
     entry = store.load(key, _ENTRY)
     if entry is None or not {str(path) for path in files} <= set(entry.files):
         return None
-    if entry.stamps != _stamps(entry.files):
+    if entry.stamps != _take_stamps(entry.files):
         return None
     with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return msgspec.msgpack.decode(entry.made, type=prepare_type(kind))
     return None
 
 
-def _stamps(files: Iterable[str]) -> tuple[Stamp | None, ...]:
-    return tuple(_stamp(path) for path in files)
+def _take_stamps(files: Iterable[str]) -> tuple[Stamp | None, ...]:
+    return tuple(_take_stamp(path) for path in files)
 
 
-def _stamp(path: str) -> Stamp | None:
+def _take_stamp(path: str) -> Stamp | None:
     try:
         status = Path(path).stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""Inventory, resolution and lock → one graph."""
+"""Join of inventory, resolution and lock to one graph."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from types import MappingProxyType
 
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.model import Evidence
-from buildmatrix.commands.why.embedded import embedded
-from buildmatrix.commands.why.files import files, library_id
-from buildmatrix.commands.why.packages import imports, packages
+from buildmatrix.commands.why.embedded import find_embedded
+from buildmatrix.commands.why.files import build_file_graph, library_id
+from buildmatrix.commands.why.packages import build_package_graph, find_import_edges
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.loader.resolution import Resolution
 from buildmatrix.locks.model import Lock
 from buildmatrix.reports.why.graph import Edge, Graph, Node
 
-#: What is said of a library that no image should have.
+#: Text for a library that no image should contain.
 OF_THE_HOST = "a part of the host's driver, which the container runtime mounts"
 _PYTHON = re.compile(r"python(3\.\d+)")
 
 
-def join(
+def join_graph(
     inventory: Inventory,
     resolution: Resolution,
     evidence: Iterable[Evidence] = (),
@@ -31,14 +31,14 @@ def join(
     lines: Mapping[str, str] = MappingProxyType({}),
     environment: Mapping[str, str] | None = None,
 ) -> Graph:
-    """Everything that is known of one tree, as one graph.
+    """Join everything known about one tree to a graph.
 
-    `lines` has the text of the requirement lines that the lock names, by `file:line`.
-    `environment` has values of environment markers (PEP 508) that are known better than the tree
-    says, which is its own interpreter on Linux.
+    `lines` has the text of the requirement lines named in the lock, by `file:line`. `environment`
+    overrides values of environment markers (PEP 508) that otherwise come from the tree: its own
+    interpreter on Linux.
     """
-    markers = {**_markers(inventory), **(environment or {})}
-    half = packages(
+    markers = {**_find_markers(inventory), **(environment or {})}
+    half = build_package_graph(
         inventory.distributions,
         lock,
         lines,
@@ -47,8 +47,8 @@ def join(
         system=inventory.system_packages,
         packaged=inventory.packaged,
     )
-    between = (*half.edges, *imports(inventory.python_imports, half.edges))
-    rest = files(inventory, resolution, between)
+    between = (*half.edges, *find_import_edges(inventory.python_imports, half.edges))
+    rest = build_file_graph(inventory, resolution, between)
     nodes = {node.id: node for node in (*half.nodes, *rest.nodes)}
     items = tuple(evidence)
     for id in {library_id(item.detail) for item in items if item.where == "host"} & nodes.keys():
@@ -56,14 +56,14 @@ def join(
     all_edges = (*between, *rest.edges)
     edges = [edge for edge in all_edges if edge.source in nodes and edge.target in nodes]
     if catalogue is not None:
-        copies, embeds = embedded(items, catalogue, inventory)
+        copies, embeds = find_embedded(items, catalogue, inventory)
         nodes.update((node.id, node) for node in copies)
         edges += [edge for edge in embeds if edge.source in nodes]
     roots = (*half.roots, rest.loose)
     return Graph(
         nodes,
         tuple(edges),
-        (*roots, _unreached(nodes, edges, roots)),
+        (*roots, _find_unreached(nodes, edges, roots)),
         layers=inventory.layers,
         buried=inventory.buried,
         is_root=resolution.is_root,
@@ -71,16 +71,16 @@ def join(
     )
 
 
-def _unreached(
+def _find_unreached(
     nodes: Mapping[str, Node], edges: Iterable[Edge], roots: Iterable[Iterable[str]]
 ) -> tuple[str, ...]:
-    """What no root leads to: rings of distributions, or of libraries, that hold each other."""
+    """Return nodes that no root leads to: rings of distributions, or of libraries."""
     out: dict[str, list[str]] = {}
     for edge in edges:
         out.setdefault(edge.source, []).append(edge.target)
     ahead = [root for group in roots for root in group]
     seen = set(ahead)
-    for id in ahead:  # grows while it is walked
+    for id in ahead:  # grows during the loop
         for target in out.get(id, ()):
             if target not in seen:
                 seen.add(target)
@@ -88,8 +88,8 @@ def _unreached(
     return tuple(sorted(id for id in nodes if id not in seen))
 
 
-def _markers(inventory: Inventory) -> dict[str, str]:
-    """The environment markers of the tree's interpreter, of which nothing is executed."""
+def _find_markers(inventory: Inventory) -> dict[str, str]:
+    """Return the environment markers of the tree's interpreter, without executing it."""
     version = next((python_path.version for python_path in inventory.python_paths), None)
     if version is None:
         paths = (distribution.path for distribution in inventory.distributions)

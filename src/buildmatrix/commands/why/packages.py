@@ -1,8 +1,8 @@
-"""The package half: requirement lines, distributions, and who requires whom.
+"""Package half of the graph: requirement lines, distributions, and requirements.
 
-Two witnesses, each with what the other lacks. A lock says who asked (its `via`), from requirement
-lines on. Installed metadata says under which marker and for which extra (`Requires-Dist`, PEP 508),
-and whether somebody asked for a distribution by its name (REQUESTED of PEP 376, PEP 610).
+Two sources complement each other. A lock has the requirers (its `via`), from requirement lines on.
+Installed metadata has markers and extras (`Requires-Dist`, PEP 508), and distributions requested by
+name (REQUESTED of PEP 376, PEP 610).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from buildmatrix.commands.why.requires import requirement_edges
+from buildmatrix.commands.why.requires import make_requirement_edges
 from buildmatrix.inventory.model import Distribution, PythonImport, SystemPackage
 from buildmatrix.locks.model import Lock
 from buildmatrix.locks.requires import metadata_of, requested_extras, requirements
@@ -20,17 +20,17 @@ from buildmatrix.reports.why.graph import Edge, Node, node_id
 
 
 @dataclass(frozen=True, slots=True)
-class Packages:
+class PackageGraph:
     """The package half of a graph."""
 
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
-    #: As `Graph.roots`, the first three.
+    #: The first three of `Graph.roots`.
     roots: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...] = ()
 
 
-def packages(
+def build_package_graph(
     distributions: Iterable[Distribution],
     lock: Lock | None,
     lines: Mapping[str, str],
@@ -39,19 +39,19 @@ def packages(
     origins: Mapping[str, int] = MappingProxyType({}),
     system: Iterable[SystemPackage] = (),
     packaged: Mapping[str, str] = MappingProxyType({}),
-) -> Packages:
-    """Join what a lock and installed metadata say of the same distributions.
+) -> PackageGraph:
+    """Join the data of a lock and of installed metadata about the same distributions.
 
     `lines` has the text of requirement lines by `file:line`; `environment` the values of markers
-    (PEP 508); `origins` the layers of metadata folders; `system` what the system's package manager
-    installed, and `packaged` which of its packages lists a metadata folder. A distribution that is
-    there twice is one node, and has the requirements of both.
+    (PEP 508); `origins` the layers of metadata folders; `system` the packages of the system's
+    package manager, and `packaged` the package that lists a metadata folder. A distribution that
+    exists twice is one node, with the requirements of both.
     """
     installed = list(distributions)
     of_system = {system_package.name: system_package for system_package in system}
     nodes: dict[str, Node] = {}
     for item in installed:
-        nodes.setdefault(item.name, _installed(item, origins.get(item.path), of_system, packaged))
+        nodes.setdefault(item.name, _make_node(item, origins.get(item.path), of_system, packaged))
     notes: list[str] = []
     locked = {}
     for package in lock.packages if lock is not None else ():
@@ -79,8 +79,8 @@ def packages(
     }
     extras = requested_extras(requires, lines_naming, lines)
     edges = [
-        *_line_edges(lines_naming, lines),
-        *requirement_edges(
+        *_make_line_edges(lines_naming, lines),
+        *make_requirement_edges(
             requires, extras, {name: package.via for name, package in locked.items()}
         ),
     ]
@@ -88,15 +88,15 @@ def packages(
         Node(f"line:{line}", "line", line, text=lines.get(line, ""))
         for line in sorted({line for names in lines_naming.values() for line in names})
     ]
-    return Packages(
+    return PackageGraph(
         (*line_nodes, *(nodes[name] for name in sorted(nodes))),
         tuple(edges),
-        (tuple(node.id for node in line_nodes), *_tops(installed, edges, nodes)),
+        (tuple(node.id for node in line_nodes), *_find_roots(installed, edges, nodes)),
         tuple(notes),
     )
 
 
-def _installed(
+def _make_node(
     item: Distribution,
     layer: int | None,
     system: Mapping[str, SystemPackage],
@@ -108,7 +108,7 @@ def _installed(
     if item.path in packaged:
         how.append(f"the system's package {packaged[item.path]}")
     if not item.has_record:
-        package = None if item.path in packaged else _system_package(item, system)
+        package = None if item.path in packaged else _find_system_package(item, system)
         if package is not None:
             how.append(f"apparently the system's package {package.name} {package.version}")
         how.append("has no RECORD, so its files are not known")
@@ -123,13 +123,13 @@ def _installed(
     )
 
 
-def _system_package(
+def _find_system_package(
     item: Distribution, system: Mapping[str, SystemPackage]
 ) -> SystemPackage | None:
-    """The package of dpkg or apk that has the name and the version of a distribution.
+    """Return the dpkg or apk package with the name and version of a distribution.
 
-    Debian policy for Python, 3.3: `python3-foo` has the import package `foo`; Alpine has
-    `py3-foo`. Versions are compared without epoch and revision.
+    Debian policy for Python, 3.3: `python3-foo` has the import package `foo`; Alpine has `py3-foo`.
+    Versions are compared without epoch and revision.
     """
     for name in (f"python3-{item.name}", f"py3-{item.name}", item.name):
         package = system.get(name)
@@ -140,8 +140,8 @@ def _system_package(
     return None
 
 
-def imports(statements: Iterable[PythonImport], edges: Iterable[Edge]) -> Iterator[Edge]:
-    """Imports of another distribution's modules, where no requirement in `edges` says so."""
+def find_import_edges(statements: Iterable[PythonImport], edges: Iterable[Edge]) -> Iterator[Edge]:
+    """Yield imports between distributions without a requirement in `edges`."""
     seen = {(edge.source, edge.target) for edge in edges if edge.kind == "requires"}
     for imported in statements:
         if imported.provider is None:
@@ -153,25 +153,27 @@ def imports(statements: Iterable[PythonImport], edges: Iterable[Edge]) -> Iterat
         if ends[0] == ends[1] or ends in seen:
             continue
         seen.add(ends)
-        # It says what is loaded together, and not why anything was installed.
+        # It explains loading, but not installation.
         yield Edge(
             "imports", *ends, imported.module, at=f"{imported.path}:{imported.line}", certain=False
         )
 
 
-def _line_edges(lines_naming: Mapping[str, list[str]], lines: Mapping[str, str]) -> Iterator[Edge]:
+def _make_line_edges(
+    lines_naming: Mapping[str, list[str]], lines: Mapping[str, str]
+) -> Iterator[Edge]:
     for name, askers in lines_naming.items():
         for line in askers:
             yield Edge("asks", f"line:{line}", node_id(name), text=lines.get(line, ""))
 
 
-def _tops(
+def _find_roots(
     installed: list[Distribution], edges: Iterable[Edge], nodes: Mapping[str, Node]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Distributions that were asked for by name, and those that nobody requires.
+    """Return distributions requested by name, and those that nothing requires.
 
-    uv, and whoever is handed a whole lock, mark everything as asked for: then that says nothing.
-    Where marks do say something, what has none was brought by somebody, if only for an extra.
+    uv, and installers of a whole lock, mark everything as requested, which is then ignored. If
+    marks are meaningful, an unmarked distribution was brought by another, if only for an extra.
     """
     required: dict[str, bool] = {}
     for edge in edges:

@@ -1,7 +1,7 @@
-"""What LIBRARY means in a graph: which nodes somebody asks about.
+"""Meaning of LIBRARY in a graph: the nodes of a question.
 
-A backend or a vendor stands for everything that is its own; a path, a soname, a distribution or a
-glob for what has that name. `libcudart` is `libcudart.so.12` too, and `cudart` is `libcudart`.
+A backend or a vendor stands for all its nodes; a path, a soname, a distribution or a glob for nodes
+with that name. `libcudart` also matches `libcudart.so.12`, and `cudart` matches `libcudart`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.names import demangle, matches
 from buildmatrix.commands.why.files import file_id, library_id
-from buildmatrix.inventory.model import Buried
+from buildmatrix.inventory.model import ShadowedFiles
 from buildmatrix.inventory.names import distribution_name
 from buildmatrix.reports.why.graph import Graph, Node, node_id
 from buildmatrix.reports.why.model import Question
@@ -23,43 +23,45 @@ from buildmatrix.reports.why.words import library_stem
 if TYPE_CHECKING:
     from buildmatrix.catalogue.load import Catalogue
 
-#: Word in lower case → `backend` or `vendor`, and the backends that it means.
+#: Word in lower case to `backend` or `vendor`, and its backends.
 Vendors = Mapping[str, tuple[str, tuple[str, ...]]]
 
-#: Names that nearly match, at most.
+#: Number of suggested names.
 MOST_NEAR = 8
 _GLOB = re.compile(r"[*?\[]")
 #: A version in front of `.so`: `libyaml-0.so.2`, `libglib-2.0.so.0`.
 _VERSION = re.compile(r"-[0-9][0-9.]*\.so\b")
-#: Order of answers: what is loaded, what would be, what holds a copy, what only has the name.
+#: Order of answers: loaded files, missing ones, copies, then nodes that only have the name.
 _ORDER = ("file", "library", "embedded", "distribution", "python", "line")
 
 
-def ask(graph: Graph, text: str, evidence: Iterable[Evidence], words: Vendors) -> Question:
-    """The nodes that `text` means; what is a backend's or a vendor's follows from `evidence`."""
+def find_nodes(graph: Graph, text: str, evidence: Iterable[Evidence], words: Vendors) -> Question:
+    """Find the nodes that `text` means; `evidence` has those of backends and vendors."""
     word = text.strip()
     owner = words.get(word.lower())
     if owner is not None:
         kind, backends = owner
-        return Question(word, kind, _ordered(graph, _theirs(graph, evidence, backends)))
+        return Question(word, kind, _sort_nodes(graph, _find_owned(graph, evidence, backends)))
     if "/" in word:
         path = word.removeprefix("./").lstrip("/")
-        nodes = [node for node in graph.nodes.values() if _at(path, node)]
+        nodes = [node for node in graph.nodes.values() if _has_path(path, node)]
         kind = "path"
     else:
         kind = "glob" if _GLOB.search(word) else "name"
         distribution = graph.nodes.get(node_id(distribution_name(word)))
         if distribution is not None:
-            # `torch` is the distribution: whoever means its library writes `libtorch`.
-            return Question(word, "distribution", (distribution,), buried=_buried(graph, word))
-        nodes = [node for node in graph.nodes.values() if _named(word, node)]
+            # `torch` is the distribution; its library is `libtorch`.
+            return Question(
+                word, "distribution", (distribution,), buried=_find_shadowed(graph, word)
+            )
+        nodes = [node for node in graph.nodes.values() if _matches_node(word, node)]
     ids = [node.id for node in nodes]
-    near = () if nodes else _near(graph, word)
-    return Question(word, kind, _ordered(graph, ids), near, _buried(graph, word))
+    near = () if nodes else _suggest_names(graph, word)
+    return Question(word, kind, _sort_nodes(graph, ids), near, _find_shadowed(graph, word))
 
 
-def vendors(catalogue: Catalogue) -> Vendors:
-    """The words that stand for a backend or a vendor in this catalogue."""
+def list_vendor_words(catalogue: Catalogue) -> Vendors:
+    """Return the words for backends and vendors in this catalogue."""
     words: dict[str, tuple[str, tuple[str, ...]]] = {}
     for name, entry in catalogue.backends.items():
         if entry.vendor is not None:
@@ -71,8 +73,10 @@ def vendors(catalogue: Catalogue) -> Vendors:
     return words
 
 
-def _theirs(graph: Graph, evidence: Iterable[Evidence], backends: tuple[str, ...]) -> Iterable[str]:
-    """Ids of everything that belongs to one of `backends`."""
+def _find_owned(
+    graph: Graph, evidence: Iterable[Evidence], backends: tuple[str, ...]
+) -> Iterable[str]:
+    """Yield the ids of everything that belongs to one of `backends`."""
     for item in evidence:
         if item.backend not in backends:
             continue
@@ -86,27 +90,27 @@ def _theirs(graph: Graph, evidence: Iterable[Evidence], backends: tuple[str, ...
         elif item.kind == "declared" and item.distribution is not None:
             yield node_id(item.distribution.partition("==")[0])
         elif item.kind in ("needed", "dlopen", "python-dlopen"):
-            # Where the name leads to a file, that file is evidence itself (`bundled`).
+            # If the name leads to a file, that file is evidence itself (`bundled`).
             yield library_id(item.detail.rpartition("/")[2])
 
 
-def _at(path: str, node: Node) -> bool:
-    """Whether a file lies at `path`, as a glob or a whole path, or ends with it."""
+def _has_path(path: str, node: Node) -> bool:
+    """True if a file is at `path`, as a glob or a whole path, or ends with it."""
     if node.kind not in ("file", "python"):
         return False
     names = (node.label, *(name for name in node.names if "/" in name))
     return any(item == path or item.endswith(f"/{path}") or matches(path, item) for item in names)
 
 
-def _buried(graph: Graph, word: str) -> tuple[Buried, ...]:
-    """What layers hide by that name: libraries, packages, and the metadata of distributions.
+def _find_shadowed(graph: Graph, word: str) -> tuple[ShadowedFiles, ...]:
+    """Return hidden files by that name: libraries, packages, and metadata of distributions.
 
-    Of one folder the names of a dozen files are known.
+    At most a dozen names are known per folder.
     """
-    return tuple(buried for buried in graph.buried if _is_buried(word, buried))
+    return tuple(buried for buried in graph.buried if _matches_shadowed(word, buried))
 
 
-def _is_buried(word: str, buried: Buried) -> bool:
+def _matches_shadowed(word: str, buried: ShadowedFiles) -> bool:
     if "/" in word:
         path = word.removeprefix("./").strip("/")
         inside = (f"{buried.path}/{name}" for name in buried.names)
@@ -117,29 +121,29 @@ def _is_buried(word: str, buried: Buried) -> bool:
     last = buried.path.rpartition("/")[2]
     metadata = re.fullmatch(r"(.+?)(?:-[^-]+)?\.(?:dist|egg)-info", last)
     package = distribution_name(metadata[1] if metadata else last.removesuffix(".libs"))
-    return matches(distribution_glob(word), package) or any(
-        _is(word, name) for name in buried.names
+    return matches(normalize_glob(word), package) or any(
+        _matches_library(word, name) for name in buried.names
     )
 
 
-def _named(word: str, node: Node) -> bool:
+def _matches_node(word: str, node: Node) -> bool:
     if node.kind == "line":
         return False
     if node.kind == "distribution":
-        return any(matches(distribution_glob(word), name) for name in node.names)
-    return any(_is(word, name) for name in node.names)
+        return any(matches(normalize_glob(word), name) for name in node.names)
+    return any(_matches_library(word, name) for name in node.names)
 
 
-def distribution_glob(word: str) -> str:
-    """`word` as a normalized name (PEP 503), its wildcards kept."""
+def normalize_glob(word: str) -> str:
+    """Return `word` as a normalized name (PEP 503), with its wildcards."""
     return "".join(
         part if _GLOB.search(part) else distribution_name(part)
         for part in re.split(r"(\*|\?|\[[^\]]*\])", word)
     )
 
 
-def _is(word: str, name: str) -> bool:
-    """Whether `name` is a name of the library `word`; a word with less of a version means all."""
+def _matches_library(word: str, name: str) -> bool:
+    """True if `name` is a name of the library `word`; a shorter version matches all."""
     if _GLOB.search(word):
         return matches(word, name)
     stem = demangle(word)
@@ -151,9 +155,9 @@ def _is(word: str, name: str) -> bool:
     )
 
 
-def _ordered(graph: Graph, ids: Iterable[str]) -> tuple[Node, ...]:
+def _sort_nodes(graph: Graph, ids: Iterable[str]) -> tuple[Node, ...]:
     nodes = [graph.nodes[id] for id in dict.fromkeys(ids) if id in graph.nodes]
-    # A library that many link comes before a file of the same folder that nobody does.
+    # A library with many linkers comes before an unused file of the same folder.
     return tuple(
         sorted(
             nodes,
@@ -167,8 +171,8 @@ def _ordered(graph: Graph, ids: Iterable[str]) -> tuple[Node, ...]:
     )
 
 
-def _near(graph: Graph, word: str) -> tuple[str, ...]:
-    """Names that contain the word's own part, then those that are spelled alike."""
+def _suggest_names(graph: Graph, word: str) -> tuple[str, ...]:
+    """Return names with the word's own part, then those with a similar spelling."""
     core = library_stem(word)
     names: Mapping[str, None] = {
         name: None

@@ -1,7 +1,7 @@
-"""Findings → graph: what a saved report still says of an image that is gone.
+"""Graph of the findings in a saved report, for images that are gone.
 
-A report says what rules found, with evidence and chains. What no rule objected to is not in it,
-and neither are search rules, symbols and layers.
+A report has findings, with evidence and chains. It lacks everything that no rule objected to, and
+search rules, symbols and layers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from buildmatrix.inventory.names import distribution_name
 from buildmatrix.reports.why.graph import Edge, EdgeKind, Embedded, Graph, Node, NodeKind, node_id
 from buildmatrix.rules.model import Finding
 
-#: What every answer from a report has to say.
+#: Note in every answer from a report.
 NOTE = (
     "a report says what rules found: what no rule objected to, by which rule the loader finds a "
     "file, its symbols and its layer are not in it"
@@ -26,8 +26,8 @@ _DISTRIBUTION = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*) (\S+)")
 _KINDS: dict[str, EdgeKind] = {"needed": "needs", "dlopen": "dlopen", "python-dlopen": "python"}
 
 
-def from_findings(findings: Iterable[Finding]) -> tuple[Graph, tuple[Evidence, ...]]:
-    """The graph of all findings together, and their evidence, each item once."""
+def make_findings_graph(findings: Iterable[Finding]) -> tuple[Graph, tuple[Evidence, ...]]:
+    """Return the graph of all findings together, and their evidence without duplicates."""
     all_findings = tuple(findings)
     everything = dict.fromkeys(item for finding in all_findings for item in finding.evidence)
     builder = _FindingGraphBuilder(tuple(everything))
@@ -40,7 +40,7 @@ class _FindingGraphBuilder:
     def __init__(self, evidence: tuple[Evidence, ...]) -> None:
         self._nodes: dict[str, Node] = {}
         self._edges: dict[tuple[str, str, str], Edge] = {}
-        #: File name → node of a file that has it: a link by that name leads there.
+        #: File name to the node of a file with that name, the target of links.
         self._files: dict[str, str] = {}
         for item in evidence:
             if item.kind in ("bundled", "tool"):
@@ -62,7 +62,7 @@ class _FindingGraphBuilder:
         return Graph(dict(self._nodes), edges, roots, is_partial=True, notes=(NOTE,))
 
     def chain(self, parts: Iterable[str]) -> None:
-        """The steps down to the last distribution; evidence says what follows."""
+        """Add the steps down to the last distribution; evidence has the rest."""
         before: Node | None = None
         for part in parts:
             if before is None and _LINE.fullmatch(part) and "/lib" not in part:

@@ -1,4 +1,4 @@
-"""What links are good for: the symbols that binaries take from the libraries that they link."""
+"""Symbols that binaries use from the libraries they link."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from buildmatrix.reports.why.graph import Edge, Graph
 from buildmatrix.reports.why.model import Answer, AnsweredNode, Use
 from buildmatrix.trees.base import Tree, reason
 
-#: Symbols of one link that an answer keeps.
+#: Symbols of one link in an answer.
 MOST_SYMBOLS = 1000
-#: Links of one answer, beside those of its shortest chains, that are looked at: the largest
-#: libraries have a hundred thousand symbols.
+#: Links per answer that are examined beside those of its shortest chains: the largest libraries
+#: have a hundred thousand symbols.
 MOST_OTHERS = 8
 #: The same for an answer with everything.
 ALL_OTHERS = 200
 
 
-def with_symbols(answer: Answer, open_tree: OpenTree, *, every: bool = False) -> Answer:
-    """`answer`, with the symbols that make links to its libraries necessary.
+def add_symbols(answer: Answer, open_tree: OpenTree, *, every: bool = False) -> Answer:
+    """Add the symbols that make links to its libraries necessary to `answer`.
 
-    Looked at is the last link of each shortest chain; then other links to the same libraries, and
-    with `every` more of them. What cannot be read is said.
+    Examines the last link of each shortest chain, then other links to the same libraries, and with
+    `every` more of them. Failures are reported.
     """
     try:
         with open_tree() as tree:
@@ -42,21 +42,21 @@ def with_symbols(answer: Answer, open_tree: OpenTree, *, every: bool = False) ->
                     replace(subject, uses=uses),
                     *subjects[number + 1 :],
                 )
-            return replace(answer, subjects=_readable(subjects))
+            return replace(answer, subjects=_demangle_symbols(subjects))
     except (OSError, BuildmatrixError) as error:
         why = reason(error) if isinstance(error, OSError) else str(error)
         note = f"which symbols make links necessary: the files cannot be opened again ({why})"
         return replace(answer, notes=(*answer.notes, note))
 
 
-def _readable(subjects: Sequence[AnsweredNode]) -> tuple[AnsweredNode, ...]:
-    """The symbols of all of them as people write them."""
+def _demangle_symbols(subjects: Sequence[AnsweredNode]) -> tuple[AnsweredNode, ...]:
+    """Replace all symbols with their readable forms."""
     from buildmatrix.symbols.demangle import demangled
 
     names = {
         name
         for subject in subjects
-        for use in _uses(subject)
+        for use in _list_uses(subject)
         for name in (*use.names, *use.lacking)
     }
     ordered = sorted(names)
@@ -80,18 +80,18 @@ def _readable(subjects: Sequence[AnsweredNode]) -> tuple[AnsweredNode, ...]:
 
 
 def _plain_first(names: Iterable[str]) -> tuple[str, ...]:
-    """Return `names` in order; plain ones say what is used, mangled ones are long."""
+    """Return sorted `names`, plain ones first: they are informative; mangled ones are long."""
     return tuple(
         sorted(names, key=lambda name: (name.startswith(("_Z", "_R")), name.startswith("_"), name))
     )
 
 
-def _uses(subject: AnsweredNode) -> Iterable[Use]:
+def _list_uses(subject: AnsweredNode) -> Iterable[Use]:
     return (*((subject.use,) if subject.use is not None else ()), *subject.uses)
 
 
 class _SymbolReader:
-    """Reads each file once."""
+    """Reader that reads each file once."""
 
     def __init__(self, graph: Graph, tree: Tree) -> None:
         self._graph = graph
@@ -100,12 +100,12 @@ class _SymbolReader:
         self._defined: dict[str, frozenset[str]] = {}
 
     def shortest(self, subject: AnsweredNode) -> Use | None:
-        """What the last link of the shortest chain is good for; None where it is no link."""
+        """Return the use of the shortest chain's last link; None if it is not a link."""
         edge = next((chain.edges[-1] for chain in subject.chains if chain.edges), None)
         return None if edge is None or edge.kind != "needs" else self._use(edge)
 
     def others(self, subject: AnsweredNode, most: int) -> Iterator[Use]:
-        """What up to `most` other links to it are good for."""
+        """Yield the uses of up to `most` other links."""
         chosen: dict[str, Edge] = {}
         for edge in subject.links:
             if edge.kind == "needs" and edge.certain:
@@ -124,7 +124,7 @@ class _SymbolReader:
             return Use(binary, edge.text, unread=why)
 
     def _read(self, edge: Edge, binary: str) -> Use:
-        """Imported symbols that the library defines, or should; of a missing one by versions."""
+        """Return imported symbols that the library defines or should; if missing, by version."""
         library = self._graph.nodes[edge.target]
         imported = self._symbols(edge.source)
         is_there = library.kind == "file"

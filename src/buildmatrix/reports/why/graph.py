@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
-from buildmatrix.inventory.model import Buried, Layer
+from buildmatrix.inventory.model import Layer, ShadowedFiles
 from buildmatrix.reports.json_form import key
 from buildmatrix.rules.model import IN_MEMORY
 
@@ -130,7 +130,7 @@ class Graph:
     #: empty where nothing is known of that.
     places: tuple[str, ...] = ()
     #: What a layer brought and a later one deleted or replaced: it is in no node.
-    buried: tuple[Buried, ...] = ()
+    buried: tuple[ShadowedFiles, ...] = ()
     #: Whether it is of a root file system: what a part of one lacks, the system may have.
     is_root: bool = False
     #: Whether it is a saved report's: what it does not have may have been there all the same.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from buildmatrix.inventory.model import Buried
+from buildmatrix.inventory.model import ShadowedFiles
 from buildmatrix.reports.why.graph import Edge, Graph, Node
 
 
@@ -34,7 +34,7 @@ class Question:
     #: Names that nearly match, where nothing does.
     near: tuple[str, ...] = ()
     #: What has the name and is hidden by a later layer; not looked for by backend or vendor.
-    buried: tuple[Buried, ...] = ()
+    buried: tuple[ShadowedFiles, ...] = ()
 
 
 #: `linked` the loader gets to it; `unfound` something links it, and the loader finds no file in

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 
-from buildmatrix.inventory.model import Buried
+from buildmatrix.inventory.model import ShadowedFiles
 from buildmatrix.phrases import listing
 from buildmatrix.reports.why.graph import Edge, Embedded, Graph, Node
 from buildmatrix.reports.why.model import Question
@@ -133,7 +133,7 @@ def _instruction(graph: Graph, layer: int) -> str:
     return f"layer {layer + 1} of {len(graph.layers)}: {text}"
 
 
-def buried(graph: Graph, item: Buried, size: str) -> str:
+def buried(graph: Graph, item: ShadowedFiles, size: str) -> str:
     """Describe files that layers hide: which layer brought and which removed them; `size` is in
     words.
     """

@@ -1,1 +1,1 @@
-"""Programs for the interpreter of an image: one file each, standard library first."""
+"""Programs for the interpreter of an image, one file each, mostly standard library."""

@@ -1,4 +1,4 @@
-"""Frameworks that have arrays of their own, as `frameworks` wants them.
+"""Array frameworks, for `frameworks`.
 
 Part of probes: runs inside an image, by the image's Python, 3.8 or newer.
 """
@@ -16,13 +16,13 @@ from buildmatrix.commands.preflight.probes.frameworks import (
     Framework,
     Product,
     first_line,
-    numpy_matrices,
-    pattern,
+    make_numpy_matrices,
+    make_pattern,
 )
 
 
 class Numpy(Framework):
-    """numpy: the CPU, by whatever BLAS it was built with."""
+    """numpy: the CPU, with the BLAS it was built with."""
 
     module = "numpy"
 
@@ -33,7 +33,7 @@ class Numpy(Framework):
         return ("float32",)
 
     def product(self, device: Device, type: str, size: int) -> Product:
-        left, right = numpy_matrices(type, size, type)
+        left, right = make_numpy_matrices(type, size, type)
         return Product(lambda: left @ right, lambda c, i, j: float(c[i, j]), lambda c: "cpu")
 
     def copy(self, device: Device, count: int) -> Callable[[], Any] | None:
@@ -45,7 +45,7 @@ class Numpy(Framework):
 
 
 class Torch(Framework):
-    """torch, with whatever accelerators it was built for or was given by plugins."""
+    """torch, with the accelerators of its build and of plugins."""
 
     module = "torch"
 
@@ -55,7 +55,7 @@ class Torch(Framework):
         built = {name: getattr(version, name, None) for name in self.kinds}
         self.build = ", ".join(f"{name} {value}" for name, value in built.items() if value)
         listed = []
-        # A build for HIP calls its devices by the name that CUDA's have.
+        # A HIP build names its devices like CUDA's.
         names = ["cuda" if kind == "hip" else kind for kind in self.kinds if kind != "cpu"]
         for name in dict.fromkeys(names):
             accelerator = getattr(torch, name, None)
@@ -69,7 +69,7 @@ class Torch(Framework):
                     listed.append(Device(id, kind, *self._described(accelerator, number)))
                 if not listed and built.get(kind):
                     torch.zeros(1, device=name)
-            except Exception as error:  # What it is depends on the vendor's code.
+            except Exception as error:  # The type depends on the vendor's code.
                 self.reason = self.reason or first_line(error)
         level = getattr(getattr(torch.backends, "cpu", None), "get_cpu_capability", lambda: "")()
         return [*listed, Device("cpu", "cpu", level, is_host=True)]
@@ -91,7 +91,10 @@ class Torch(Framework):
     def product(self, device: Device, type: str, size: int) -> Product:
         torch = self.api
         at = torch.arange(size)
-        left, right = pattern(at[:, None], at[None, :]), pattern(at[:, None] + 17, at[None, :] + 5)
+        left, right = (
+            make_pattern(at[:, None], at[None, :]),
+            make_pattern(at[:, None] + 17, at[None, :] + 5),
+        )
         if type == "int8":
             multiply = torch._int_mm
         else:
@@ -134,7 +137,7 @@ class Torch(Framework):
 
 
 class Jax(Framework):
-    """jax, with what its plugins bring."""
+    """jax, with its plugins."""
 
     module = "jax"
 
@@ -166,7 +169,7 @@ class Jax(Framework):
         jax, jnp = self.api, importlib.import_module("jax.numpy")
         sides = [
             jax.device_put(jnp.asarray(side, dtype=type), device.handle)
-            for side in numpy_matrices(type, size, "int8" if type == "int8" else "float32")
+            for side in make_numpy_matrices(type, size, "int8" if type == "int8" else "float32")
         ]
         wide = "int32" if type == "int8" else type
         multiply = jax.jit(lambda a, b: jnp.matmul(a, b, preferred_element_type=wide))
@@ -190,7 +193,7 @@ class Jax(Framework):
 
 
 class TensorFlow(Framework):
-    """TensorFlow, with what it was built for and its plugins."""
+    """TensorFlow, with the devices of its build and its plugins."""
 
     module = "tensorflow"
 
@@ -221,13 +224,13 @@ class TensorFlow(Framework):
         with tensorflow.device(device.id):
             left, right = (
                 tensorflow.cast(tensorflow.constant(side), type)
-                for side in numpy_matrices(type, size, "float32")
+                for side in make_numpy_matrices(type, size, "float32")
             )
 
         def run() -> Any:
             with tensorflow.device(device.id):
                 result = tensorflow.linalg.matmul(left, right)
-            # Its devices run on while Python does.
+            # Its devices run asynchronously.
             result[0, 0].numpy()
             return result
 
@@ -240,7 +243,7 @@ class TensorFlow(Framework):
     def copy(self, device: Device, count: int) -> Callable[[], Any] | None:
         tensorflow = self.api
         with tensorflow.device(device.id):
-            # What only hands an array on copies nothing.
+            # Passing on an array copies nothing.
             source = tensorflow.ones(count // 4, "float32")
 
         def run() -> Any:
@@ -282,7 +285,7 @@ class Cupy(Framework):
 
     def product(self, device: Device, type: str, size: int) -> Product:
         with self.api.cuda.Device(int(device.id)):
-            left, right = (self.api.asarray(side) for side in numpy_matrices(type, size, type))
+            left, right = (self.api.asarray(side) for side in make_numpy_matrices(type, size, type))
 
         def run() -> Any:
             with self.api.cuda.Device(int(device.id)) as used:
@@ -318,7 +321,7 @@ class Cupy(Framework):
 
 
 class Paddle(Framework):
-    """PaddlePaddle, with what it was built for and its plugins."""
+    """PaddlePaddle, with the devices of its build and its plugins."""
 
     module = "paddle"
 
@@ -338,7 +341,7 @@ class Paddle(Framework):
         with contextlib.suppress(Exception):
             for id in paddle.device.get_available_custom_device():
                 listed.append(Device(id, id.partition(":")[0]))
-        # The CPU is not among those that it lists.
+        # The list may lack the CPU.
         return [
             *(device for device in listed if not device.is_host),
             Device("cpu", "cpu", is_host=True),
@@ -351,12 +354,12 @@ class Paddle(Framework):
         paddle = self.api
         paddle.set_device(device.id)
         left, right = (
-            paddle.to_tensor(side).cast(type) for side in numpy_matrices(type, size, "float32")
+            paddle.to_tensor(side).cast(type) for side in make_numpy_matrices(type, size, "float32")
         )
 
         def run() -> Any:
             result = paddle.matmul(left, right)
-            # Waits for the device, whichever it is.
+            # Waits for any device.
             result[0, 0].item()
             return result
 

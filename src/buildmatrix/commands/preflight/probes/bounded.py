@@ -1,8 +1,8 @@
-"""Runs a function in a process of its own, bounded in time, memory and output.
+"""Run a function in its own process, with limits on time, memory and output.
 
 Part of probes: runs inside an image, by the image's Python, 3.8 or newer; standard library only.
-The process is forked before anything but the standard library was imported, so that what breaks,
-hangs, forks or prints in a framework costs nobody else.
+The process is forked before other imports, so that crashes, hangs, forks and output of one
+framework do not affect the rest.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
-#: Bytes of output that are kept of a process, the last ones, and bytes of its answers.
+#: Bytes kept of a process's output (the last ones), and bytes of its answers.
 OUTPUT, ANSWERS = 16 << 10, 1 << 20
-#: Seconds between two looks at a process.
+#: Seconds between two checks of a process.
 INTERVAL = 0.05
-#: Share of the memory of the container that a process may take.
+#: Share of the container's memory for one process.
 SHARE = 0.8
 
 
 class Emit(Protocol):
-    """Says one answer of a process."""
+    """Function that sends one answer of a process."""
 
     def __call__(self, **answer: Any) -> None:
-        """Say it, with names of its own."""
+        """Send an answer with these fields."""
 
 
 @lru_cache(maxsize=1)
-def options() -> dict[str, Any]:
-    """What the probe was asked."""
+def read_options() -> dict[str, Any]:
+    """Return the options of the probe."""
     read: dict[str, Any] = json.loads(sys.argv[1])
     return read
 
@@ -47,7 +47,7 @@ def options() -> dict[str, Any]:
 def report(
     subject: str, state: str, message: str = "", seconds: float | None = None, **values: Any
 ) -> None:
-    """Print one check, as `commands.preflight.protocol` reads it."""
+    """Print one check in the format of `commands.preflight.protocol`."""
     check: dict[str, Any] = {
         "subject": subject,
         "state": state,
@@ -56,30 +56,30 @@ def report(
     }
     if seconds is not None:
         check["seconds"] = round(seconds, 3)
-    sys.stdout.write(options()["mark"] + json.dumps(check) + "\n")
+    sys.stdout.write(read_options()["mark"] + json.dumps(check) + "\n")
     sys.stdout.flush()
 
 
 class Ended:
-    """How a process ended: its answers, and why there are no more of them."""
+    """Result of a process: its answers, and why it ended early."""
 
     def __init__(self, answers: list[dict[str, Any]], why: str, output: str) -> None:
         self.answers = answers
-        #: Empty where it did all that it had to.
+        #: Empty if it was completed.
         self.why = why
         self.output = output
 
     @property
     def account(self) -> str:
-        """Why it ended early, with the last lines that it printed."""
+        """Reason for an early end, with the last lines of output."""
         lines = [line.strip()[:300] for line in self.output.splitlines() if line.strip()]
-        # An exception is said in its last line; what a library prints before it aborts is not.
+        # The last line has the exception; output of a library before an abort may be longer.
         said = " / ".join(lines[-1 if self.why.startswith("ended") else -4 :])
         return f"{self.why}: {said}" if said and self.why else self.why
 
 
 def run(function: Callable[[Emit], None], seconds: float, memory: int) -> Ended:
-    """Run `function(emit)` in a process of its own; each `emit(...)` is one answer."""
+    """Run `function(emit)` in its own process; each `emit(...)` is one answer."""
     sys.stdout.flush()
     sys.stderr.flush()
     output, said = os.pipe()
@@ -88,7 +88,7 @@ def run(function: Callable[[Emit], None], seconds: float, memory: int) -> Ended:
     if pid == 0:
         os.close(output)
         os.close(answers)
-        _child(function, said, writes)
+        _run_child(function, said, writes)
     os.close(said)
     os.close(writes)
     kept = {output: bytearray(), answers: bytearray()}
@@ -109,18 +109,18 @@ def run(function: Callable[[Emit], None], seconds: float, memory: int) -> Ended:
         return count
 
     why, status = _wait(pid, seconds, memory, read)
-    # What it left in the pipes; a process that it forked may hold them open for ever.
+    # The rest in the pipes; a forked process may keep them open forever.
     for _ in range(2 * (OUTPUT + ANSWERS) >> 16):
         read(0)
     os.close(output)
     os.close(answers)
     if not why and os.WIFSIGNALED(status):
-        why = f"died by {_name(os.WTERMSIG(status))}"
+        why = f"died by {_signal_name(os.WTERMSIG(status))}"
     elif not why and os.WEXITSTATUS(status):
         why = f"ended with exit code {os.WEXITSTATUS(status)}"
     if flood:
         why = why or f"answered more than {ANSWERS >> 10} KiB"
-    said_all = _answers(kept[answers])
+    said_all = _parse_answers(kept[answers])
     if {"done": True} not in said_all:
         # A framework may end its process with exit code 0.
         why = why or "ended before it was done"
@@ -128,22 +128,22 @@ def run(function: Callable[[Emit], None], seconds: float, memory: int) -> Ended:
     return Ended(real, why, kept[output].decode("utf-8", "replace"))
 
 
-def each(
+def ask_each(
     frameworks: Container[str], ask: Callable[[str, dict[str, Any], Emit], None]
 ) -> Iterator[tuple[str, float, Ended]]:
-    """Ask each framework of `known` that is installed: its name, seconds, and what came of it."""
-    limits = options()
+    """Query each installed framework; yield its name, seconds and result."""
+    limits = read_options()
     wanted = {n: how for n, how in limits["frameworks"].items() if n in frameworks and find_spec(n)}
     report("frameworks", "passed", names=list(wanted))
     for name, how in wanted.items():
         began = time.monotonic()
-        ended = run(partial(ask, name, how), limits["seconds"], most_memory())
+        ended = run(partial(ask, name, how), limits["seconds"], compute_memory_limit())
         yield name, time.monotonic() - began, ended
 
 
 def _wait(pid: int, seconds: float, memory: int, read: Callable[[float], int]) -> tuple[str, int]:
-    """Wait for a process, and end it with its children when it takes too much."""
-    # No clock that jumps.
+    """Wait for a process, and kill it and its children at a limit."""
+    # A monotonic clock does not jump.
     end, why, next_look = time.monotonic() + seconds, "", 0.0
     while True:
         ended, status = os.waitpid(pid, os.WNOHANG)
@@ -154,7 +154,7 @@ def _wait(pid: int, seconds: float, memory: int, read: Callable[[float], int]) -
             why = f"took more than {seconds:g} s"
         elif now >= next_look:
             next_look = now + INTERVAL
-            if resident(pid) > memory:
+            if measure_resident(pid) > memory:
                 why = f"took more than {memory >> 20} MiB of memory"
         if why:
             _kill(pid)
@@ -167,13 +167,13 @@ def _wait(pid: int, seconds: float, memory: int, read: Callable[[float], int]) -
     return why, status
 
 
-def _child(function: Callable[[Emit], None], said: int, writes: int) -> None:
-    """What the process does; never returns."""
+def _run_child(function: Callable[[Emit], None], said: int, writes: int) -> None:
+    """Run the function in the child process; never returns."""
     code = 1
     try:
         os.setsid()
         with contextlib.suppress(OSError):
-            # The kernel is to choose this process, should memory end, and not its parent.
+            # If memory runs out, the kernel is to choose this process and not its parent.
             Path("/proc/self/oom_score_adj").write_text("1000")
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         null = os.open(os.devnull, os.O_RDONLY)
@@ -197,11 +197,11 @@ def _child(function: Callable[[Emit], None], said: int, writes: int) -> None:
         with contextlib.suppress(BaseException):
             sys.stdout.flush()
             sys.stderr.flush()
-        # Frameworks crash in their own end often enough; they have answered.
+        # Frameworks often crash at exit; they have answered by then.
         os._exit(code)
 
 
-def _answers(text: bytearray) -> list[dict[str, Any]]:
+def _parse_answers(text: bytearray) -> list[dict[str, Any]]:
     answers = []
     for line in bytes(text).splitlines():
         with contextlib.suppress(ValueError):
@@ -212,16 +212,16 @@ def _answers(text: bytearray) -> list[dict[str, Any]]:
 
 
 def _kill(pid: int) -> None:
-    """End a process and all of its session, also those that made groups of their own."""
+    """Kill a process and its whole session, including processes in other groups."""
     with contextlib.suppress(OSError):
         os.killpg(pid, signal.SIGKILL)
-    for other in session(pid):
+    for other in list_session(pid):
         with contextlib.suppress(OSError):
             os.kill(other, signal.SIGKILL)
 
 
-def session(pid: int) -> list[int]:
-    """Processes of the session that `pid` leads."""
+def list_session(pid: int) -> list[int]:
+    """Return the processes of the session that `pid` leads."""
     members = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
@@ -232,18 +232,18 @@ def session(pid: int) -> list[int]:
     return members
 
 
-def resident(pid: int) -> int:
-    """Bytes of memory that a process and those of its session have."""
+def measure_resident(pid: int) -> int:
+    """Return the resident bytes of a process and its session."""
     total = 0
-    for member in {pid, *session(pid)}:
+    for member in {pid, *list_session(pid)}:
         with contextlib.suppress(OSError, ValueError, IndexError):
             pages = int(Path(f"/proc/{member}/statm").read_text().split()[1])
             total += pages * resource.getpagesize()
     return total
 
 
-def container_memory() -> tuple[int, int]:
-    """Bytes that this container may have, and bytes that are free of these."""
+def measure_container_memory() -> tuple[int, int]:
+    """Return the container's memory limit, and the free part of it, in bytes."""
     fields = dict.fromkeys(("MemTotal", "MemAvailable"), 0)
     with contextlib.suppress(OSError, ValueError, IndexError):
         for line in Path("/proc/meminfo").read_text().splitlines():
@@ -258,7 +258,7 @@ def container_memory() -> tuple[int, int]:
             "/sys/fs/cgroup/memory/memory.usage_in_bytes",
         ),
     ):
-        # "max" is no number: no limit.
+        # "max" means no limit.
         with contextlib.suppress(OSError, ValueError):
             bound = int(Path(top).read_text())
             if 0 < bound < limit or not limit:
@@ -271,13 +271,13 @@ def container_memory() -> tuple[int, int]:
     return limit, free
 
 
-def most_memory() -> int:
-    """Bytes that one process may take here, so that nothing else of the container ends."""
-    limit, free = container_memory()
+def compute_memory_limit() -> int:
+    """Return the memory for one process, so that nothing else in the container is killed."""
+    limit, free = measure_container_memory()
     return int(SHARE * min(limit, free)) or 1 << 30
 
 
-def _name(number: int) -> str:
+def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:

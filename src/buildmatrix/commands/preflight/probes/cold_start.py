@@ -1,10 +1,10 @@
-"""Starts a framework, lets it compute once and once more, and looks what that left on disk.
+"""Start a framework, compute twice, and list the files it wrote.
 
-Here each container runs one start. In a pod one container runs all of them, each in a process of
-its own with an empty home folder.
+Locally each container runs one start. In a pod one container runs all of them, each in its own
+process with an empty home folder.
 
-Runs inside an image, by the image's Python, 3.8 or newer. See `commands.preflight.protocol` for
-what is printed.
+Runs inside an image, by the image's Python, 3.8 or newer. See `commands.preflight.protocol` for the
+output.
 """
 
 from __future__ import annotations
@@ -19,31 +19,36 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from buildmatrix.commands.preflight.probes.bounded import most_memory, options, report, run
-from buildmatrix.commands.preflight.probes.frameworks import chosen, first_line
+from buildmatrix.commands.preflight.probes.bounded import (
+    compute_memory_limit,
+    read_options,
+    report,
+    run,
+)
+from buildmatrix.commands.preflight.probes.frameworks import first_line, select_devices
 from buildmatrix.commands.preflight.probes.runtimes import FRAMEWORKS
 
-#: When the container and its interpreter had started.
+#: Time at which the container and its interpreter had started.
 STARTED = time.monotonic()
-#: Files that are looked at, and folders of them that are named.
+#: Files examined, and folders of them reported.
 MOST_FILES, MOST_FOLDERS = 20_000, 200
-#: Rows of the square matrices that are multiplied.
+#: Rows of the square matrices.
 ROWS = 64
 
 
-def written(before: dict[str, tuple[int, int]]) -> dict[str, float]:
-    """Folder -> bytes of those of its files that are new or others since `before`."""
+def find_written(before: dict[str, tuple[int, int]]) -> dict[str, float]:
+    """Map folders to the bytes of their files that are new or changed since `before`."""
     sizes: dict[str, float] = {}
-    for path, state in files().items():
+    for path, state in list_files().items():
         folder = str(Path(path).parent)
         if before.get(path) != state and (folder in sizes or len(sizes) < MOST_FOLDERS):
             sizes[folder] = sizes.get(folder, 0) + state[0]
     return sizes
 
 
-def files() -> dict[str, tuple[int, int]]:
-    """Files below the folders where caches are written: bytes, and when they changed."""
-    named = (os.environ.get(name, "") for name in options()["variables"])
+def list_files() -> dict[str, tuple[int, int]]:
+    """Map files below cache locations to their size and modification time."""
+    named = (os.environ.get(name, "") for name in read_options()["variables"])
     tops = [str(Path.home()), "/tmp", "/var/tmp", *named]  # noqa: S108 - looked at, not used
     status_of: dict[str, tuple[int, int]] = {}
     for top in dict.fromkeys(filter(os.path.isabs, tops)):
@@ -58,8 +63,8 @@ def files() -> dict[str, tuple[int, int]]:
     return status_of
 
 
-def boot_id() -> str:
-    """What tells one boot of one kernel from another: who has the same has the same clock."""
+def read_boot_id() -> str:
+    """Return the id of the kernel's boot: processes with the same id share its clock."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -67,13 +72,13 @@ def boot_id() -> str:
 
 
 def start(name: str, started: float, say: Callable[..., None]) -> None:
-    """Import a framework, and compute on the first of its devices that the backend has."""
-    question: dict[str, Any] = options()["frameworks"][name]
-    before = files()
+    """Import a framework, and compute on its first device of the backend."""
+    question: dict[str, Any] = read_options()["frameworks"][name]
+    before = list_files()
     began = time.monotonic()
     framework = FRAMEWORKS[name](question["kinds"], question["imports"])
     imported = time.monotonic()
-    devices = chosen(framework.devices(), question["wanted"])
+    devices = select_devices(framework.devices(), question["wanted"])
     types = framework.types(devices[0]) if devices else ()
     if not devices or not types:
         why = "sees no device for it" if not devices else "has no product of its own"
@@ -94,16 +99,16 @@ def start(name: str, started: float, say: Callable[..., None]) -> None:
         device=" ".join(filter(None, (device.id, device.name))),
         started=started,
         answered=answered,
-        boot_id=boot_id(),
+        boot_id=read_boot_id(),
         import_s=imported - began,
         first_call_s=answered - imported,
         later_call_s=again - answered,
-        written=written(before),
+        written=find_written(before),
     )
 
 
 def start_in_new_home(name: str, emit: Callable[..., None]) -> None:
-    """Start a framework with nothing of what earlier ones compiled."""
+    """Start a framework without the caches of earlier starts."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as home:
         os.environ.update(HOME=home, TMPDIR=home)
@@ -111,13 +116,15 @@ def start_in_new_home(name: str, emit: Callable[..., None]) -> None:
 
 
 def start_each(names: list[str]) -> None:
-    """Start each framework as often as it is asked for, until one does not answer."""
+    """Start each framework repeatedly, until one does not answer."""
     for name in names:
         began = time.monotonic()
-        for number in range(options()["times"]):
-            if number and time.monotonic() - began > options()["budget"]:
+        for number in range(read_options()["times"]):
+            if number and time.monotonic() - began > read_options()["budget"]:
                 break
-            ended = run(partial(start_in_new_home, name), options()["seconds"], most_memory())
+            ended = run(
+                partial(start_in_new_home, name), read_options()["seconds"], compute_memory_limit()
+            )
             if not ended.answers:
                 report(name, "failed", f"start {number + 1}: {ended.account}")
                 break
@@ -128,14 +135,14 @@ def start_each(names: list[str]) -> None:
 
 
 def main() -> None:
-    """Name the frameworks that are installed, and start one, or each several times."""
-    name = options().get("start")
+    """Report the installed frameworks, and start one, or each several times."""
+    name = read_options().get("start")
     if name is None:
-        names = [name for name in options()["frameworks"] if importlib.util.find_spec(name)]
-        # All others need numpy, too: where they are, it is no answer that anybody waits for.
+        names = [name for name in read_options()["frameworks"] if importlib.util.find_spec(name)]
+        # Others need numpy, too, and make its own time irrelevant.
         names = names if len(names) == 1 else [name for name in names if name != "numpy"]
         report("frameworks", "passed", names=names)
-        if options().get("times"):
+        if read_options().get("times"):
             start_each(names)
         return
     try:

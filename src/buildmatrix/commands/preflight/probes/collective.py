@@ -1,8 +1,8 @@
-"""Adds up numbers over all devices of this machine, with the framework that is there.
+"""Reduce over all devices of this machine with the installed frameworks.
 
-Runs inside an image, by the image's Python, 3.8 or newer. PyTorch gets one process for each device,
-and each says how far it came: which one hangs is known. JAX drives all devices from one process.
-See `commands.preflight.protocol` for what is printed.
+Runs inside an image, by the image's Python, 3.8 or newer. PyTorch gets one process per device, and
+each reports its progress, so that a hanging one is known. JAX drives all devices from one process.
+See `commands.preflight.protocol` for the output.
 """
 
 from __future__ import annotations
@@ -22,24 +22,25 @@ from typing import Any
 from buildmatrix.commands.preflight.probes.bounded import (
     Emit,
     Ended,
-    most_memory,
-    options,
+    compute_memory_limit,
+    read_options,
     report,
     run,
 )
-from buildmatrix.commands.preflight.probes.frameworks import chosen
+from buildmatrix.commands.preflight.probes.frameworks import select_devices
 from buildmatrix.commands.preflight.probes.runtimes import FRAMEWORKS
 
-#: Numbers of one rank: 64 MiB of float32 on a device, 16 MiB on a CPU.
+#: Numbers per rank: 64 MiB of float32 on a device, 16 MiB on a CPU.
 COUNT, COUNT_HOST = 16 << 20, 4 << 20
-#: Rounds that are timed, behind one that is not.
+#: Timed rounds, after an untimed one.
 ROUNDS = 5
-#: Numbers of a rank are these, times the rank and one: exact in float32 for up to 500 ranks.
+#: Numbers of a rank repeat with this period, times the rank plus one: exact in float32 up to 500
+#: ranks.
 PERIOD = 97
-#: How far a rank came, in this order.
+#: Stages of a rank, in order.
 STAGES = ("began", "imported", "joined", "reduced")
-#: How many nodes reduce together, which of them this is, where the first one is, and its port: set
-#: for pods of a JobSet (`commands.preflight.manifests`). PyTorch alone reduces over several.
+#: Number of nodes that reduce together, index of this one, address and port of the first: set for
+#: pods of a JobSet (`commands.preflight.manifests`). Only PyTorch reduces over several.
 NODES = int(os.environ.get("BUILDMATRIX_NODES", "1"))
 NODE, FIRST = int(os.environ.get("BUILDMATRIX_RANK", "0")), os.environ.get("BUILDMATRIX_FIRST", "")
 PORT = 29500
@@ -49,16 +50,17 @@ RANKS_OF_HOST = 2
 Question = dict[str, Any]
 
 
-def torch_devices(question: Question, emit: Emit) -> None:
-    """Say which types of devices PyTorch has for the backend, how many, and who reduces there."""
+def list_torch_devices(question: Question, emit: Emit) -> None:
+    """Report PyTorch's device types for the backend, with counts and communication backends."""
     framework = FRAMEWORKS["torch"](question["kinds"], question["imports"])
     types = [
-        device.id.partition(":")[0] for device in chosen(framework.devices(), question["wanted"])
+        device.id.partition(":")[0]
+        for device in select_devices(framework.devices(), question["wanted"])
     ]
     distributed = import_module("torch.distributed")
     backends: dict[str, str] = {}
     if distributed.is_available():
-        # What PyTorch and its plugins have registered, each for its devices.
+        # Registered by PyTorch and its plugins, for their devices.
         backends = distributed.Backend.default_device_backend_map
     for type in dict.fromkeys(types):
         emit(type=type, count=types.count(type), backend=backends.get(type, ""))
@@ -66,7 +68,7 @@ def torch_devices(question: Question, emit: Emit) -> None:
         emit(reason=framework.reason)
 
 
-def torch_rank(
+def run_torch_rank(
     question: Question,
     type: str,
     backend: str,
@@ -75,7 +77,7 @@ def torch_rank(
     own_rank: int,
     emit: Emit,
 ) -> None:
-    """One of the processes that reduce together; over several nodes, one of this node's."""
+    """Run one of the processes that reduce together; with several nodes, one of this node's."""
     emit(stage="began")
     ranks, rank = own_ranks * NODES, own_ranks * NODE + own_rank
     if NODES == 1:
@@ -91,7 +93,7 @@ def torch_rank(
         init_method=place,
         rank=rank,
         world_size=ranks,
-        timeout=timedelta(seconds=options()["seconds"]),
+        timeout=timedelta(seconds=read_options()["seconds"]),
     )
     emit(stage="joined")
     device = "cpu" if type == "cpu" else f"{type}:{own_rank}"
@@ -112,15 +114,15 @@ def torch_rank(
 
 
 def wait(torch: Any, type: str) -> None:
-    """Wait until the device has done what it was given."""
+    """Wait until the device has finished."""
     if type != "cpu":
         getattr(torch, type).synchronize()
 
 
-def torch_all(question: Question) -> None:
+def reduce_with_torch(question: Question) -> None:
     """Reduce over all devices that PyTorch sees, or over two processes on a CPU."""
-    seconds = options()["seconds"]
-    ended = run(partial(torch_devices, question), seconds, most_memory())
+    seconds = read_options()["seconds"]
+    ended = run(partial(list_torch_devices, question), seconds, compute_memory_limit())
     if ended.why:
         report("torch", "undecided", f"asking it for its devices {ended.account}")
         return
@@ -138,8 +140,8 @@ def torch_all(question: Question) -> None:
         else:
             with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(ranks) as pool:
                 place = f"tcp://{FIRST}:{PORT}" if FIRST else Path(folder, "ranks").as_uri()
-                work = partial(torch_rank, question, type, backend, ranks, place)
-                share = most_memory() // ranks
+                work = partial(run_torch_rank, question, type, backend, ranks, place)
+                share = compute_memory_limit() // ranks
                 jobs = [
                     pool.submit(run, partial(work, rank), seconds, share) for rank in range(ranks)
                 ]
@@ -147,14 +149,14 @@ def torch_all(question: Question) -> None:
 
 
 def judge(type: str, backend: str, ranks: list[Ended]) -> None:
-    """Say how the ranks reduced, or which of them kept the others from it."""
+    """Report the reduction, or the ranks that kept the others from it."""
     answers = [{k: v for answer in rank.answers for k, v in answer.items()} for rank in ranks]
     subject = f"torch {type} {backend}"
     stages = [STAGES.index(answer["stage"]) if answer else -1 for answer in answers]
     values: dict[str, Any] = {"ranks": len(ranks), "backend": backend}
     if min(stages) < len(STAGES) - 1:
         least = min(stages)
-        # Who died kept those waiting that did not come further.
+        # Dead ranks block those that wait for them.
         died = [n for n, rank in enumerate(ranks) if rank.why and "more than" not in rank.why]
         behind = [n for n, stage in enumerate(stages) if stage == least]
         culprits = [n for n in behind if n in died] or behind
@@ -171,24 +173,24 @@ def judge(type: str, backend: str, ranks: list[Ended]) -> None:
         report(subject, "failed", f"the sum is wrong on rank {names} of {len(ranks)}", **values)
         return
     slowest = max(answer["seconds"] for answer in answers)
-    reduced(subject, len(ranks) * NODES, answers[0]["bytes"], slowest, backend)
+    report_reduction(subject, len(ranks) * NODES, answers[0]["bytes"], slowest, backend)
 
 
-def reduced(subject: str, ranks: int, size: int, seconds: float, backend: str) -> None:
-    """Report a right sum, and what a rank sends over its links (`busbw` of nccl-tests)."""
+def report_reduction(subject: str, ranks: int, size: int, seconds: float, backend: str) -> None:
+    """Report a correct sum, and the rate per rank (`busbw` of nccl-tests)."""
     rate = size * 2 * (ranks - 1) / ranks / seconds / 1e9
     message = f"{ranks} ranks added up {size >> 20} MiB each at {rate:.2f} GB/s"
     report(subject, "passed", message, seconds, ranks=ranks, backend=backend, bytes=size, gbps=rate)
 
 
-def jax_devices(question: Question, emit: Emit) -> None:
-    """One process that drives all devices of JAX; two parts of a CPU count as two."""
+def run_jax_devices(question: Question, emit: Emit) -> None:
+    """Drive all devices of JAX in one process; two parts of a CPU count as two."""
     if "cpu" in question["wanted"]:
         flag = f"--xla_force_host_platform_device_count={RANKS_OF_HOST}"
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}"
     framework = FRAMEWORKS["jax"](question["kinds"], question["imports"])
     jax, numpy = framework.api, import_module("numpy")
-    devices = chosen(framework.devices(), question["wanted"])
+    devices = select_devices(framework.devices(), question["wanted"])
     ranks = len(devices)
     emit(ranks=ranks, type=devices[0].id.partition(":")[0] if devices else "")
     if ranks < 2:
@@ -198,7 +200,7 @@ def jax_devices(question: Question, emit: Emit) -> None:
     data = numpy.stack([numbers * (rank + 1) for rank in range(ranks)])
     handles = [device.handle for device in devices]
     add = jax.pmap(lambda part: jax.lax.psum(part, "ranks"), axis_name="ranks", devices=handles)
-    # Its result lies on the devices: what is timed has no copy to them.
+    # Its result stays on the devices, so the timed part has no copy to them.
     data = jax.pmap(lambda part: part, devices=handles)(data)
     times = []
     for _ in range(1 + ROUNDS):
@@ -210,9 +212,11 @@ def jax_devices(question: Question, emit: Emit) -> None:
     emit(right=right, seconds=min(times[1:]), bytes=count * 4)
 
 
-def jax_all(question: Question) -> None:
-    """Let JAX reduce, and say how that went."""
-    ended = run(partial(jax_devices, question), options()["seconds"], most_memory())
+def reduce_with_jax(question: Question) -> None:
+    """Reduce with JAX, and report the result."""
+    ended = run(
+        partial(run_jax_devices, question), read_options()["seconds"], compute_memory_limit()
+    )
     answer = {key: value for part in ended.answers for key, value in part.items()}
     ranks, type = answer.get("ranks", 0), answer.get("type", "")
     subject = f"jax {type}".strip()
@@ -224,13 +228,16 @@ def jax_all(question: Question) -> None:
     elif not answer["right"]:
         report(subject, "failed", f"the sum over {ranks} devices is wrong", ranks=ranks)
     else:
-        reduced(subject, ranks, answer["bytes"], answer["seconds"], "pmap")
+        report_reduction(subject, ranks, answer["bytes"], answer["seconds"], "pmap")
 
 
 def main() -> None:
-    """Every framework that can, one after the other."""
-    probes: dict[str, Callable[[Question], None]] = {"torch": torch_all, "jax": jax_all}
-    questions = options()["frameworks"]
+    """Run every supported framework in turn."""
+    probes: dict[str, Callable[[Question], None]] = {
+        "torch": reduce_with_torch,
+        "jax": reduce_with_jax,
+    }
+    questions = read_options()["frameworks"]
     names = [name for name in probes if name in questions and importlib.util.find_spec(name)]
     report("frameworks", "passed", names=names)
     for name in names:

@@ -1,7 +1,7 @@
-"""Multiplies matrices and moves memory with each framework, on each device of the backend.
+"""Multiply matrices and copy memory with each framework, on each device of the backend.
 
-Runs inside an image, by the image's Python, 3.8 or newer. Each framework computes in a process of
-its own. See `commands.preflight.protocol` for what is printed.
+Runs inside an image, by the image's Python, 3.8 or newer. Each framework computes in its own
+process. See `commands.preflight.protocol` for the output.
 """
 
 from __future__ import annotations
@@ -12,35 +12,35 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from buildmatrix.commands.preflight.probes.bounded import Emit, each, options, report
+from buildmatrix.commands.preflight.probes.bounded import Emit, ask_each, read_options, report
 from buildmatrix.commands.preflight.probes.frameworks import (
     UNIT,
     Device,
     Framework,
-    chosen,
-    exact,
+    compute_exact,
     first_line,
+    select_devices,
 )
 from buildmatrix.commands.preflight.probes.runtimes import FRAMEWORKS
 
-#: Greatest error of a number, as a share of the greatest that was looked at: what rounding the
-#: result to the type makes, and sums that are kept in it.
+#: Largest relative error, as a share of the largest compared number: rounding of the result to the
+#: type, and of sums kept in the type.
 TOLERANCES = {"float32": 1e-5, "float16": 2e-2, "bfloat16": 4e-2, "int8": 0.0}
-#: Rows of the first product and of the greatest; bytes of the first copy and of the greatest.
+#: Rows of the first and the largest product; bytes of the first and the largest copy.
 FIRST, LARGEST = 256, 8_192
-#: Rows below which a product says nothing of the speed of a device with memory of its own.
+#: Rows below which a product does not show the speed of a device with memory of its own.
 LEAST = 4_096
 FIRST_COPY, LARGEST_COPY = 16 << 20, 1 << 30
-#: Seconds that one repetition is to take, and repetitions of which the median counts.
+#: Minimum seconds of one repetition, and repetitions for the median.
 LONG_ENOUGH, REPETITIONS = 0.02, 7
 #: Numbers of a product that are compared.
 COMPARED = 48
-#: What an error says where a type is only not there.
+#: Error texts for an unsupported type.
 UNSUPPORTED = ("not implemented", "not support", "unsupported", "unimplemented", "has no attribute")
 
 
-def median(run: Callable[[], Any], until: float) -> tuple[float, int]:
-    """Seconds of one run, and how many there were before the time was up."""
+def measure_median(run: Callable[[], Any], until: float) -> tuple[float, int]:
+    """Return the median time of a run in seconds, and the number of runs in the given time."""
     times: list[float] = []
     while len(times) < REPETITIONS and (not times or time.monotonic() < until):
         began = time.perf_counter()
@@ -49,8 +49,8 @@ def median(run: Callable[[], Any], until: float) -> tuple[float, int]:
     return statistics.median(times), len(times)
 
 
-def product(framework: Framework, device: Device, type: str, emit: Emit) -> None:
-    """Check a small product, then find a size that takes long enough to be timed."""
+def measure_product(framework: Framework, device: Device, type: str, emit: Emit) -> None:
+    """Check a small product, then find a size that takes long enough for timing."""
     subject = f"{framework.module} {device.id} {type}"
     tolerance = TOLERANCES[type]
     began = time.perf_counter()
@@ -66,12 +66,12 @@ def product(framework: Framework, device: Device, type: str, emit: Emit) -> None
     where = job.where(result)
     unit = 1 if type == "int8" else UNIT * UNIT
     places = [(at * 89 % FIRST, at * 57 % FIRST) for at in range(COMPARED)]
-    right = [exact(row, column, FIRST) / unit for row, column in places]
+    right = [compute_exact(row, column, FIRST) / unit for row, column in places]
     got = [job.read(result, row, column) for row, column in places]
     scale = max(abs(number) for number in right)
     wrong = max(abs(number - right[at]) for at, number in enumerate(got)) / scale
     values: dict[str, Any] = {
-        # JSON has no word for what is not finite.
+        # JSON cannot represent non-finite numbers.
         "max_error": wrong if math.isfinite(wrong) else str(wrong),
         "tolerance": tolerance,
         "cold_seconds": round(cold, 6),
@@ -81,22 +81,22 @@ def product(framework: Framework, device: Device, type: str, emit: Emit) -> None
         message = f"was computed on {where or 'nobody knows what'}, and not on {device.id}"
         emit(subject=subject, state="failed", message=message, **values)
         return
-    # Not a number is not smaller than anything.
+    # Comparisons with NaN are False.
     if not wrong <= tolerance:
         message = f"is wrong by {wrong:.2g} of its greatest number; {tolerance:g} is allowed"
         emit(subject=subject, state="failed", message=message, **values)
         return
-    until = time.monotonic() + options()["each"]
+    until = time.monotonic() + read_options()["each"]
     least = FIRST if device.is_host else LEAST
-    size, (seconds, count) = FIRST, median(job.run, until)
+    size, (seconds, count) = FIRST, measure_median(job.run, until)
     while (seconds < LONG_ENOUGH or size < least) and size < LARGEST and time.monotonic() < until:
         size *= 2
         began = time.monotonic()
         job = framework.product(device, type, size)
-        # Some compile a product for each size. That is not what is timed.
+        # Some frameworks compile each size, which is not part of the timing.
         job.run()
         until += time.monotonic() - began
-        seconds, count = median(job.run, until)
+        seconds, count = measure_median(job.run, until)
     values.update(size=size, median_seconds=round(seconds, 6), repetitions=count)
     message = f"right; too slow to be timed with {LEAST} rows"
     if size >= least:
@@ -106,12 +106,12 @@ def product(framework: Framework, device: Device, type: str, emit: Emit) -> None
     emit(subject=subject, state="passed", message=message, **values)
 
 
-def bandwidth(framework: Framework, device: Device, emit: Emit) -> None:
-    """Copy memory of the device, larger and larger, until that takes long enough to be timed."""
+def measure_bandwidth(framework: Framework, device: Device, emit: Emit) -> None:
+    """Copy device memory in growing sizes, until that takes long enough for timing."""
     subject = f"{framework.module} {device.id} memory"
-    until = time.monotonic() + options()["each"]
+    until = time.monotonic() + read_options()["each"]
     count = FIRST_COPY
-    largest = min(LARGEST_COPY, options()["copy"] if device.is_host else LARGEST_COPY)
+    largest = min(LARGEST_COPY, read_options()["copy"] if device.is_host else LARGEST_COPY)
     try:
         run = framework.copy(device, count)
         if run is None:
@@ -119,7 +119,7 @@ def bandwidth(framework: Framework, device: Device, emit: Emit) -> None:
         began = time.perf_counter()
         run()
         cold = time.perf_counter() - began
-        seconds, repetitions = median(run, until)
+        seconds, repetitions = measure_median(run, until)
         while seconds < LONG_ENOUGH and count < largest and time.monotonic() < until:
             count *= 2
             run = None
@@ -127,7 +127,7 @@ def bandwidth(framework: Framework, device: Device, emit: Emit) -> None:
             if run is None:
                 return
             run()
-            seconds, repetitions = median(run, until)
+            seconds, repetitions = measure_median(run, until)
     except Exception as error:
         emit(subject=subject, state="failed", message=first_line(error))
         return
@@ -146,22 +146,22 @@ def bandwidth(framework: Framework, device: Device, emit: Emit) -> None:
 
 
 def ask(name: str, question: dict[str, Any], emit: Emit) -> None:
-    """Compute with one framework on all devices of the backend that it has."""
+    """Compute with one framework on all its devices of the backend."""
     framework = FRAMEWORKS[name](question["kinds"], question["imports"])
-    devices = chosen(framework.devices(), question["wanted"])
+    devices = select_devices(framework.devices(), question["wanted"])
     emit(devices=[device.id for device in devices], reason=framework.reason)
     for device in devices:
         types = framework.types(device)
         for type in types:
-            product(framework, device, type, emit)
+            measure_product(framework, device, type, emit)
         if types:
-            bandwidth(framework, device, emit)
+            measure_bandwidth(framework, device, emit)
         framework.release(device)
 
 
 def main() -> None:
-    """Compute with each framework that is installed."""
-    for name, seconds, ended in each(FRAMEWORKS, ask):
+    """Compute with each installed framework."""
+    for name, seconds, ended in ask_each(FRAMEWORKS, ask):
         measured = [answer for answer in ended.answers if "subject" in answer]
         for answer in measured:
             report(**answer)

@@ -1,7 +1,7 @@
-"""Says which devices are here: for the container, and for each framework that is installed.
+"""Report the devices visible to the container and to each installed framework.
 
-Runs inside an image, by the image's Python, 3.8 or newer. Each framework is asked in a process of
-its own. See `commands.preflight.protocol` for what is printed.
+Runs inside an image, by the image's Python, 3.8 or newer. Each framework is queried in its own
+process. See `commands.preflight.protocol` for the output.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 
 from buildmatrix.commands.preflight.probes.bounded import (
     Emit,
-    container_memory,
-    each,
-    options,
+    ask_each,
+    measure_container_memory,
+    read_options,
     report,
 )
 from buildmatrix.commands.preflight.probes.runtimes import FRAMEWORKS
@@ -26,8 +26,8 @@ from buildmatrix.commands.preflight.probes.runtimes import FRAMEWORKS
 MOST, LONGEST = 256, 40_000
 
 
-def text(path: str) -> str:
-    """The content of a file; empty where there is none that can be read."""
+def read_text(path: str) -> str:
+    """Return the content of a file; empty if missing or unreadable."""
     try:
         with Path(path).open("rb") as file:
             return file.read(1 << 20).decode("utf-8", "replace")
@@ -35,42 +35,42 @@ def text(path: str) -> str:
         return ""
 
 
-def nodes(host: dict[str, Any]) -> list[str]:
-    """The device nodes that a container sees of one kind of host (`[[hosts]]`)."""
+def list_nodes(host: dict[str, Any]) -> list[str]:
+    """Return the device nodes that a container sees of one kind of host (`[[hosts]]`)."""
     paths = []
     for pattern in host["nodes"]:
         for node in sorted(Path("/").glob(pattern.lstrip("/")))[:MOST]:
-            vendor = text(f"{host['sysfs']}/{node.name}/device/vendor").strip()
-            # Docker makes a folder where a node that it was to hand in is not there.
+            vendor = read_text(f"{host['sysfs']}/{node.name}/device/vendor").strip()
+            # Docker creates a folder in place of a missing node that it was to pass in.
             if not node.is_dir() and (not host["vendor"] or vendor == host["vendor"]):
                 paths.append(str(node))
     return paths
 
 
-def drivers(host: dict[str, Any]) -> list[str]:
-    """`MODULE VERSION` of the drivers, as the kernel or their own files say it."""
+def list_drivers(host: dict[str, Any]) -> list[str]:
+    """Return `MODULE VERSION` of the drivers, from the kernel or their own files."""
     said = [
-        f"{name} {text(f'/sys/module/{name}/version').strip()}".strip()
+        f"{name} {read_text(f'/sys/module/{name}/version').strip()}".strip()
         for name in host["modules"]
         if Path(f"/sys/module/{name}").is_dir()
     ]
     for path in host["version_files"]:
-        match = re.search(host["version"], text(path))
+        match = re.search(host["version"], read_text(path))
         if match:
             said.append(f"{path} {match.group(1)}")
     return said
 
 
-def machine(question: dict[str, Any]) -> None:
-    """What the container sees of the machine."""
+def report_machine(question: dict[str, Any]) -> None:
+    """Report the machine as seen by the container."""
     seen: list[str] = []
     missing: list[str] = []
     unusable: list[str] = []
     versions: list[str] = []
     for host in question["hosts"]:
-        here = nodes(host)
+        here = list_nodes(host)
         seen += [node for node in here if node not in seen]
-        versions += [version for version in drivers(host) if version not in versions]
+        versions += [version for version in list_drivers(host) if version not in versions]
         if here:
             needed = [*here, *host["needs"]]
             missing += [node for node in host["needs"] if not Path(node).exists()]
@@ -79,7 +79,7 @@ def machine(question: dict[str, Any]) -> None:
                 for node in needed
                 if Path(node).exists() and not os.access(node, os.R_OK | os.W_OK)
             ]
-    limit, free = container_memory()
+    limit, free = measure_container_memory()
     report(
         "machine",
         "passed",
@@ -96,14 +96,14 @@ def machine(question: dict[str, Any]) -> None:
         memory_free_bytes=free,
         kernel=platform.release(),
         architecture=platform.machine(),
-        **processor(),
+        **read_processor(),
     )
 
 
-def processor() -> dict[str, Any]:
-    """The CPU, and what of it this process may use."""
+def read_processor() -> dict[str, Any]:
+    """Return the CPU, and the part of it available to this process."""
     model, flags = "", ""
-    for line in text("/proc/cpuinfo").splitlines():
+    for line in read_text("/proc/cpuinfo").splitlines():
         name, _, value = line.partition(":")
         if name.strip() in ("model name", "Hardware"):
             model = model or value.strip()
@@ -114,9 +114,9 @@ def processor() -> dict[str, Any]:
     return {"cpu": model, "cpus": len(os.sched_getaffinity(0)), "cpu_flags": flags}
 
 
-def libraries() -> list[str]:
-    """Shared objects that this process has mapped, but for extension modules of Python."""
-    paths = {line.partition("/")[2] for line in text("/proc/self/maps").splitlines()}
+def list_libraries() -> list[str]:
+    """Return the shared objects mapped by this process, without Python extension modules."""
+    paths = {line.partition("/")[2] for line in read_text("/proc/self/maps").splitlines()}
     shared = re.compile(r"\.so(\.[0-9.]+)?( \(deleted\))?\Z")
     paths = {f"/{p}" for p in paths if shared.search(p) and ".cpython-" not in p}
     kept, size = [], 0
@@ -129,7 +129,7 @@ def libraries() -> list[str]:
 
 
 def ask(name: str, question: dict[str, Any], emit: Emit) -> None:
-    """Ask one framework."""
+    """Query one framework."""
     framework = FRAMEWORKS[name](question["kinds"], question["imports"])
     emit(version=framework.version)
     devices = framework.devices()[:MOST]
@@ -140,14 +140,14 @@ def ask(name: str, question: dict[str, Any], emit: Emit) -> None:
         kinds=[device.kind for device in devices],
         names=[device.name for device in devices],
         memory_bytes=[float(device.memory) for device in devices],
-        libraries=libraries(),
+        libraries=list_libraries(),
     )
 
 
 def main() -> None:
-    """Look at the machine, then ask each framework that is installed."""
-    machine(options())
-    for name, seconds, ended in each(FRAMEWORKS, ask):
+    """Examine the machine, then query each installed framework."""
+    report_machine(read_options())
+    for name, seconds, ended in ask_each(FRAMEWORKS, ask):
         values = {key: value for answer in ended.answers for key, value in answer.items()}
         state = "passed" if "ids" in values and not ended.why else "failed"
         message = f"asking it for its devices {ended.account}" if state == "failed" else ""

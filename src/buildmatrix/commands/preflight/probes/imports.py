@@ -1,7 +1,7 @@
-"""Imports every top-level module of every installed distribution, each in a process of its own.
+"""Import every top-level module of every installed distribution, each in its own process.
 
 Runs inside an image, by the image's Python, 3.8 or newer; standard library only. See
-`commands.preflight.protocol` for what is printed.
+`commands.preflight.protocol` for the output.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
 
-from buildmatrix.commands.preflight.probes.bounded import container_memory
+from buildmatrix.commands.preflight.probes.bounded import measure_container_memory
 
 OPTIONS = json.loads(sys.argv[1])
 MARK = OPTIONS["mark"]
 SECONDS = OPTIONS.get("seconds", 120)
 MEMORY = OPTIONS.get("memory", 4 << 30)
-#: Top-level modules that are installed.
+#: Installed top-level modules.
 INSTALLED: set[str] = set()
-#: Before what the process of an import says of its error.
+#: Prefix of an import process's error report.
 FAILURE = MARK + "error "
 CHILD = """
 import functools, importlib, json, traceback
@@ -72,13 +72,13 @@ def report(
     sys.stdout.flush()
 
 
-def modules() -> dict[str, tuple[str, str]]:
-    """Module name -> the distribution that brings it, and what kind of name it is."""
+def list_modules() -> dict[str, tuple[str, str]]:
+    """Map module names to their distribution and the kind of name."""
     origins: dict[str, tuple[str, str]] = {}
     for distribution in metadata.distributions():
         name = distribution.metadata["Name"] or "?"
         text = distribution.read_text("top_level.txt")
-        for module in top_level(distribution, text):
+        for module in list_top_level(distribution, text):
             origins.setdefault(module, (name, "module"))
         for entry in distribution.entry_points:
             if entry.group in ("console_scripts", "gui_scripts"):
@@ -86,10 +86,10 @@ def modules() -> dict[str, tuple[str, str]]:
     return origins
 
 
-def top_level(distribution: metadata.Distribution, text: str | None) -> list[str]:
-    """Return the importable names of a distribution: those it names that have modules.
+def list_top_level(distribution: metadata.Distribution, text: str | None) -> list[str]:
+    """Return the importable names of a distribution: those it lists that have modules.
 
-    `top_level.txt` often names folders without modules (`dist`, `website`).
+    `top_level.txt` often includes folders without modules (`dist`, `website`).
     """
     modules, folders = set(), set()
     for file in distribution.files or ():
@@ -107,12 +107,12 @@ def top_level(distribution: metadata.Distribution, text: str | None) -> list[str
     if text and distribution.files:
         names &= modules | folders
     usable = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
-    # Tests that some distributions install beside themselves are nobody's interface.
+    # Tests that some distributions install are not an interface.
     return sorted({n for n in names if usable.match(n) and n not in ("tests", "test", "docs")})
 
 
-def imported(name: str, debug: bool = False) -> tuple[int, str, str]:
-    """Exit code, the end of what was printed, whether it was killed for time, and peak memory."""
+def run_import(name: str, debug: bool = False) -> tuple[int, str, str]:
+    """Return exit code, end of the output, and why it was killed."""
     module, _, attribute = name.partition(":")
     source = CHILD.format(module=module, attribute=attribute, mark=FAILURE)
     env = dict(os.environ, PYTHONDONTWRITEBYTECODE="1", PYTHONFAULTHANDLER="1")
@@ -137,14 +137,14 @@ def imported(name: str, debug: bool = False) -> tuple[int, str, str]:
 
 
 def watch(process: subprocess.Popen[bytes]) -> str:
-    """Wait for a process, and end it with its children when it takes too much."""
+    """Wait for a process, and kill it and its children at a limit."""
     end = time.monotonic() + SECONDS
     killed = ""
     while process.poll() is None and not killed:
         time.sleep(0.02)
         if time.monotonic() > end:
             killed = f"took more than {SECONDS} s"
-        elif resident(process.pid) > MEMORY:
+        elif measure_resident(process.pid) > MEMORY:
             killed = f"took more than {MEMORY >> 20} MiB of memory"
     with contextlib.suppress(OSError):
         os.killpg(process.pid, signal.SIGKILL)
@@ -152,23 +152,23 @@ def watch(process: subprocess.Popen[bytes]) -> str:
     return killed
 
 
-def resident(pid: int) -> int:
-    """Bytes of memory that a process has."""
+def measure_resident(pid: int) -> int:
+    """Return the resident bytes of a process."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
     except (OSError, ValueError, IndexError):
         return 0
 
 
-def missing_library(name: str) -> str | None:
-    """The library that the loader did not find, by its own account."""
-    _, text, _ = imported(name, debug=True)
+def find_missing_library(name: str) -> str | None:
+    """Return the library that the loader did not find, from its own output."""
+    _, text, _ = run_import(name, debug=True)
     tried: list[str] = TRIED.findall(text)
     return tried[-1] if tried else None
 
 
-def failure(text: str) -> dict[str, str]:
-    """What the process of an import said of its error."""
+def parse_failure(text: str) -> dict[str, str]:
+    """Return the error report of an import process."""
     for line in reversed(text.splitlines()):
         if line.startswith(FAILURE):
             said: dict[str, str] = json.loads(line[len(FAILURE) :])
@@ -177,7 +177,7 @@ def failure(text: str) -> dict[str, str]:
 
 
 def is_optional(module: str, distribution: str) -> bool:
-    """Whether nothing that is installed has a module, or requires it without an extra."""
+    """True if no installed distribution has the module, and it is required only by an extra."""
     first = module.partition(".")[0]
     if first in INSTALLED or first in sys.builtin_module_names:
         return False
@@ -191,10 +191,10 @@ def is_optional(module: str, distribution: str) -> bool:
 
 
 def check(item: tuple[str, tuple[str, str]]) -> None:
-    """Import one name, and say how that went."""
+    """Import one name, and report the result."""
     name, (distribution, kind) = item
     began = time.monotonic()
-    code, text, killed = imported(name)
+    code, text, killed = run_import(name)
     seconds = time.monotonic() - began
     values: dict[str, object] = {"distribution": distribution, "kind": kind}
     if killed:
@@ -205,10 +205,10 @@ def check(item: tuple[str, tuple[str, str]]) -> None:
         name_of = signal.Signals(-code).name
         report(name, "failed", f"importing it died by {name_of}", seconds, signal=name_of, **values)
     else:
-        said = failure(text)
+        said = parse_failure(text)
         lines = [line for line in text.splitlines() if line.strip()]
         last = said.get("message") or (lines[-1].strip()[:1500] if lines else f"exit code {code}")
-        # Which file the error came up in names the distribution that broke it.
+        # The file that raised the error shows the distribution that broke it.
         values["raised_in"] = said.get("raised_in") or ""
         module = said.get("missing_module")
         if module == name.partition(":")[0] and kind == "module":
@@ -222,27 +222,27 @@ def check(item: tuple[str, tuple[str, str]]) -> None:
             return
         match = MISSING.search(text)
         if match or "shared object" in text or "undefined symbol" in text:
-            library = missing_library(name) or (match.group(1) if match else None)
+            library = find_missing_library(name) or (match.group(1) if match else None)
             if library:
                 values["missing_library"] = library
         report(name, "failed", last, seconds, exit_code=code, **values)
 
 
-def jobs() -> int:
-    """Return how many imports run at a time: one for each CPU that has 2 GiB of free memory."""
-    _, free = container_memory()
+def count_jobs() -> int:
+    """Return the number of parallel imports: one per CPU with 2 GiB of free memory."""
+    _, free = measure_container_memory()
     return max(1, min(len(os.sched_getaffinity(0)), free // (2 << 30)))
 
 
 def main() -> None:
-    """Look at all of them."""
+    """Import all modules."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    origins = modules()
+    origins = list_modules()
     INSTALLED.update(name.partition(":")[0].partition(".")[0] for name in origins)
     wanted = OPTIONS.get("modules")
     items = [i for i in sorted(origins.items()) if wanted is None or i[0] in wanted]
     report("modules", "passed", "", count=len(items), names=[name for name, _ in items])
-    with ThreadPoolExecutor(OPTIONS.get("jobs") or jobs()) as pool:
+    with ThreadPoolExecutor(OPTIONS.get("jobs") or count_jobs()) as pool:
         list(pool.map(check, items))
 
 

@@ -1,8 +1,8 @@
-"""Takes memory of each device in steps, writes to all of it, gives it back, and takes it again.
+"""Allocate device memory in steps, write to all of it, release it, and repeat.
 
-Runs inside an image, by the image's Python, 3.8 or newer. The memory of a device is taken by the
-frameworks that have it; that of the container by this file itself, within what it may have. See
-`commands.preflight.protocol` for what is printed.
+Runs inside an image, by the image's Python, 3.8 or newer. Device memory is allocated by the
+frameworks; container memory by this file itself, within its limit. See
+`commands.preflight.protocol` for the output.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from typing import Any
 
 from buildmatrix.commands.preflight.probes.bounded import (
     Emit,
-    container_memory,
-    each,
-    most_memory,
-    options,
+    ask_each,
+    compute_memory_limit,
+    measure_container_memory,
+    measure_resident,
+    read_options,
     report,
-    resident,
     run,
 )
-from buildmatrix.commands.preflight.probes.frameworks import chosen, first_line
+from buildmatrix.commands.preflight.probes.frameworks import first_line, select_devices
 from buildmatrix.commands.preflight.probes.runtimes import FRAMEWORKS
 
-#: Steps in which memory is taken; share of what was taken that may stay with the process.
+#: Steps of the allocation; share of the memory that may stay with the process.
 STEPS, STAYS = 8, 0.1
 
 
-def pressure(
+def take_twice(
     subject: str,
     target: int,
     take: Callable[[int], Any],
@@ -40,7 +40,7 @@ def pressure(
     emit: Emit,
     values: dict[str, Any],
 ) -> None:
-    """Take `target` bytes twice, and see that they were there again the second time."""
+    """Allocate `target` bytes twice, which checks that they were released in between."""
     step = target // STEPS
     before = free()
     fastest = 0.0
@@ -75,43 +75,43 @@ def pressure(
     emit(subject=subject, state=state, message=message, **values)
 
 
-def container(emit: Emit) -> None:
-    """Memory of the container, which is the host's."""
-    limits = options()
-    limit, free = container_memory()
+def take_container_memory(emit: Emit) -> None:
+    """Test memory of the container, which is the host's."""
+    limits = read_options()
+    limit, free = measure_container_memory()
     target = min(int(limits["share"] * min(limit, free)), limits["most"])
 
     def take(count: int) -> mmap.mmap:
-        if container_memory()[1] < (1 - limits["share"]) * free / 2:
+        if measure_container_memory()[1] < (1 - limits["share"]) * free / 2:
             raise MemoryError("others took the rest of what was free")
         taken = mmap.mmap(-1, count)
         for page in range(0, count, mmap.PAGESIZE):
             taken[page] = 1
         return taken
 
-    pressure(
+    take_twice(
         "container",
         target,
         take,
         lambda: None,
-        # What this process does not have is free, as far as it is concerned.
-        lambda: limit - resident(os.getpid()),
+        # Memory that this process does not use counts as free.
+        lambda: limit - measure_resident(os.getpid()),
         emit,
         {"total_bytes": limit, "free_bytes": free},
     )
 
 
 def ask(name: str, question: dict[str, Any], emit: Emit) -> None:
-    """Memory of all devices of the backend that a framework has."""
+    """Test memory of a framework's devices of the backend."""
     framework = FRAMEWORKS[name](question["kinds"], question["imports"])
-    devices = chosen(framework.devices(), question["wanted"])
+    devices = select_devices(framework.devices(), question["wanted"])
     emit(devices=[device.id for device in devices])
     for device in devices:
-        share, most = options()["share"], options()["most"]
+        share, most = read_options()["share"], read_options()["most"]
         available = framework.free(device) or device.memory
         if device.is_host:
-            # The host's memory, whatever the device says that it has.
-            available = min(available or most_memory(), most_memory(), most)
+            # Host memory, whatever size the device reports.
+            available = min(available or compute_memory_limit(), compute_memory_limit(), most)
         if not available:
             continue
         framework_free: Callable[[], int | None] = lambda: framework.free(device)  # noqa: B023, E731
@@ -122,7 +122,7 @@ def ask(name: str, question: dict[str, Any], emit: Emit) -> None:
             continue
         if kept is None:
             continue
-        pressure(
+        take_twice(
             f"{name} {device.id}",
             int(share * available),
             lambda count: framework.fill(device, count),  # noqa: B023
@@ -134,15 +134,15 @@ def ask(name: str, question: dict[str, Any], emit: Emit) -> None:
 
 
 def main() -> None:
-    """The container first, then the devices of each framework."""
-    limits = options()
+    """Test the container first, then the devices of each framework."""
+    limits = read_options()
     began = time.monotonic()
-    ended = run(container, limits["seconds"], most_memory())
+    ended = run(take_container_memory, limits["seconds"], compute_memory_limit())
     for answer in ended.answers:
         report(**answer)
     if ended.why:
         report("container", "failed", f"taking memory {ended.account}", time.monotonic() - began)
-    for name, seconds, ended in each(FRAMEWORKS, ask):
+    for name, seconds, ended in ask_each(FRAMEWORKS, ask):
         for answer in ended.answers:
             if "subject" in answer:
                 report(**answer)

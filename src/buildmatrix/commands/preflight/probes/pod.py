@@ -1,9 +1,9 @@
-"""Runs the commands of a plan, one after the other, and prints what comes of them as JSON lines.
+"""Run the commands of a plan in order, and print the results as JSON lines.
 
 Runs inside a pod, by the image's Python, 3.8 or newer; standard library only, and nothing of
-buildmatrix is in the image. `commands.preflight.pods` reads what is printed: a line that begins the
-run and says what it is about, one line for each line of a probe that has its mark, one line for
-the end of a command, and one for the end of the run.
+buildmatrix is in the image. `commands.preflight.logs` reads the output: a line that begins the run
+and describes it, one line for each marked line of a probe, one line for the end of a command, and
+one for the end of the run.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ import tempfile
 import time
 from pathlib import Path
 
-#: Bytes of what commands print beside their checks that are kept, the last ones; bytes of one
-#: line, and of all checks of a command.
+#: Bytes kept of other output of commands (the last ones); bytes of one line, and of all checks of a
+#: command.
 NOISE, LONGEST, MOST = 16 << 10, 64 << 10, 1 << 20
-#: Seconds to wait for the pods of other nodes, and the port of the first one to meet at.
+#: Seconds to wait for the pods of other nodes, and the port of the first one.
 WAITING, PORT = 1500, int(os.environ.get("BUILDMATRIX_PORT", "29499"))
 RUN = secrets.token_hex(6)
 NUMBERS = itertools.count()
@@ -35,7 +35,7 @@ PLAN = json.loads((FOLDER / "plan.json").read_text(encoding="utf-8"))
 
 
 def say(kind: str, **fields: object) -> None:
-    """Print one line, at once: what comes later may never come."""
+    """Print one line at once: the process may end at any time."""
     text = json.dumps({"buildmatrix": kind, "run": RUN, "line": next(NUMBERS), **fields})
     rest = text.encode() + b"\n"
     while rest:
@@ -43,27 +43,27 @@ def say(kind: str, **fields: object) -> None:
 
 
 class Stopped:
-    """The node is drained, or the time of the job is over: which signal said so, and when."""
+    """Signal that ended the pod, and its time: the node is drained, or the job's time is over."""
 
     number, since, is_reading = 0, 0.0, False
 
 
 def stop(number: int, _: object) -> None:
-    """Remember it while a command is read, so that what it has printed is not lost; else end."""
+    """Record the signal while a command is read, so that its output is not lost; else end."""
     Stopped.number, Stopped.since = number, time.monotonic()
     if not Stopped.is_reading:
-        end_of_all()
+        end_pod()
 
 
-def end_of_all() -> None:
-    """Say who ended this pod, and end."""
+def end_pod() -> None:
+    """Report the signal that ended this pod, and end."""
     say("stopped", signal=signal.Signals(Stopped.number).name)
-    everything_else_ends()
+    kill_remaining()
     os._exit(128 + Stopped.number)
 
 
-def everything_else_ends() -> None:
-    """End what commands left behind: in a container, all processes but this."""
+def kill_remaining() -> None:
+    """Kill processes left by commands: in a container, all but this one."""
     if os.getpid() == 1:
         with contextlib.suppress(OSError):
             os.kill(-1, signal.SIGKILL)
@@ -72,8 +72,8 @@ def everything_else_ends() -> None:
             pass
 
 
-def command_of(step: dict) -> list:  # type: ignore[type-arg]
-    """The words of a command; long ones lie in files of their own."""
+def build_command(step: dict) -> list:  # type: ignore[type-arg]
+    """Return the words of a command; long ones are in files of their own."""
     return [
         word if isinstance(word, str) else (FOLDER / word["file"]).read_text(encoding="utf-8")
         for word in step["command"]
@@ -83,7 +83,7 @@ def command_of(step: dict) -> list:  # type: ignore[type-arg]
 def run(number: int, step: dict) -> None:  # type: ignore[type-arg]
     """Run one command to its end, in a home folder of its own, so that no cache is warm."""
     mark = "@@buildmatrix-" + secrets.token_hex(8) + "@@"
-    line = [word.replace(PLAN["mark"], mark) for word in command_of(step)]
+    line = [word.replace(PLAN["mark"], mark) for word in build_command(step)]
     home = tempfile.mkdtemp()
     Stopped.is_reading = True
     began = time.monotonic()
@@ -106,10 +106,10 @@ def run(number: int, step: dict) -> None:  # type: ignore[type-arg]
     with contextlib.suppress(OSError):
         os.killpg(process.pid, signal.SIGKILL)
     if Stopped.number:
-        end_of_all()
+        end_pod()
     Stopped.is_reading = False
     code = process.wait()
-    everything_else_ends()
+    kill_remaining()
     shutil.rmtree(home, ignore_errors=True)
     say(
         "exit",
@@ -123,14 +123,14 @@ def run(number: int, step: dict) -> None:  # type: ignore[type-arg]
 
 
 class Reader:
-    """What a command prints: its checks are handed on as they come, of the rest the end is kept."""
+    """Reader of a command's output: checks are passed on at once; of the rest, the end is kept."""
 
     def __init__(self, number: int, mark: bytes) -> None:
         self.number, self.mark = number, mark
         self.noise, self.rest, self.dropped, self.said = b"", b"", 0, 0
 
     def read(self, process: subprocess.Popen, deadline: float) -> bool:  # type: ignore[type-arg]
-        """Read until the command ends, or its time is over; whether that was so."""
+        """Read until the command ends or its time is over; return True for a timeout."""
         output = process.stdout
         assert output is not None
         with selectors.DefaultSelector() as selector:
@@ -138,7 +138,7 @@ class Reader:
             while time.monotonic() < deadline:
                 if Stopped.number and time.monotonic() > Stopped.since + 1:
                     break
-                # A child that was left behind may keep the pipe open.
+                # A remaining child may keep the pipe open.
                 if not selector.select(0.2):
                     if Stopped.number or process.poll() is not None:
                         break
@@ -155,7 +155,7 @@ class Reader:
         return process.poll() is None
 
     def take(self, chunk: bytes) -> None:
-        """Split what came into lines; of one without an end the beginning is enough."""
+        """Split output into lines; of a line without an end, the beginning is enough."""
         *lines, self.rest = (self.rest + chunk).split(b"\n")
         for line in lines:
             self.line(line)
@@ -163,7 +163,7 @@ class Reader:
             self.rest = self.rest[:LONGEST] + self.rest[-1000:]
 
     def line(self, line: bytes) -> None:
-        """Hand on a check, keep the end of the rest."""
+        """Pass on a check; keep the end of other output."""
         _, mark, text = line.partition(self.mark)
         if not mark:
             self.noise = (self.noise + line + b"\n")[-NOISE:] if line else self.noise
@@ -175,7 +175,7 @@ class Reader:
 
 
 def meet(first: str, nodes: int, rank: int) -> None:
-    """Wait until the pods of all nodes are there: one may fetch the image when another has it."""
+    """Wait for the pods of all nodes: some may have to pull the image first."""
     end = time.monotonic() + WAITING
     if rank == 0:
         with socket.create_server(("", PORT), backlog=nodes) as server:
@@ -193,7 +193,7 @@ def meet(first: str, nodes: int, rank: int) -> None:
                 connection.recv(1)
                 return
         except OSError as error:
-            # Its name is not there yet, or it does not listen yet.
+            # Its name does not exist yet, or it does not listen yet.
             if time.monotonic() > end:
                 raise TimeoutError(str(error)) from error
             time.sleep(1)

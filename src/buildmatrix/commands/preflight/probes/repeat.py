@@ -1,7 +1,7 @@
-"""Runs one command several times in the same container, each run bounded, and takes its times.
+"""Run one command several times in the same container with a time limit, and time the runs.
 
 Runs inside an image, by the image's Python, 3.8 or newer; standard library only. See
-`commands.preflight.protocol` for what is printed.
+`commands.preflight.protocol` for the output.
 """
 
 from __future__ import annotations
@@ -11,29 +11,29 @@ import time
 
 from buildmatrix.commands.preflight.probes.bounded import (
     Emit,
-    most_memory,
-    options,
+    compute_memory_limit,
+    read_options,
     report,
     run,
 )
 
-#: What precedes a result in the output of a command.
+#: Prefix of a result in the output of a command.
 RESULT = "BUILDMATRIX_RESULT "
 
 
 def main() -> None:
-    """Run it until one run fails, and report each."""
-    request = options()
+    """Repeat the command until one run fails, and report each."""
+    request = read_options()
     command: list[str] = request["command"]
 
     def execute(emit: Emit) -> None:
-        # Nothing of this program is left to say so at the end of the command: its exit code does.
+        # This program is replaced by the command, whose exit code shows its end.
         emit(done=True)
         os.execvp(command[0], command)  # noqa: S606 - the user's own
 
     for number in range(request["times"]):
         began = time.monotonic()
-        ended = run(execute, request["seconds"], most_memory())
+        ended = run(execute, request["seconds"], compute_memory_limit())
         seconds = time.monotonic() - began
         results = [line for line in ended.output.splitlines() if line.startswith(RESULT)]
         state = "failed" if ended.why else "passed"

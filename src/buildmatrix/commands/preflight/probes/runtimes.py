@@ -1,4 +1,4 @@
-"""Inference runtimes and OpenCL, as `frameworks` has arrays' frameworks.
+"""Inference runtimes and OpenCL, for `frameworks`.
 
 Part of probes: runs inside an image, by the image's Python, 3.8 or newer.
 """
@@ -26,15 +26,15 @@ from buildmatrix.commands.preflight.probes.frameworks import (
     Framework,
     Product,
     first_line,
-    numpy_matrices,
+    make_numpy_matrices,
 )
 
 
 class OnnxRuntime(Framework):
-    """onnxruntime: a provider counts as a device only when it has run something."""
+    """onnxruntime: a provider counts as a device only after it has run something."""
 
     module = "onnxruntime"
-    #: Numbers of types in onnx.proto (TensorProto.DataType), and of what a product of them is.
+    #: Numbers of types in onnx.proto (TensorProto.DataType), and of the type of their product.
     TYPES: Mapping[str, tuple[int, int]] = {
         "float32": (1, 1),
         "float16": (10, 10),
@@ -63,13 +63,13 @@ class OnnxRuntime(Framework):
         options = self.api.SessionOptions()
         options.log_severity_level = 4
         if not device.is_host:
-            # What the provider does not run would run on the CPU, and nobody would know.
+            # Unsupported operators would run on the CPU without notice.
             options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
-        model = matmul_model(
+        model = make_matmul_model(
             *self.TYPES[type], size, "MatMulInteger" if type == "int8" else "MatMul"
         )
         session = self.api.InferenceSession(model, options, providers=[device.id])
-        left, right = numpy_matrices(type, size, type)
+        left, right = make_numpy_matrices(type, size, type)
         inputs = {"a": left, "b": right}
         return Product(
             lambda: session.run(None, inputs)[0],
@@ -79,41 +79,41 @@ class OnnxRuntime(Framework):
 
     def copy(self, device: Device, count: int) -> Callable[[], Any] | None:
         if not device.is_host:
-            # Which memory is the device's, only providers say, each in words of its own.
+            # Only providers know which memory is the device's, each with its own interface.
             return None
         numpy = importlib.import_module("numpy")
         options = self.api.SessionOptions()
         options.log_severity_level = 4
-        model = operator_model("Neg", ["a"], self.TYPES["float32"], [count // 4])
+        model = make_operator_model("Neg", ["a"], self.TYPES["float32"], [count // 4])
         session = self.api.InferenceSession(model, options, providers=[device.id])
         binding = session.io_binding()
         source, target = (make(count // 4, "float32") for make in (numpy.ones, numpy.zeros))
-        # Written once, into memory that is there already.
+        # Written once, into existing memory.
         values = [self.api.OrtValue.ortvalue_from_numpy(side) for side in (source, target)]
         binding.bind_ortvalue_input("a", values[0])
         binding.bind_ortvalue_output("c", values[1])
-        # What is bound is not kept by what it is bound to.
+        # Bindings do not keep the values alive.
         return lambda: (session.run_with_iobinding(binding), values)
 
 
-def matmul_model(type: int, result: int, size: int, operator: str) -> bytes:
-    """A model of one product `c = a b`."""
-    return operator_model(operator, ["a", "b"], (type, result), [size, size])
+def make_matmul_model(type: int, result: int, size: int, operator: str) -> bytes:
+    """Return a model of one product `c = a b`."""
+    return make_operator_model(operator, ["a", "b"], (type, result), [size, size])
 
 
-def operator_model(
+def make_operator_model(
     operator: str, inputs: Sequence[str], types: tuple[int, int], shape: Sequence[int]
 ) -> bytes:
-    """A model of one operator with the output `c`, as onnx.proto has it (ModelProto, IR version 8).
+    """Return a model of one operator with the output `c`, in onnx.proto format.
 
-    `types` are those of the inputs and of the output, all of one `shape`.
+    ModelProto, IR version 8. `types` are those of the inputs and of the output, all of one `shape`.
     """
 
     def number(field: int, value: int) -> bytes:
-        return varint(field << 3) + varint(value)
+        return encode_varint(field << 3) + encode_varint(value)
 
     def part(field: int, value: bytes) -> bytes:
-        return varint(field << 3 | 2) + varint(len(value)) + value
+        return encode_varint(field << 3 | 2) + encode_varint(len(value)) + value
 
     def tensor(name: str, element: int) -> bytes:
         sides = b"".join(part(1, number(1, size)) for size in shape)
@@ -126,8 +126,8 @@ def operator_model(
     return number(1, 8) + part(7, graph) + part(8, number(2, 13))
 
 
-def varint(value: int) -> bytes:
-    """A number as Protocol Buffers write it."""
+def encode_varint(value: int) -> bytes:
+    """Encode a number as a Protocol Buffers varint."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -140,7 +140,7 @@ class OpenVino(Framework):
     """OpenVINO, with the devices of its plugins."""
 
     module = "openvino"
-    #: How a device says that it computes in a type.
+    #: Capability names of the types.
     CAPABILITIES: Mapping[str, str] = {"float32": "FP32", "float16": "FP16", "bfloat16": "BF16"}
     HINTS: Mapping[str, str] = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 
@@ -167,7 +167,7 @@ class OpenVino(Framework):
         hints = {"INFERENCE_PRECISION_HINT": self.HINTS[type]}
         compiled = self.core.compile_model(model, device.id, hints)
         request = compiled.create_infer_request()
-        sides = [self.api.Tensor(side) for side in numpy_matrices(type, size, "float32")]
+        sides = [self.api.Tensor(side) for side in make_numpy_matrices(type, size, "float32")]
 
         def where(_: Any) -> str:
             return ",".join(compiled.get_property("EXECUTION_DEVICES"))
@@ -180,7 +180,7 @@ class OpenVino(Framework):
 
     def copy(self, device: Device, count: int) -> Callable[[], Any] | None:
         if not device.is_host:
-            # Memory of a device has an interface of its own for each kind of device.
+            # Device memory has a different interface for each kind of device.
             return None
         numpy = importlib.import_module("numpy")
         operators = importlib.import_module("openvino.opset8")
@@ -191,7 +191,7 @@ class OpenVino(Framework):
         source, target = (make(count // 4, "float32") for make in (numpy.ones, numpy.zeros))
         request.set_input_tensor(self.api.Tensor(source, shared_memory=True))
         request.set_output_tensor(self.api.Tensor(target, shared_memory=True))
-        # What is shared is not kept by what it is shared with.
+        # Shared memory does not keep the arrays alive.
         return lambda: (request.infer(), source, target)
 
 
@@ -199,7 +199,7 @@ class OpenCl(Framework):
     """pyopencl, with the devices of all platforms whose drivers the loader opens."""
 
     module = "pyopencl"
-    #: Type of the matrices, and of their product, in OpenCL C.
+    #: Types of the matrices, and of their product, in OpenCL C.
     TYPES: Mapping[str, tuple[str, str, str]] = {
         "float32": ("float", "float", "float32"),
         "float16": ("half", "half", "float16"),
@@ -277,7 +277,7 @@ class OpenCl(Framework):
         flags = cl.mem_flags
         left, right = (
             cl.Buffer(queue.context, flags.READ_ONLY | flags.COPY_HOST_PTR, hostbuf=side)
-            for side in numpy_matrices(type, size, type)
+            for side in make_numpy_matrices(type, size, type)
         )
         host = numpy.empty((size, size), dtype)
         output = cl.Buffer(queue.context, flags.WRITE_ONLY, host.nbytes)
@@ -285,7 +285,7 @@ class OpenCl(Framework):
         kernel = cl.Kernel(cl.Program(queue.context, self.SOURCE).build(names), "product")
 
         def run() -> Any:
-            # A kernel holds on to none of its arguments.
+            # A kernel does not keep its arguments alive.
             event = kernel(queue, (size, size // 4), None, left, right, output, numpy.int32(size))
             event.wait()
             return event
@@ -319,7 +319,7 @@ class OpenCl(Framework):
 
 
 class LlamaCpp(Framework):
-    """llama-cpp-python; its devices by ggml's own list (ggml-backend.h)."""
+    """llama-cpp-python; its devices come from ggml's own list (ggml-backend.h)."""
 
     module = "llama_cpp"
 
@@ -346,7 +346,7 @@ class LlamaCpp(Framework):
         return listed
 
 
-#: By the name of the module; the catalogue says which of them has devices of a backend.
+#: By module name; the catalogue says which of them have devices of a backend.
 FRAMEWORKS: Mapping[str, type[Framework]] = {
     framework.module: framework
     for framework in (
