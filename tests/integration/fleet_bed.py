@@ -31,7 +31,7 @@ from buildmatrix.commands.fleet import run as fleet_run
 from buildmatrix.commands.fleet.cluster import _LOCAL
 from buildmatrix.commands.fleet.waiting import WaitingOptions
 from buildmatrix.errors import BuildmatrixError
-from buildmatrix.reports.fleet.lines import read
+from buildmatrix.reports.fleet.documents import read
 from buildmatrix.reports.fleet.model import FleetReport, FleetResult
 
 SITE = "usr/lib/python3.11/site-packages"

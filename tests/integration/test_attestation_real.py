@@ -52,7 +52,7 @@ from buildmatrix.registry.client import Registry
 from buildmatrix.registry.reference import Reference
 from buildmatrix.reports.json_form import render
 from buildmatrix.reports.run.model import assemble
-from buildmatrix.reports.verify.model import Verification
+from buildmatrix.reports.verify import Verification
 from buildmatrix.rules.model import Acceptance, StagedImage, TargetResult
 
 PASSWORD = "correct horse"

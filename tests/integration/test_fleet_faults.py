@@ -31,7 +31,7 @@ from buildmatrix.commands.fleet.waiting import WaitingOptions
 from buildmatrix.errors import ComponentError
 from buildmatrix.progress import Silent
 from buildmatrix.reports.fleet.assembly import assemble
-from buildmatrix.reports.fleet.lines import read
+from buildmatrix.reports.fleet.documents import read
 from buildmatrix.reports.fleet.model import FleetResult
 
 TIMES = 20

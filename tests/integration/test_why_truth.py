@@ -19,7 +19,7 @@ from buildmatrix.commands.why.join import join_graph
 from buildmatrix.inventory.collect import collect
 from buildmatrix.loader.resolver import resolve
 from buildmatrix.locks.uv import find_uv
-from buildmatrix.reports.why.graph import Edge, Graph
+from buildmatrix.reports.why.model import Edge, Graph
 from buildmatrix.trees.directory import DirectoryTree
 
 #: An image of the test stack that has a shell and a Python.
@@ -48,7 +48,7 @@ def root(tmp_path: Path, toolchain: Toolchain) -> Root:
 class Search:
     """How ld.so came to one library."""
 
-    #: As in `reports.why.graph.Edge.rule`; what is inherited is told by `by`.
+    #: As in `reports.why.model.Edge.rule`; what is inherited is told by `by`.
     rule: str
     by: str | None
     path: str

@@ -18,7 +18,7 @@ from buildmatrix.catalogue.architectures import Support
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.inventory.model import Inventory, Stats, Unread
 from buildmatrix.reports import formats
-from buildmatrix.reports.diff.drifts import Drift, Drifts, ExplainedDrift, Pinned
+from buildmatrix.reports.diff.drift import Drift, Drifts, ExplainedDrift, Pinned
 from buildmatrix.reports.diff.model import (
     ArchitectureChange,
     ChangedFinding,

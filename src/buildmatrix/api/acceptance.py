@@ -63,8 +63,7 @@ def with_gone(report: Report, path: Path | None) -> Report:
     """The report with what of a baseline is there no more."""
     if path is None:
         return report
-    from buildmatrix.reports.run.acceptance import compared
-    from buildmatrix.reports.run.saved import read
+    from buildmatrix.reports.run.saved import compared, read
 
     return compared(report, read(path))
 

@@ -16,7 +16,7 @@ from buildmatrix.errors import UsageError
 from buildmatrix.reports.formats import DIFF, DRIFT
 
 if TYPE_CHECKING:
-    from buildmatrix.reports.diff.drifts import Drifts
+    from buildmatrix.reports.diff.drift import Drifts
     from buildmatrix.reports.diff.model import Comparison
     from buildmatrix.reports.run.model import FailOn
 

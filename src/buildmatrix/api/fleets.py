@@ -36,8 +36,7 @@ def answered(
     strict: bool,
 ) -> CommandResult[FleetReport]:
     """The report of a run, with its exit code; why it ended early goes to the log."""
-    from buildmatrix.reports.fleet.assembly import assemble
-    from buildmatrix.reports.fleet.verdict import exit_code
+    from buildmatrix.reports.fleet.assembly import assemble, exit_code
 
     troubles = (journal.trouble,) if journal is not None and journal.trouble else ()
     report = assemble(
@@ -67,7 +66,7 @@ def need_dask() -> None:
 
 def earlier_report(path: Path) -> FleetReport:
     """An earlier report. Raises `UsageError`."""
-    from buildmatrix.reports.fleet.document import parse
+    from buildmatrix.reports.fleet.documents import parse
     from buildmatrix.trees.base import reason
 
     try:

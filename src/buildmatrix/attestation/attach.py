@@ -24,8 +24,7 @@ from buildmatrix.oci.documents import EMPTY, MANIFEST, Descriptor, Manifest, enc
 from buildmatrix.registry.client import Registry
 from buildmatrix.registry.reference import Reference
 from buildmatrix.reports.run import cyclonedx
-from buildmatrix.reports.run.model import FailOn, Report
-from buildmatrix.reports.run.shown import whole
+from buildmatrix.reports.run.model import FailOn, Report, whole
 from buildmatrix.spec.model import Spec, Target
 
 #: in-toto's type for bills of materials in CycloneDX; cosign calls it `cyclonedx`.

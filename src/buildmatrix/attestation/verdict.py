@@ -16,8 +16,7 @@ from typing import Literal
 from buildmatrix.attestation.policy import JudgedPolicy, effective_policy
 from buildmatrix.reports import json_form
 from buildmatrix.reports.json_form import Json
-from buildmatrix.reports.run.model import FailOn, Report, ReportTool
-from buildmatrix.reports.run.shown import whole
+from buildmatrix.reports.run.model import FailOn, Report, ReportTool, whole
 from buildmatrix.rules.model import (
     GATES,
     IF_KNOWN,

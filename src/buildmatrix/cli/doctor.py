@@ -26,7 +26,7 @@ from buildmatrix.reports.formats import DOCTOR, names
 
 if TYPE_CHECKING:
     from buildmatrix.commands.doctor.node import Node, Sample
-    from buildmatrix.reports.doctor.model import Diagnosis, DoctorLine, State
+    from buildmatrix.reports.doctor import Diagnosis, DoctorLine, State
     from buildmatrix.spec.model import Spec
 
 #: What a state says about the runs to come. Devices and disks decide nothing: no command needs a
@@ -53,7 +53,7 @@ def _lines(
     from buildmatrix.commands.doctor.machine import MachineFiles
     from buildmatrix.commands.doctor.node import format_checks as node_lines
     from buildmatrix.locks.machine_indexes import default_indexes
-    from buildmatrix.reports.doctor.model import DoctorLine
+    from buildmatrix.reports.doctor import DoctorLine
     from buildmatrix.spec.paths import read_data_files
 
     here = workspace(settings)
@@ -162,7 +162,7 @@ def command(
     No program of a vendor is run: devices and drivers are read from the machine's files. A device
     that is not here is no failure.
     """
-    from buildmatrix.reports.doctor.table import line as printed
+    from buildmatrix.reports.doctor import line as printed
 
     lines = []
     if pid is None:

@@ -24,8 +24,8 @@ from buildmatrix.errors import EXIT_OK, UndecidedError, UsageError
 from buildmatrix.reports.formats import DRAWING, INSPECT, names
 
 if TYPE_CHECKING:
-    from buildmatrix.reports.drawings.drawing import Drawing
-    from buildmatrix.reports.inspect.model import Inspection, Machines
+    from buildmatrix.reports.drawings import Drawing
+    from buildmatrix.reports.inspect import Inspection, Machines
     from buildmatrix.sources.model import ReadingOptions, Source
     from buildmatrix.spec.model import Target
 
@@ -79,7 +79,7 @@ def command(
     wheel variant the --select target takes. Nothing of it is executed.
     """
     from buildmatrix.commands.inspect.machines import find_machines
-    from buildmatrix.reports.inspect.model import Inspections
+    from buildmatrix.reports.inspect import Inspections
 
     machines = target = None
     if graph or format_ in _DRAWN:

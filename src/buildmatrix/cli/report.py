@@ -38,9 +38,8 @@ def command(
     from datetime import date
 
     from buildmatrix.api.acceptance import known_findings, more_waivers, with_gone
-    from buildmatrix.reports.run.acceptance import accept
     from buildmatrix.reports.run.model import exit_code
-    from buildmatrix.reports.run.saved import merge, parse, read
+    from buildmatrix.reports.run.saved import accept, merge, parse, read
 
     pairs = check_formats(formats, output)
     accepted, fingerprints = more_waivers(waivers, None), known_findings(baseline)

@@ -108,7 +108,7 @@ def _function(name: str) -> Callable[..., Any]:
     return loaded
 
 
-_WHOLE, _ONCE, _BY_LINE = "run.shown:whole", "run.shown:once", "run.shown:by_line"
+_WHOLE, _ONCE, _BY_LINE = "run.model:whole", "run.model:once", "run.model:by_line"
 _JSON = "json_form:render"
 
 #: Of a `reports.run.model.Report`; the first of each kind is what a command writes by
@@ -119,10 +119,10 @@ RUN = (
     Format("concise", "run.concise:render", LINES, ("root", "here"), _BY_LINE),
     Format("sarif", "run.sarif:render", JSON, ("root", "top", "text_of", "exit_code"), _ONCE),
     Format("junit", "run.junit:render", MARKUP, ("time", "root", "top"), _BY_LINE),
-    Format("codequality", "run.code_quality:render", JSON, ("root", "top"), _BY_LINE),
+    Format("codequality", "run.gitlab:render_code_quality", JSON, ("root", "top"), _BY_LINE),
     Format(
         "dependency-scanning",
-        "run.dependency_scanning:render",
+        "run.gitlab:render_dependency_scanning",
         JSON,
         ("root", "top", "time"),
         _ONCE,
@@ -139,70 +139,70 @@ DIFF = (
     Format("markdown", "diff.markdown:render", MARKUP, ("every",)),
     Format("html", "diff.html:render", PAGE),
 )
-#: Of `reports.diff.drifts.Drifts`.
+#: Of `reports.diff.drift.Drifts`.
 DRIFT = (
     Format("table", "diff.drift:render_table", STYLED, (*_TERMINAL, "every")),
     Format("json", _JSON, JSON),
     Format("markdown", "diff.drift:render_markdown", MARKUP, ("every",)),
     Format("html", "diff.html:render_drift", PAGE),
 )
-_CHAINS, _DRAWN = "drawings.drawing:of_answer", "drawings.drawing:without_secrets"
+_CHAINS, _DRAWN = "drawings:of_answer", "drawings:without_secrets"
 #: Of a `reports.why.model.Answer`.
 WHY = (
     Format("text", "why.text:render", STYLED, _TERMINAL),
     Format("json", _JSON, JSON, (), "why.document:of_answer"),
-    Format("dot", "drawings.dot:render", MARKUP, (), _CHAINS),
-    Format("mermaid", "drawings.mermaid:render", LINES, (), _CHAINS),
+    Format("dot", "drawings:render_dot", MARKUP, (), _CHAINS),
+    Format("mermaid", "drawings:render_mermaid", LINES, (), _CHAINS),
 )
-#: Of `reports.inspect.model.Inspections`.
+#: Of `reports.inspect.Inspections`.
 INSPECT = (
-    Format("table", "inspect.table:render", STYLED, _TERMINAL),
+    Format("table", "inspect:render", STYLED, _TERMINAL),
     Format("json", _JSON, JSON),
 )
-#: Of a `reports.promote.model.Promotion`.
+#: Of a `reports.promote.Promotion`.
 PROMOTE = (
-    Format("table", "promote.table:render", STYLED, _TERMINAL),
+    Format("table", "promote:render", STYLED, _TERMINAL),
     Format("json", _JSON, JSON),
 )
-#: Of a `reports.verify.model.Verification`.
+#: Of a `reports.verify.Verification`.
 VERIFY = (
-    Format("table", "verify.table:render", STYLED, _TERMINAL),
+    Format("table", "verify:render", STYLED, _TERMINAL),
     Format("json", _JSON, JSON),
 )
-#: Of a `reports.doctor.model.Diagnosis`.
+#: Of a `reports.doctor.Diagnosis`.
 DOCTOR = (
-    Format("table", "doctor.table:render", LINES),
+    Format("table", "doctor:render_table", LINES),
     Format("json", _JSON, JSON),
-    Format("prometheus", "doctor.prometheus:render", LINES),
+    Format("prometheus", "doctor:render_metrics", LINES),
 )
-#: Of a `reports.node_classes.model.NodeClassCheck`.
+#: Of a `reports.node_classes.NodeClassCheck`.
 NODE_CLASSES = (
-    Format("table", "node_classes.table:render", STYLED, _TERMINAL),
+    Format("table", "node_classes:render", STYLED, _TERMINAL),
     Format("json", _JSON, JSON),
 )
-_SAFE = "preflight.summary:without_secrets"
+_SAFE = "preflight.model:without_secrets"
 #: Of a `reports.preflight.model.Preflight`.
 PREFLIGHT = (
-    Format("table", "preflight.table:render", STYLED, _TERMINAL),
+    Format("table", "preflight.formats:render_table", STYLED, _TERMINAL),
     Format("json", _JSON, JSON),
-    Format("junit", "preflight.junit:render", MARKUP, ("time",), _SAFE),
-    Format("markdown", "preflight.markdown:render", MARKUP, (), _SAFE),
+    Format("junit", "preflight.formats:render_junit", MARKUP, ("time",), _SAFE),
+    Format("markdown", "preflight.formats:render_markdown", MARKUP, (), _SAFE),
     Format("html", "preflight.html:render", PAGE, (), _SAFE),
 )
 #: Of a `reports.fleet.model.FleetReport`.
 FLEET = (
-    Format("table", "fleet.table:render", STYLED, (*_TERMINAL, "every")),
-    Format("json", _JSON, JSON, (), "fleet.document:of_report"),
-    Format("jsonl", "fleet.lines:render", JSON_LINE),
-    Format("markdown", "fleet.markdown:render", MARKUP, ("every",)),
+    Format("table", "fleet.formats:render_table", STYLED, (*_TERMINAL, "every")),
+    Format("json", _JSON, JSON, (), "fleet.documents:of_report"),
+    Format("jsonl", "fleet.documents:render_lines", JSON_LINE),
+    Format("markdown", "fleet.formats:render_markdown", MARKUP, ("every",)),
     Format("html", "fleet.html:render", PAGE),
-    Format("parquet", "fleet.parquet:render", BINARY, package="pyarrow", extra="parquet"),
+    Format("parquet", "fleet.documents:render_parquet", BINARY, package="pyarrow", extra="parquet"),
 )
-#: Of a `reports.drawings.drawing.Drawing`.
+#: Of a `reports.drawings.Drawing`.
 DRAWING = (
     Format("json", _JSON, JSON, (), _DRAWN),
-    Format("dot", "drawings.dot:render", MARKUP, (), _DRAWN),
-    Format("mermaid", "drawings.mermaid:render", LINES, (), _DRAWN),
+    Format("dot", "drawings:render_dot", MARKUP, (), _DRAWN),
+    Format("mermaid", "drawings:render_mermaid", LINES, (), _DRAWN),
 )
 
 #: Every table.

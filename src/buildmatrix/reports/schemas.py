@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from functools import partial
 
-from buildmatrix.reports.diff.drifts import Drifts
+from buildmatrix.reports.diff.drift import Drifts
 from buildmatrix.reports.diff.model import Comparison
-from buildmatrix.reports.doctor.model import Diagnosis
-from buildmatrix.reports.fleet.document import FleetDocument
+from buildmatrix.reports.doctor import Diagnosis
+from buildmatrix.reports.fleet.documents import FleetDocument
 from buildmatrix.reports.fleet.model import FleetResult
 from buildmatrix.reports.json_form import schema
-from buildmatrix.reports.node_classes.model import NodeClassCheck
+from buildmatrix.reports.node_classes import NodeClassCheck
 from buildmatrix.reports.preflight.model import Preflight
-from buildmatrix.reports.promote.model import Promotion
+from buildmatrix.reports.promote import Promotion
 from buildmatrix.reports.run.model import Report
-from buildmatrix.reports.verify.model import Verification
+from buildmatrix.reports.verify import Verification
 
 #: Of `audit`, `build` and `scan`; `diff`; `diff --targets`; `promote`; `verify`; `doctor`;
 #: `node-classes check`; `preflight`; `fleet`, whole and by line.

@@ -1,11 +1,15 @@
-"""Text for a terminal: styles (ECMA-48, select graphic rendition), safe characters, lines."""
+"""Styles, states and line breaks of text for terminals."""
 
 from __future__ import annotations
 
 import textwrap
 from typing import Literal
 
+from buildmatrix.rules.model import GateState
 from buildmatrix.text import printable
+
+# Text for a terminal: styles (ECMA-48, select graphic rendition), safe characters, lines
+
 
 Style = Literal["bold", "dim", "red", "green", "yellow", "blue"]
 
@@ -39,3 +43,15 @@ def wrapped(text: str, width: int, indent: str = "", further: str | None = None)
         break_long_words=False,
         break_on_hyphens=False,
     )
+
+
+# States of gates, as tables write them
+
+
+#: State → word of at most six letters, and its style.
+STATES: dict[GateState, tuple[str, Style]] = {
+    "passed": ("ok", "green"),
+    "failed": ("FAILED", "red"),
+    "undecided": ("open", "yellow"),
+    "not-run": ("-", "dim"),
+}

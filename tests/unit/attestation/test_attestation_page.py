@@ -11,7 +11,7 @@ import jsonschema
 import yaml
 
 from buildmatrix.attestation import attach, verdict
-from buildmatrix.reports.verify.model import Reason
+from buildmatrix.reports.verify import Reason
 
 PAGE = (Path(__file__).parents[3] / "docs/attestation.md").read_text()
 VECTORS = Path(__file__).parent / "vectors"

@@ -10,8 +10,7 @@ from test_verdict import CPU, GATES, NOON, spec
 
 from buildmatrix.attestation.verdict import encode, make_verdict, parse
 from buildmatrix.reports.run.model import assemble
-from buildmatrix.reports.verify.model import Proof, Verification
-from buildmatrix.reports.verify.table import render
+from buildmatrix.reports.verify import Proof, Verification, render
 from buildmatrix.rules.model import Finding, TargetResult
 from buildmatrix.rules.severities import graded
 from buildmatrix.spec.model import Listed, Lists, Policy, Position, RuleSeverity

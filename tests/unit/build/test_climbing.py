@@ -16,7 +16,7 @@ from buildmatrix.commands.doctor import machine
 from buildmatrix.judge import Judge
 from buildmatrix.reports.run import html, markdown
 from buildmatrix.reports.run.model import Report, assemble
-from buildmatrix.reports.run.rungs import ladders
+from buildmatrix.reports.run.summary import ladders
 from buildmatrix.rules.model import ClimbedRung, TargetResult
 from buildmatrix.rules.rungs import RUNGS
 from buildmatrix.spec.bare import bare_spec

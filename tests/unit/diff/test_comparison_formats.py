@@ -28,7 +28,7 @@ from buildmatrix.reports import schemas
 from buildmatrix.reports.diff import drift as comparison_drift
 from buildmatrix.reports.diff import markdown as comparison_markdown
 from buildmatrix.reports.diff import table as comparison_table
-from buildmatrix.reports.diff.drifts import Drifts
+from buildmatrix.reports.diff.drift import Drifts
 from buildmatrix.reports.diff.model import Comparison
 from buildmatrix.reports.diff.words import MOST
 

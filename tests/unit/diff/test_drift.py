@@ -10,7 +10,7 @@ from buildmatrix.catalogue.load import load
 from buildmatrix.commands.diff.drift import find_drifts
 from buildmatrix.commands.diff.targets import exit_code
 from buildmatrix.locks.model import Lock
-from buildmatrix.reports.diff.drifts import Drift, Drifts, ExplainedDrift
+from buildmatrix.reports.diff.drift import Drift, Drifts, ExplainedDrift
 from buildmatrix.spec.model import Target
 
 

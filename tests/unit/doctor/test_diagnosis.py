@@ -13,8 +13,8 @@ from buildmatrix.catalogue.load import load
 from buildmatrix.commands.doctor import process
 from buildmatrix.commands.doctor.examine import find_node, make_diagnosis
 from buildmatrix.commands.doctor.machine import MachineFiles
-from buildmatrix.reports.doctor.model import Diagnosis, DoctorLine
-from buildmatrix.reports.doctor.table import render as table
+from buildmatrix.reports.doctor import Diagnosis, DoctorLine
+from buildmatrix.reports.doctor import render_table as table
 from buildmatrix.reports.json_form import parse, render, schema
 
 #: As the driver writes it (/proc/driver/nvidia/gpus/BUS/information).

@@ -15,7 +15,7 @@ from hosts import write
 from buildmatrix.catalogue.load import load
 from buildmatrix.commands.doctor import process
 from buildmatrix.commands.doctor.machine import MachineFiles
-from buildmatrix.reports.doctor.model import ProcessLibraries
+from buildmatrix.reports.doctor import ProcessLibraries
 
 LOADER = (
     "import ctypes, sys; [ctypes.CDLL(p) for p in sys.argv[1:]]; print('up', flush=True); input()"

@@ -15,7 +15,7 @@ from buildmatrix.commands.doctor.examine import check_devices, find_node
 from buildmatrix.commands.doctor.machine import MachineFiles
 from buildmatrix.commands.doctor.node import Sample, format_checks
 from buildmatrix.errors import SpecError
-from buildmatrix.reports.doctor.model import NodeCheck
+from buildmatrix.reports.doctor import NodeCheck
 
 
 def checked(

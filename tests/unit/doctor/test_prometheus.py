@@ -11,8 +11,7 @@ from buildmatrix.catalogue.load import load
 from buildmatrix.commands.doctor import process
 from buildmatrix.commands.doctor.examine import find_node, make_diagnosis
 from buildmatrix.commands.doctor.node import format_checks
-from buildmatrix.reports.doctor.model import Diagnosis, DoctorLine
-from buildmatrix.reports.doctor.prometheus import render
+from buildmatrix.reports.doctor import Diagnosis, DoctorLine, render_metrics
 
 #: The names that docs/contract.md promises, and the labels of each.
 NAMES = {
@@ -28,7 +27,7 @@ NAMES = {
 
 def parsed(held: Diagnosis) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     samples: dict[tuple[str, frozenset[tuple[str, str]]], float] = {}
-    for family in text_string_to_metric_families(render(held)):
+    for family in text_string_to_metric_families(render_metrics(held)):
         assert family.documentation
         for sample in family.samples:
             assert set(sample.labels) == NAMES[sample.name]

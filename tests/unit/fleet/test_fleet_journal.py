@@ -7,7 +7,7 @@ from fleet_steps import digest_of
 
 from buildmatrix.commands.fleet.journal import ResultJournal
 from buildmatrix.errors import UsageError
-from buildmatrix.reports.fleet.lines import read
+from buildmatrix.reports.fleet.documents import read
 from buildmatrix.reports.fleet.model import FleetResult
 
 

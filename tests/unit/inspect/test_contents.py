@@ -14,8 +14,8 @@ from buildmatrix.catalogue.load import load
 from buildmatrix.commands.inspect.look import inspect_tree
 from buildmatrix.device_code.model import DeviceCode
 from buildmatrix.inventory.model import Binary, Distribution, Inventory, Layer, Stats
-from buildmatrix.reports.inspect import table
-from buildmatrix.reports.inspect.model import Inspections, Machines
+from buildmatrix.reports import inspect
+from buildmatrix.reports.inspect import Inspections, Machines
 from buildmatrix.state.folder import FOLDER, State
 
 SITE = "usr/lib/python3.11/site-packages"
@@ -58,7 +58,7 @@ def image() -> Inventory:
 
 def told(machines: Machines | None = None, width: int = 100) -> str:
     one = inspect_tree("docker:acme:1", image(), load(), machines)
-    return table.render(Inspections((one,)), width=width, color=False)
+    return inspect.render(Inspections((one,)), width=width, color=False)
 
 
 def test_bytes_are_told_by_vendor_and_role() -> None:

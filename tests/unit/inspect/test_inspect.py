@@ -17,8 +17,8 @@ from buildmatrix.cli import inspect as cli
 from buildmatrix.cli.options import CommandSettings
 from buildmatrix.commands.inspect.look import inspect
 from buildmatrix.errors import UsageError
-from buildmatrix.reports.inspect import table
-from buildmatrix.reports.inspect.model import Inspection, Inspections
+from buildmatrix.reports import inspect as inspect_report
+from buildmatrix.reports.inspect import Inspection, Inspections
 from buildmatrix.symbols import imported as symbols
 from buildmatrix.symbols.imported import SymbolsUnread, imports
 
@@ -61,7 +61,7 @@ def wheel(tmp_path: Path, linked: Path) -> Path:
 
 
 def shown(one: Inspection, width: int = 100) -> str:
-    return table.render(Inspections((one,)), width=width, color=False)
+    return inspect_report.render(Inspections((one,)), width=width, color=False)
 
 
 def run(*arguments: str | Path) -> tuple[int, str]:
@@ -266,4 +266,4 @@ def test_an_archive_is_told_by_what_it_holds(tmp_path: Path) -> None:
     one = inspect(path, load())
     assert (one.kind, one.imports) == ("archive", ())
     assert [binary.path.partition("!/")[2] for binary in one.binaries] == ["lib/core.so"]
-    assert "lib/core.so" in table.render(Inspections((one,)), width=100, color=False)
+    assert "lib/core.so" in inspect_report.render(Inspections((one,)), width=100, color=False)

@@ -15,8 +15,8 @@ from buildmatrix.commands.node_classes.comparing import check_node_classes, exit
 from buildmatrix.commands.node_classes.read import read_nodes
 from buildmatrix.commands.node_classes.writing import write_tables
 from buildmatrix.reports.json_form import render, schema
-from buildmatrix.reports.node_classes.model import NodeClassCheck
-from buildmatrix.reports.node_classes.table import render as table
+from buildmatrix.reports.node_classes import NodeClassCheck
+from buildmatrix.reports.node_classes import render as table
 from buildmatrix.spec.load import load_spec
 
 SPEC = """\

@@ -18,7 +18,7 @@ from buildmatrix.commands.preflight.subject import Subject
 from buildmatrix.engines.model import ImageFacts
 from buildmatrix.errors import SpecError
 from buildmatrix.progress import Silent
-from buildmatrix.reports.preflight import html, junit, markdown, table
+from buildmatrix.reports.preflight import formats, html
 from buildmatrix.reports.preflight.model import Check, Preflight
 from buildmatrix.spec.bare import bare_spec
 from buildmatrix.spec.load import load_spec
@@ -78,10 +78,10 @@ def test_a_failure_that_was_accepted_fails_no_rung_and_every_format_says_who_acc
     (rung,) = result.targets[0].rungs
     assert (rung.state, rung.why, exit_code(result)) == ("passed", "accepted: benchmarks", 0)
     texts = (
-        table.render(result, width=200, color=False),
-        markdown.render(result),
+        formats.render_table(result, width=200, color=False),
+        formats.render_markdown(result),
         html.render(result),
-        junit.render(result),
+        formats.render_junit(result),
     )
     for text in texts:
         assert "accepted" in text

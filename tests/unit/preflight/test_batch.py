@@ -18,8 +18,8 @@ from buildmatrix.commands.preflight.results import (
 )
 from buildmatrix.commands.preflight.samples import REQUIRED_SAMPLES, describe, percentile, summarize
 from buildmatrix.engines.model import RunResult
+from buildmatrix.reports.preflight.formats import render_table
 from buildmatrix.reports.preflight.model import Check, Preflight, PreflightTarget, RungOutcome
-from buildmatrix.reports.preflight.table import render
 from buildmatrix.reports.run.model import ReportTool
 from buildmatrix.spec.model import Position, Smoke
 
@@ -175,7 +175,7 @@ def test_the_table_draws_each_run_as_a_bar() -> None:
     rungs = (RungOutcome("cold-start", "passed", (check,)),)
     tool = ReportTool(version="1", catalogue="2026-11-22")
     document = Preflight(tool, (PreflightTarget("acme", "cpu", rungs),))
-    lines = render(document, width=80, color=False).splitlines()
+    lines = render_table(document, width=80, color=False).splitlines()
     assert lines[lines.index("    passed torch: p50 2.00 s") + 1] == "    █▅▁█"
 
 

@@ -28,8 +28,8 @@ from buildmatrix.commands.preflight.plan import plan_steps
 from buildmatrix.commands.preflight.protocol import ProbeCall, read_checks
 from buildmatrix.commands.preflight.run import RungInputs, exit_code
 from buildmatrix.errors import UsageError
+from buildmatrix.reports.preflight.formats import render_table
 from buildmatrix.reports.preflight.model import Check, Preflight, RungOutcome
-from buildmatrix.reports.preflight.table import render
 from buildmatrix.spec.bare import bare_target
 from buildmatrix.spec.model import NodeClass, Position
 
@@ -132,7 +132,7 @@ def read(
 
 
 def device_rungs(preflight: Preflight) -> list[RungOutcome]:
-    assert render(preflight, width=100, color=False)
+    assert render_table(preflight, width=100, color=False)
     (target,) = preflight.targets
     assert [rung.rung for rung in target.rungs].count("import") >= 1
     return [rung for rung in target.rungs if rung.rung == "device"]
@@ -339,7 +339,7 @@ def test_hostile_logs_are_read_within_bounds(lines: Sequence[object], tmp_path: 
     assert exit_code(result) in (0, 3)
     assert not any(rung.state == "passed" for target in result.targets for rung in target.rungs)
     # As it is: the table is guarded where it is written, and holds no control characters before.
-    assert "\x1b" not in render(result, width=100, color=False)
+    assert "\x1b" not in render_table(result, width=100, color=False)
 
 
 def test_what_is_no_log_is_refused(tmp_path: Path) -> None:

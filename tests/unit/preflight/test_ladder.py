@@ -23,8 +23,8 @@ from buildmatrix.engines.model import (
 )
 from buildmatrix.errors import BuildmatrixError, ComponentError, UndecidedError
 from buildmatrix.progress import Silent
+from buildmatrix.reports.preflight.formats import render_table
 from buildmatrix.reports.preflight.model import Check, PreflightTarget
-from buildmatrix.reports.preflight.table import render
 from buildmatrix.rules.rungs import Rung
 from buildmatrix.spec.bare import bare_spec, bare_target
 
@@ -66,7 +66,7 @@ def climbed(
     subject = Subject(target, bare_spec(target), cast(Any, StandInEngine(reason)), "acme:1", image)
     today = date(2026, 11, 22)
     result = preflight([subject], level, None, Silent(), today, is_asked_for=is_asked_for)
-    text = render(result, width=100, color=False)
+    text = render_table(result, width=100, color=False)
     assert "acme:1" in text
     return SimpleNamespace(  # type: ignore[return-value]
         states={rung.rung: rung.state for rung in result.targets[0].rungs},

@@ -14,9 +14,9 @@ from preflight_cases import hostile_preflight, preflight
 
 from buildmatrix.commands.preflight.baseline import compare_rung
 from buildmatrix.reports.formats import PREFLIGHT, Destination, by_name
-from buildmatrix.reports.preflight import html, junit, markdown
+from buildmatrix.reports.preflight import formats, html
+from buildmatrix.reports.preflight.html import strips
 from buildmatrix.reports.preflight.model import Check, Preflight, PreflightTarget, RungOutcome
-from buildmatrix.reports.preflight.strips import strips
 
 SCHEMAS = [
     etree.XMLSchema(etree.parse(Path(__file__).parents[2] / "schemas" / name))
@@ -25,7 +25,7 @@ SCHEMAS = [
 
 
 def cases(document: Preflight) -> dict[tuple[str, str], ET.Element]:
-    text = junit.render(document, time=datetime(2026, 11, 22, tzinfo=UTC))
+    text = formats.render_junit(document, time=datetime(2026, 11, 22, tzinfo=UTC))
     for schema in SCHEMAS:
         schema.assertValid(etree.fromstring(text.encode()))
     root = ET.fromstring(text)
@@ -55,7 +55,7 @@ def test_each_rung_of_a_node_class_is_a_test_case() -> None:
 
 
 def test_the_summary_of_a_job_begins_with_the_ladder_and_what_did_not_pass() -> None:
-    text = markdown.render(preflight())
+    text = formats.render_markdown(preflight())
     lines = text.splitlines()
     assert lines[2] == "**3 images: 4 of 9 rungs passed, 2 failed, 1 undecided, 2 not run**"
     assert lines[4] == (

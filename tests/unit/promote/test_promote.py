@@ -20,8 +20,7 @@ from buildmatrix.progress import Silent
 from buildmatrix.registry.reference import Reference
 from buildmatrix.reports import schemas
 from buildmatrix.reports.json_form import render as as_json
-from buildmatrix.reports.promote.model import Promotion
-from buildmatrix.reports.promote.table import render
+from buildmatrix.reports.promote import Promotion, render
 from buildmatrix.reports.run.model import Report, assemble
 from buildmatrix.reports.run.saved import read
 from buildmatrix.rules.model import Acceptance, Finding, StagedImage, TargetResult

@@ -9,8 +9,8 @@ from test_report_formats import finding, report, result
 
 from buildmatrix.inventory.model import Inventory, Unread
 from buildmatrix.reports.run import table
-from buildmatrix.reports.run.acceptance import accept
 from buildmatrix.reports.run.model import Report, exit_code
+from buildmatrix.reports.run.saved import accept
 from buildmatrix.rules import baseline
 from buildmatrix.spec.model import Position, Waiver
 

@@ -15,7 +15,7 @@ from buildmatrix.reports import json_form
 from buildmatrix.reports.run import cyclonedx, html, junit, table
 from buildmatrix.reports.run.model import Report, assemble
 from buildmatrix.reports.run.saved import merge, parse
-from buildmatrix.reports.run.wasted import brought
+from buildmatrix.reports.run.summary import brought
 from buildmatrix.rules.model import AuditTotals, Verdict, VerdictName
 
 OLD, NEW, CPU = "cuda12.4", "cuda12.9", "cpu"

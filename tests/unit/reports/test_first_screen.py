@@ -9,9 +9,8 @@ from test_html import Page
 from test_report_formats import finding, report, result
 
 from buildmatrix.reports.run import html
-from buildmatrix.reports.run.bars import bars
-from buildmatrix.reports.run.causes import causes
-from buildmatrix.reports.run.groups import groups
+from buildmatrix.reports.run.charts import bars
+from buildmatrix.reports.run.groups import causes, groups
 from buildmatrix.rules.composition import Composition, DistributionBytes, VendorBytes
 from buildmatrix.rules.model import AuditTotals, Fix, TargetResult
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from buildmatrix.reports.fleet.answer import FleetAnswer
-from buildmatrix.reports.fleet.assembly import assemble
+from buildmatrix.reports.fleet.assembly import assemble, exit_code
 from buildmatrix.reports.fleet.drift import drift_between
 from buildmatrix.reports.fleet.model import (
     FleetFinding,
@@ -18,7 +18,6 @@ from buildmatrix.reports.fleet.model import (
     FleetResult,
 )
 from buildmatrix.reports.fleet.sections import share
-from buildmatrix.reports.fleet.verdict import exit_code
 from buildmatrix.reports.formats import FLEET, Destination, by_name
 from buildmatrix.rules.composition import VendorBytes
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from test_hostile_report import OBEYED, SECRET, SNIPPETS, Tags, hostile, is_hidden
 
-from buildmatrix.reports.fleet import embedded, html
+from buildmatrix.reports.fleet import html
 from buildmatrix.reports.fleet.answer import FleetAnswer
 from buildmatrix.reports.fleet.assembly import assemble
 from buildmatrix.reports.fleet.model import FleetFinding
@@ -81,8 +81,8 @@ def test_a_page_that_would_be_too_large_has_causes_in_place_of_findings(monkeypa
     ]
     report = assemble("x", results, "2026-11-20")
     assert len(data_of(html.render(report))["findings"]) == 2000
-    monkeypatch.setattr(embedded, "MOST_BYTES", 150_000)
-    text, is_whole = embedded.embedded(FleetAnswer(report))
+    monkeypatch.setattr(html, "MOST_BYTES", 150_000)
+    text, is_whole = html.embedded(FleetAnswer(report))
     assert (is_whole, len(json.loads(text)["findings"])) == (False, 1)
     page = html.render(report)
     assert len(data_of(page)["rows"]) == 100

@@ -17,7 +17,7 @@ from buildmatrix.api.result import CommandResult
 from buildmatrix.cli import output
 from buildmatrix.errors import ComponentError, UsageError
 from buildmatrix.reports import formats
-from buildmatrix.reports.fleet import parquet as parquet_form
+from buildmatrix.reports.fleet import documents as parquet_form
 from buildmatrix.reports.fleet.model import FleetReport
 from buildmatrix.reports.formats import FLEET, Destination, by_name, names
 from buildmatrix.reports.json_form import plain

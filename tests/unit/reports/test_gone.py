@@ -9,8 +9,8 @@ from test_report_formats import finding, report, result
 
 from buildmatrix.reports import json_form
 from buildmatrix.reports.run import html, saved
-from buildmatrix.reports.run.acceptance import compared
 from buildmatrix.reports.run.model import Report
+from buildmatrix.reports.run.saved import compared
 from buildmatrix.rules.model import Finding, TargetResult
 
 OLD = finding(fingerprint="1" * 32, distribution="old", message="old holds device code")

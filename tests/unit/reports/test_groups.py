@@ -17,10 +17,10 @@ from buildmatrix.reports import json_form as as_json
 from buildmatrix.reports.markdown import rich
 from buildmatrix.reports.page import document
 from buildmatrix.reports.run import html, markdown, table
-from buildmatrix.reports.run.cures import cures, headline
 from buildmatrix.reports.run.groups import groups
 from buildmatrix.reports.run.model import Report, assemble
 from buildmatrix.reports.run.saved import read
+from buildmatrix.reports.run.summary import cures, headline
 from buildmatrix.rules.model import AuditTotals, Finding, Fix, SpecChange, TargetResult, Trial
 from buildmatrix.rules.repeats import without_repeats
 

@@ -17,7 +17,7 @@ from test_saved_difference import compared
 
 from buildmatrix.errors import UsageError
 from buildmatrix.reports import schemas
-from buildmatrix.reports.diff.drifts import Drift, Drifts, ExplainedDrift, Pinned
+from buildmatrix.reports.diff.drift import Drift, Drifts, ExplainedDrift, Pinned
 from buildmatrix.reports.diff.model import (
     ArchitectureChange,
     ChangedFinding,

@@ -13,10 +13,9 @@ from test_report_formats import report, result
 from buildmatrix.phrases import size
 from buildmatrix.reports import json_form
 from buildmatrix.reports.run import html, saved
-from buildmatrix.reports.run.device_code import architecture_grids
-from buildmatrix.reports.run.layer_strip import strip
-from buildmatrix.reports.run.links import link_list
-from buildmatrix.reports.run.treemap import treemap
+from buildmatrix.reports.run.charts import strip, treemap
+from buildmatrix.reports.run.html import link_list
+from buildmatrix.reports.run.node_map import architecture_grids
 from buildmatrix.rules.composition import (
     Composition,
     DistributionBytes,

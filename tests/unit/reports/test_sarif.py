@@ -20,8 +20,7 @@ from buildmatrix.locks.rewrite import unified
 from buildmatrix.reports.formats import RUN, Destination, by_name
 from buildmatrix.reports.run import sarif
 from buildmatrix.reports.run.model import FixesTried, Report
-from buildmatrix.reports.run.regions import Region, requirement_region
-from buildmatrix.reports.run.replacements import replacements
+from buildmatrix.reports.run.replacements import Region, replacements, requirement_region
 from buildmatrix.rules.model import Fix, TargetResult, Trial
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "schemas" / "sarif-schema-2.1.0.json").read_text())

@@ -7,8 +7,8 @@ from datetime import date
 
 from buildmatrix.reports import json_form as as_json
 from buildmatrix.reports.run import junit, table
-from buildmatrix.reports.run.acceptance import accept
 from buildmatrix.reports.run.model import assemble, exit_code
+from buildmatrix.reports.run.saved import accept
 from buildmatrix.rules.model import Finding, Fix, TargetResult
 from buildmatrix.rules.stale_lock import merged
 from buildmatrix.spec.model import Position, Waiver

@@ -46,8 +46,7 @@ from buildmatrix.oci.documents import (
 from buildmatrix.registry.reference import Reference
 from buildmatrix.reports import schemas
 from buildmatrix.reports.json_form import render as as_json
-from buildmatrix.reports.verify.model import Verification
-from buildmatrix.reports.verify.table import render
+from buildmatrix.reports.verify import Verification, render
 from buildmatrix.rules.model import Acceptance
 
 VECTORS = Path(__file__).parents[1] / "attestation/vectors"

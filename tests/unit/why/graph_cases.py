@@ -16,8 +16,7 @@ from buildmatrix.inventory.model import Binary, Distribution, Inventory
 from buildmatrix.loader.resolver import resolve
 from buildmatrix.locks.model import Lock, Package
 from buildmatrix.reports.why import text as why_text
-from buildmatrix.reports.why.graph import Graph
-from buildmatrix.reports.why.model import Answer, AnsweredNode
+from buildmatrix.reports.why.model import Answer, AnsweredNode, Graph
 
 SITE = "lib/python3.11/site-packages"
 

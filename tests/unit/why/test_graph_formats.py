@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,15 +14,13 @@ from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.commands.inspect.library_graph import draw_libraries
 from buildmatrix.inventory.model import Inventory, Layer
-from buildmatrix.reports import json_form as graph_json
-from buildmatrix.reports.drawings import dot as graph_dot
-from buildmatrix.reports.drawings import mermaid as graph_mermaid
-from buildmatrix.reports.drawings.drawing import Arrow, Box, Drawing, of_answer
+from buildmatrix.reports import drawings, json_form
+from buildmatrix.reports.drawings import Arrow, Box, Drawing, of_answer
 
 HOSTILE = (
     '</title><script>alert(1)</script>"]; n0 -> x; \\N %%{init}%% --> `$(id)` &amp; \x1b \ud800'
 )
-FORMATS = (graph_dot, graph_json, graph_mermaid)
+FORMATS = (drawings.render_dot, json_form.render, drawings.render_mermaid)
 
 
 def hostile() -> Drawing:
@@ -45,15 +44,15 @@ def small() -> Drawing:
     return of_answer(why(tree, "libb.so"))
 
 
-@pytest.mark.parametrize("module", FORMATS)
-def test_every_format_shows_the_chain_and_the_layer(module: object) -> None:
-    text = module.render(small())  # type: ignore[attr-defined]
+@pytest.mark.parametrize("render", FORMATS)
+def test_every_format_shows_the_chain_and_the_layer(render: Callable[[Drawing], str]) -> None:
+    text = render(small())
     for name in ("a 1.0", "b 1.0", "core.so", "libb.so", "layer"):
         assert name in text
 
 
 def test_hostile_names_stay_inside_of_dot() -> None:
-    lines = graph_dot.render(hostile()).splitlines()
+    lines = drawings.render_dot(hostile()).splitlines()
     string = r'"(?:[^"\\]|\\.)*"'
     value = rf"(?:{string}|[a-z]+|[0-9]+)"
     attributes = rf"\[\w+={value}(?:, \w+={value})*\];"
@@ -63,7 +62,7 @@ def test_hostile_names_stay_inside_of_dot() -> None:
 
 
 def test_hostile_names_stay_inside_of_mermaid() -> None:
-    lines = graph_mermaid.render(hostile()).splitlines()
+    lines = drawings.render_mermaid(hostile()).splitlines()
     body = [line for line in lines[4:] if re.match(r"  n\d", line)]
     text = r'"(?:[\w .,/+=:~\-]|#\d+;|<br/>)*"'
     for line in body:
@@ -73,7 +72,7 @@ def test_hostile_names_stay_inside_of_mermaid() -> None:
 
 
 def test_json_has_every_box_and_arrow() -> None:
-    document = json.loads(graph_json.render(small()))
+    document = json.loads(json_form.render(small()))
     assert document["schema"] == "buildmatrix/graph/1"
     ids = {box["id"] for box in document["boxes"]}
     assert all({arrow["source"], arrow["target"]} <= ids for arrow in document["arrows"])
@@ -126,8 +125,8 @@ def test_a_library_of_the_hosts_driver_is_drawn_as_that() -> None:
 
 
 def test_the_same_drawing_gives_the_same_bytes(tmp_path: Path) -> None:
-    for module in FORMATS:
-        assert module.render(small()) == module.render(small())
+    for render in FORMATS:
+        assert render(small()) == render(small())
 
 
 def test_in_a_crowd_names_that_the_same_distributions_ask_for_are_one_box() -> None:
@@ -157,5 +156,5 @@ def test_a_name_of_10000_characters_does_not_fill_a_picture() -> None:
     drawing = Drawing(
         "x", (Box("a", "library", (name,)), Box("b", "file", ("b",))), (Arrow("b", "a", name),)
     )
-    for module in (graph_dot, graph_mermaid):
-        assert len(module.render(drawing)) < 6_000
+    for render in (drawings.render_dot, drawings.render_mermaid):
+        assert len(render(drawing)) < 6_000

@@ -25,7 +25,7 @@ from buildmatrix.errors import (
 )
 from buildmatrix.progress import Progress
 from buildmatrix.registry.reference import Reference
-from buildmatrix.reports.promote.model import TagMove
+from buildmatrix.reports.promote import TagMove
 from buildmatrix.reports.run.model import Report
 from buildmatrix.rules.model import StagedImage
 from buildmatrix.spec.model import Spec

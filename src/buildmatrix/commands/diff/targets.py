@@ -8,7 +8,7 @@ from pathlib import Path
 from buildmatrix.catalogue.load import load
 from buildmatrix.commands.diff.drift import find_drifts
 from buildmatrix.errors import EXIT_FINDINGS, BuildmatrixError, most_severe
-from buildmatrix.reports.diff.drifts import Drifts
+from buildmatrix.reports.diff.drift import Drifts
 from buildmatrix.reports.run.model import FailOn
 from buildmatrix.sources.resolution.resolved import Resolved
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from buildmatrix.catalogue.format.machines import Host
 from buildmatrix.commands.doctor.machine import MachineFacts
 from buildmatrix.phrases import count, listing
-from buildmatrix.reports.doctor.model import DoctorLine
+from buildmatrix.reports.doctor import DoctorLine
 
 #: Free disk space below which a build of an accelerator's image is likely to fail: the build and
 #: the final stage of one CUDA image, and the download cache.

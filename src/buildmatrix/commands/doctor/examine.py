@@ -14,7 +14,7 @@ from buildmatrix.commands.doctor.machine import MachineFacts, MachineFiles, coll
 from buildmatrix.commands.doctor.node import Node
 from buildmatrix.engines.model import Engine, Facilities
 from buildmatrix.errors import BuildmatrixError, ComponentError, SpecError
-from buildmatrix.reports.doctor.model import (
+from buildmatrix.reports.doctor import (
     Diagnosis,
     DoctorLine,
     HostDevices,

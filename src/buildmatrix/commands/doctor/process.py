@@ -17,7 +17,7 @@ from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.lookup import library
 from buildmatrix.catalogue.names import demangle, matches_any, version_of
 from buildmatrix.commands.doctor.machine import MachineFiles
-from buildmatrix.reports.doctor.model import DoctorLine, MappedLibrary, Origin, ProcessLibraries
+from buildmatrix.reports.doctor import DoctorLine, MappedLibrary, Origin, ProcessLibraries
 
 #: Bytes read of `maps`; a process may have 65,530 mappings of files with long names.
 LARGEST = 32 << 20

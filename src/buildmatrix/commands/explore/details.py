@@ -12,7 +12,7 @@ from buildmatrix.device_code.model import DeviceCode
 from buildmatrix.inventory.model import Artefact, Binary, Container, Distribution
 from buildmatrix.phrases import count, listing, size
 from buildmatrix.reports.why import words
-from buildmatrix.reports.why.graph import LINKS, OPENS, Edge
+from buildmatrix.reports.why.model import LINKS, OPENS, Edge
 from buildmatrix.rules.model import Finding
 from buildmatrix.text import printable, shown
 

@@ -9,7 +9,7 @@ from buildmatrix.catalogue.match import PACKAGE_ROLE
 from buildmatrix.commands.explore.files import Files, Holder, make_item, shorten_folder
 from buildmatrix.commands.explore.model import Item, ViewName
 from buildmatrix.inventory.model import Inventory
-from buildmatrix.reports.why.graph import Graph
+from buildmatrix.reports.why.model import Graph
 from buildmatrix.rules.carried import HELD
 from buildmatrix.text import printable
 

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from buildmatrix.errors import UsageError
-from buildmatrix.reports.fleet.lines import line
+from buildmatrix.reports.fleet.documents import line
 from buildmatrix.reports.fleet.model import FleetResult
 from buildmatrix.trees.base import Closing, reason
 

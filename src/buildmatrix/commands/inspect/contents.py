@@ -9,7 +9,7 @@ from buildmatrix.catalogue.model import Evidence
 from buildmatrix.commands.inspect.shares import sum_shares
 from buildmatrix.device_code.model import DeviceCode
 from buildmatrix.inventory.model import Inventory
-from buildmatrix.reports.inspect.model import Architecture, Contents, Holding, LayerShare, Machines
+from buildmatrix.reports.inspect import Architecture, Contents, Holding, LayerShare, Machines
 
 
 def sum_contents(

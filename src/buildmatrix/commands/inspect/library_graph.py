@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.phrases import count, listing, size
-from buildmatrix.reports.drawings.drawing import MOST_BOXES, Arrow, Box, Drawing, known_arrows
+from buildmatrix.reports.drawings import MOST_BOXES, Arrow, Box, Drawing, known_arrows
 from buildmatrix.reports.why import words
-from buildmatrix.reports.why.graph import LINKS, Edge, Graph, Node
+from buildmatrix.reports.why.model import LINKS, Edge, Graph, Node
 
 #: Number of distributions that must link a name without a file to make it a system library.
 COMMON = 3

@@ -23,7 +23,7 @@ from buildmatrix.inventory.collect import collect
 from buildmatrix.inventory.model import Inventory, Unread
 from buildmatrix.inventory.names import readable
 from buildmatrix.inventory.variants import LARGEST_OF_INDEX, read_variants
-from buildmatrix.reports.inspect.model import Inspection, Machines
+from buildmatrix.reports.inspect import Inspection, Machines
 from buildmatrix.spec.model import Target
 from buildmatrix.symbols.imported import Imports, SymbolsUnread, imports
 from buildmatrix.trees.base import File, RandomAccess, Symlink, Tree, Trouble, reason

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.products import architectures
 from buildmatrix.errors import UsageError
-from buildmatrix.reports.inspect.model import Machines
+from buildmatrix.reports.inspect import Machines
 from buildmatrix.spec.model import Spec, Target
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from buildmatrix.catalogue.match import PACKAGE_ROLE
 from buildmatrix.catalogue.model import Evidence
-from buildmatrix.reports.inspect.model import Share
+from buildmatrix.reports.inspect import Share
 
 #: Evidence of a vendor's file, or part of one; the other kinds only refer to something.
 _HOLDS = ("bundled", "tool", "device-code", "static")

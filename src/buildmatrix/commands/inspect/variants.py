@@ -8,7 +8,7 @@ from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.variant_choice import VariantChoice, choose_variant
 from buildmatrix.inventory.model import Distribution
 from buildmatrix.inventory.variants import VariantMetadata, format_properties, make_metadata
-from buildmatrix.reports.inspect.model import ReleaseVariant, VariantUse
+from buildmatrix.reports.inspect import ReleaseVariant, VariantUse
 from buildmatrix.spec.model import NodeClass, Target
 
 #: Files with only metadata of variants.

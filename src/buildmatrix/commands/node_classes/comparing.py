@@ -16,7 +16,7 @@ from buildmatrix.commands.node_classes.model import Machine, SeenNodes
 from buildmatrix.errors import EXIT_FINDINGS, EXIT_OK, UndecidedError
 from buildmatrix.parsing import parse_specifiers, parse_version
 from buildmatrix.phrases import size
-from buildmatrix.reports.node_classes.model import (
+from buildmatrix.reports.node_classes import (
     CheckState,
     ClassCheck,
     ClassState,

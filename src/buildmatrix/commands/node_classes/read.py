@@ -16,7 +16,7 @@ from buildmatrix.commands.node_classes.kubernetes import KubernetesNode, NodeRea
 from buildmatrix.commands.node_classes.model import Machine, Node, SeenNodes
 from buildmatrix.errors import UsageError
 from buildmatrix.files import read_at_most
-from buildmatrix.reports.doctor.model import Diagnosis, HostDevices
+from buildmatrix.reports.doctor import Diagnosis, HostDevices
 from buildmatrix.reports.json_form import parse
 from buildmatrix.spec.grammar import quoted
 from buildmatrix.threads import prepare_type

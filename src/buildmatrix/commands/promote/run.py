@@ -13,7 +13,7 @@ from buildmatrix.phrases import count, listing
 from buildmatrix.progress import Progress
 from buildmatrix.registry.client import Registry
 from buildmatrix.registry.reference import Reference
-from buildmatrix.reports.promote.model import Promotion, TagMove
+from buildmatrix.reports.promote import Promotion, TagMove
 from buildmatrix.reports.run.model import FailOn, Report, exit_code, fails
 from buildmatrix.reports.run.saved import merge
 from buildmatrix.rules.model import TargetResult

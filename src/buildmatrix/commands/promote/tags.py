@@ -16,7 +16,7 @@ from buildmatrix.progress import Progress
 from buildmatrix.registry.client import Registry
 from buildmatrix.registry.manifests import ManifestBytes
 from buildmatrix.registry.reference import Reference
-from buildmatrix.reports.promote.model import TagMove
+from buildmatrix.reports.promote import TagMove
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from buildmatrix.attestation.verdict import TargetVerdict
 from buildmatrix.errors import UndecidedError
 from buildmatrix.oci.documents import Platform
 from buildmatrix.phrases import count, listing
-from buildmatrix.reports.verify.model import Reason, Refusal
+from buildmatrix.reports.verify import Reason, Refusal
 from buildmatrix.rules.model import Gate, GateState
 from buildmatrix.rules.waivers import ran_out
 

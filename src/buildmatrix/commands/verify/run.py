@@ -20,7 +20,7 @@ from buildmatrix.oci.documents import INDEXES, index_of
 from buildmatrix.phrases import listing
 from buildmatrix.registry.client import Registry
 from buildmatrix.registry.reference import Reference
-from buildmatrix.reports.verify.model import Proof, Refusal, Verification
+from buildmatrix.reports.verify import Proof, Refusal, Verification
 from buildmatrix.text import printable
 
 

@@ -5,8 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from buildmatrix.commands.why.chains import ChainFinder, Chains
-from buildmatrix.reports.why.graph import LINKS, OPENS, Edge, Graph, Node
-from buildmatrix.reports.why.model import Answer, AnsweredNode, Chain, Question, State
+from buildmatrix.reports.why.model import (
+    LINKS,
+    OPENS,
+    Answer,
+    AnsweredNode,
+    Chain,
+    Edge,
+    Graph,
+    Node,
+    Question,
+    State,
+)
 
 #: Nodes of one answer with chains: a pattern may match thousands.
 MOST_SUBJECTS = 200

@@ -12,8 +12,7 @@ import heapq
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from buildmatrix.reports.why.graph import Edge, Graph
-from buildmatrix.reports.why.model import Chain
+from buildmatrix.reports.why.model import Chain, Edge, Graph
 
 #: Costs of a hop: to a file loaded by an import; a certain one; to a file already in the process;
 #: an uncertain one.

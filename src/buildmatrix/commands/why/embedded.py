@@ -9,7 +9,7 @@ from buildmatrix.catalogue.model import Evidence
 from buildmatrix.commands.why.files import file_id
 from buildmatrix.elf.model import Section
 from buildmatrix.inventory.model import Inventory
-from buildmatrix.reports.why.graph import Edge, Embedded, Node, node_id
+from buildmatrix.reports.why.model import Edge, Embedded, Node, node_id
 
 
 def find_embedded(

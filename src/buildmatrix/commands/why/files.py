@@ -12,7 +12,7 @@ from buildmatrix.catalogue.names import demangle, opened_library
 from buildmatrix.inventory.model import Binary, Inventory, PythonLoad
 from buildmatrix.inventory.paths import LinkedPaths
 from buildmatrix.python_imports.reach import Reach
-from buildmatrix.reports.why.graph import Edge, Node, node_id
+from buildmatrix.reports.why.model import Edge, Node, node_id
 
 if TYPE_CHECKING:
     from buildmatrix.loader.resolution import Needed, Resolution

@@ -17,7 +17,7 @@ import msgspec
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.commands.why.question import Vendors
 from buildmatrix.inventory.model import Unread
-from buildmatrix.reports.why.graph import Graph
+from buildmatrix.reports.why.model import Graph
 from buildmatrix.store.cache import Store
 from buildmatrix.threads import prepare_type
 

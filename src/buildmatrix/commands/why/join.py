@@ -15,7 +15,7 @@ from buildmatrix.commands.why.packages import build_package_graph, find_import_e
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.loader.resolution import Resolution
 from buildmatrix.locks.model import Lock
-from buildmatrix.reports.why.graph import Edge, Graph, Node
+from buildmatrix.reports.why.model import Edge, Graph, Node
 
 #: Text for a library that no image should contain.
 OF_THE_HOST = "a part of the host's driver, which the container runtime mounts"

@@ -10,8 +10,7 @@ from buildmatrix.commands.why.answer import make_answer
 from buildmatrix.commands.why.graph_cache import SourceGraph, load_or_make
 from buildmatrix.commands.why.question import find_nodes, list_vendor_words
 from buildmatrix.inventory.model import Unread
-from buildmatrix.reports.why.graph import Graph
-from buildmatrix.reports.why.model import Answer
+from buildmatrix.reports.why.model import Answer, Graph
 from buildmatrix.sources.model import Facts, ReadingOptions, Source
 from buildmatrix.sources.report import SavedReport
 

@@ -16,7 +16,7 @@ from buildmatrix.commands.why.requires import make_requirement_edges
 from buildmatrix.inventory.model import Distribution, PythonImport, SystemPackage
 from buildmatrix.locks.model import Lock
 from buildmatrix.locks.requires import metadata_of, requested_extras, requirements
-from buildmatrix.reports.why.graph import Edge, Node, node_id
+from buildmatrix.reports.why.model import Edge, Node, node_id
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,7 @@ from buildmatrix.catalogue.names import demangle, matches
 from buildmatrix.commands.why.files import file_id, library_id
 from buildmatrix.inventory.model import ShadowedFiles
 from buildmatrix.inventory.names import distribution_name
-from buildmatrix.reports.why.graph import Graph, Node, node_id
-from buildmatrix.reports.why.model import Question
+from buildmatrix.reports.why.model import Graph, Node, Question, node_id
 from buildmatrix.reports.why.words import library_stem
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from buildmatrix.locks.requires import Requires
-from buildmatrix.reports.why.graph import Edge, node_id
+from buildmatrix.reports.why.model import Edge, node_id
 
 
 def make_requirement_edges(

@@ -13,7 +13,7 @@ from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.names import demangle
 from buildmatrix.commands.why.files import file_id, library_id
 from buildmatrix.inventory.names import distribution_name
-from buildmatrix.reports.why.graph import Edge, EdgeKind, Embedded, Graph, Node, NodeKind, node_id
+from buildmatrix.reports.why.model import Edge, EdgeKind, Embedded, Graph, Node, NodeKind, node_id
 from buildmatrix.rules.model import Finding
 
 #: Note in every answer from a report.

@@ -10,8 +10,7 @@ from buildmatrix.elf.model import Symbols
 from buildmatrix.elf.symbols import read_symbols
 from buildmatrix.engines.exports import OpenTree
 from buildmatrix.errors import BuildmatrixError
-from buildmatrix.reports.why.graph import Edge, Graph
-from buildmatrix.reports.why.model import Answer, AnsweredNode, Use
+from buildmatrix.reports.why.model import Answer, AnsweredNode, Edge, Graph, Use
 from buildmatrix.trees.base import Tree, reason
 
 #: Symbols of one link in an answer.

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from buildmatrix.phrases import count, size
-from buildmatrix.reports.diff.drifts import Drifts
+from buildmatrix.reports.diff.drift import Drifts
 from buildmatrix.reports.diff.model import Change, Comparison
 from buildmatrix.reports.diff.words import blocks, end, signed, standing, summary
 from buildmatrix.reports.page import document
-from buildmatrix.reports.page.shapes import lengths
-from buildmatrix.reports.page.vendors import vendor_class, vendor_name
+from buildmatrix.reports.page.document import lengths, vendor_class, vendor_name
 from buildmatrix.text import each_text, shown
 
 #: Distributions and layers that a picture shows; the tables have all of them.

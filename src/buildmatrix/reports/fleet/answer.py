@@ -1,21 +1,269 @@
-"""All answers about a fleet, as every format says them."""
+"""Answers of a fleet: causes, node classes and undecided results of all its images."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeAlias
 
 from buildmatrix.phrases import count
-from buildmatrix.reports.fleet import offenders
-from buildmatrix.reports.fleet.causes import FleetCause, causes
-from buildmatrix.reports.fleet.images import Image, images
-from buildmatrix.reports.fleet.model import FleetReport, FleetResult, FleetState
-from buildmatrix.reports.fleet.nodes import NodeAnswer, node_answers
-from buildmatrix.reports.fleet.owners import OwnerDrift, OwnerTotals, owner_drift, owner_totals
-from buildmatrix.reports.fleet.undecided import ReasonGroup, left_out, undecided
-from buildmatrix.reports.fleet.unusable import LayerTotals, PullTotals, layer_totals, pull_totals
-from buildmatrix.reports.fleet.vendors import VendorTotals, vendor_totals
+from buildmatrix.reports.fleet import totals
+from buildmatrix.reports.fleet.model import (
+    FleetFinding,
+    FleetReport,
+    FleetResult,
+    FleetState,
+    finding_order,
+)
+from buildmatrix.reports.fleet.totals import (
+    Image,
+    LayerTotals,
+    OwnerDrift,
+    OwnerTotals,
+    PullTotals,
+    VendorTotals,
+    images,
+    layer_totals,
+    owner_drift,
+    owner_totals,
+    pull_totals,
+    vendor_totals,
+)
+from buildmatrix.rules.model import NODE_STATES, SEVERITY_RANK, NodeState
+from buildmatrix.rules.registry import rule_of
+
+# Causes that many images share: one fix for all of them
+
+
+#: The fix; or rule, vendor and what it is about.
+Key: TypeAlias = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FleetCause:
+    """Open findings that one fix cures, or of one rule about the same without a fix."""
+
+    key: Key
+    #: The one that weighs most.
+    first: FleetFinding
+    #: Codes of all of them; what is wrong in one place may break several rules.
+    rules: tuple[str, ...]
+    #: What findings are about: distributions, else paths; those of most images first.
+    about: tuple[str, ...]
+    results: tuple[FleetResult, ...]
+    #: Bytes of no use that it brings, installed, of all images together. Another cause may bring
+    #: the same ones.
+    size: int
+
+    @property
+    def fix(self) -> str | None:
+        """The one thing to do; None where none is known."""
+        return self.first.fix
+
+    @property
+    def title(self) -> str:
+        """Short title."""
+        more = f" and {len(self.about) - 1} more" if len(self.about) > 1 else ""
+        return f"{self.about[0]}{more}" if self.about else self.first.message
+
+    @property
+    def owners(self) -> tuple[str, ...]:
+        """Whom the images belong to, where somebody is named."""
+        return tuple(sorted({result.owner for result in self.results if result.owner}))
+
+
+def cause_key(finding: FleetFinding) -> Key:
+    """Findings of one key are one cause: cured by one fix, or of one rule about the same."""
+    if finding.fix:
+        return (finding.fix,)
+    about = finding.distribution or finding.path or finding.message
+    return (finding.rule, finding.vendor or "", about)
+
+
+def counts(finding: FleetFinding) -> bool:
+    """Return True if the finding asks for action."""
+    return finding.waived is None and finding.severity != "note"
+
+
+@dataclass(slots=True)
+class _CauseFacts:
+    findings: dict[FleetFinding, int] = field(default_factory=dict)
+    about: dict[str, int] = field(default_factory=dict)
+    results: dict[int, FleetResult] = field(default_factory=dict)
+    size: int = 0
+
+
+def causes(results: Iterable[FleetResult]) -> Sequence[FleetCause]:
+    """Errors before warnings, then what brings most bytes, then what most images have."""
+    gathered: dict[Key, _CauseFacts] = {}
+    for result in results:
+        # Of the bytes of one distribution several findings may speak.
+        sizes: dict[tuple[Key, str], int] = {}
+        for finding in filter(counts, result.findings):
+            key = cause_key(finding)
+            group = gathered.setdefault(key, _CauseFacts())
+            group.findings[finding] = group.findings.get(finding, 0) + 1
+            group.results[id(result)] = result
+            about = finding.distribution or finding.path or ""
+            if about:
+                group.about[about] = group.about.get(about, 0) + 1
+            sizes[key, about] = max(sizes.get((key, about), 0), finding.size)
+        for (key, _), size in sizes.items():
+            gathered[key].size += size
+    return sorted((_cause(key, group) for key, group in gathered.items()), key=_place)
+
+
+def _cause(key: Key, group: _CauseFacts) -> FleetCause:
+    return FleetCause(
+        key,
+        min(group.findings, key=finding_order),
+        tuple(sorted({finding.rule for finding in group.findings})),
+        tuple(sorted(group.about, key=lambda name: (-group.about[name], name))),
+        tuple(group.results.values()),
+        group.size,
+    )
+
+
+def _place(cause: FleetCause) -> tuple[object, ...]:
+    rank = SEVERITY_RANK[cause.first.severity]
+    return (-rank, -cause.size, -len(cause.results), cause.key)
+
+
+# Verdicts on a fleet's images by node class, with reasons
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReason:
+    """Why images are what they are on a node class: one sentence, and whom it is about."""
+
+    state: NodeState
+    text: str
+    results: tuple[FleetResult, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAnswer:
+    """Verdicts of images on one node class."""
+
+    node: str
+    #: Whether it was asked about (`--would-run-on`), and not only images run there.
+    is_asked: bool
+    #: The worst first; only states that occur.
+    states: Mapping[NodeState, tuple[FleetResult, ...]]
+    #: Of which nothing is known on it: they were not judged, and may break.
+    unknown: tuple[FleetResult, ...]
+    #: Of the states that keep an image from starting or leave it open first, then what most have.
+    reasons: tuple[NodeReason, ...]
+
+    @property
+    def refused(self) -> tuple[FleetResult, ...]:
+        """Results that fail on it."""
+        return self.states.get("refused", ())
+
+    @property
+    def open(self) -> int:
+        """Images of which it is not known whether they break."""
+        return len(self.unknown) + len(self.states.get("undecided", ()))
+
+
+@dataclass(slots=True)
+class _NodeFacts:
+    states: dict[NodeState, list[FleetResult]] = field(default_factory=dict)
+    unknown: list[FleetResult] = field(default_factory=list)
+    reasons: dict[tuple[NodeState, str], list[FleetResult]] = field(default_factory=dict)
+
+
+def node_answers(report: FleetReport) -> Sequence[NodeAnswer]:
+    """Return the answers for the node classes that were asked about, then for those that images run
+    on.
+    """
+    asked = report.would_run_on
+    nodes = {node: _NodeFacts() for node in asked}
+    for result in report.results:
+        judged = set()
+        for fit in result.fits:
+            judged.add(fit.node)
+            gathered = nodes.setdefault(fit.node, _NodeFacts())
+            gathered.states.setdefault(fit.state, []).append(result)
+            for reason in dict.fromkeys(fit.reasons):
+                gathered.reasons.setdefault((fit.state, reason), []).append(result)
+        for node in dict.fromkeys((*asked, *result.node_classes)):
+            if node not in judged:
+                nodes.setdefault(node, _NodeFacts()).unknown.append(result)
+    return [
+        _answer(node, node in asked, nodes[node])
+        for node in (*asked, *sorted(set(nodes) - set(asked)))
+    ]
+
+
+def _answer(node: str, is_asked: bool, gathered: _NodeFacts) -> NodeAnswer:
+    states = sorted(gathered.states, key=_rank)
+    reasons = sorted(
+        gathered.reasons.items(), key=lambda item: (_rank(item[0][0]), -len(item[1]), item[0][1])
+    )
+    return NodeAnswer(
+        node,
+        is_asked,
+        {state: tuple(gathered.states[state]) for state in states},
+        tuple(gathered.unknown),
+        tuple(NodeReason(state, text, tuple(about)) for (state, text), about in reasons),
+    )
+
+
+def _rank(state: NodeState) -> int:
+    """The worst first."""
+    return -NODE_STATES.index(state)
+
+
+# Undecided and skipped parts of a fleet: never counted as clean
+
+
+#: Of what a sentence differs in from image to image: digests.
+_DIGEST = re.compile(r"[0-9a-f]{12,}")
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonGroup:
+    """Reason that several results share."""
+
+    #: As the first of them says it, in one sentence.
+    text: str
+    results: tuple[FleetResult, ...]
+
+
+def undecided(results: Iterable[FleetResult]) -> Sequence[ReasonGroup]:
+    """Why images could not be judged; the reason of most images first."""
+    return _grouped((reason(item), item) for item in results if item.state == "undecided")
+
+
+def left_out(results: Iterable[FleetResult]) -> Sequence[ReasonGroup]:
+    """Extras and groups that were not judged; those that most files have first."""
+    return _grouped((item.left_out, item) for item in results if item.left_out)
+
+
+def _grouped(said: Iterable[tuple[str, FleetResult]]) -> Sequence[ReasonGroup]:
+    groups: dict[str, list[tuple[str, FleetResult]]] = {}
+    for text, result in said:
+        groups.setdefault(_DIGEST.sub("", text), []).append((text, result))
+    made = (
+        ReasonGroup(group[0][0], tuple(result for _, result in group)) for group in groups.values()
+    )
+    return sorted(made, key=lambda group: (-len(group.results), group.text))
+
+
+def reason(result: FleetResult) -> str:
+    """Why a result is undecided: as it says itself, else the finding that leaves it open."""
+    findings = (
+        finding.message
+        for finding in result.findings
+        if finding.waived is None and rule_of(finding.rule).is_open
+    )
+    return result.error or next(findings, "not all of it could be read")
+
+
+# All answers about a fleet, as every format says them
 
 
 @dataclass(frozen=True)
@@ -52,12 +300,12 @@ class FleetAnswer:
     @cached_property
     def worst(self) -> Sequence[FleetResult]:
         """By bytes of a pull that are of no use."""
-        return offenders.by_bytes(self.report.results)
+        return totals.by_bytes(self.report.results)
 
     @cached_property
     def worst_running(self) -> Sequence[FleetResult]:
         """By the same times the containers that run it."""
-        return offenders.by_containers(self.report.results)
+        return totals.by_containers(self.report.results)
 
     @cached_property
     def causes(self) -> Sequence[FleetCause]:

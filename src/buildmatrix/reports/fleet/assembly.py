@@ -1,4 +1,4 @@
-"""Results as they come in, as one report: each image once, in an order that follows from them."""
+"""A fleet report from its results, and its exit code."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from dataclasses import replace
 from typing import TypeVar
 
 from buildmatrix import __version__
+from buildmatrix.errors import EXIT_FINDINGS, UndecidedError, most_severe
 from buildmatrix.reports.fleet.drift import drift_between
 from buildmatrix.reports.fleet.model import (
+    FleetFinding,
     FleetFit,
     FleetReport,
     FleetResult,
@@ -16,10 +18,53 @@ from buildmatrix.reports.fleet.model import (
     FleetWork,
     finding_order,
 )
-from buildmatrix.reports.fleet.words import clean
-from buildmatrix.reports.run.model import ReportTool
-from buildmatrix.rules.model import NODE_STATES
-from buildmatrix.text import each_text
+from buildmatrix.reports.run.model import FailOn, ReportTool
+from buildmatrix.rules.model import NODE_STATES, SEVERITY_RANK
+from buildmatrix.text import each_text, shown
+
+# Texts of a fleet
+
+
+def clean(text: str) -> str:
+    """A foreign text as a report keeps it: without secrets, and fit to be read again.
+
+    Half a surrogate pair, as a path may hold, is in no JSON that a strict reader takes.
+    """
+    if not text.isascii():
+        text = text.encode("utf-8", "replace").decode()
+    return shown(text)
+
+
+# Exit code of a fleet's report, by the contract
+
+
+def exit_code(report: FleetReport, fail_on: FailOn = "error", strict: bool = False) -> int:
+    """1 for findings, 3 where something was not judged or not looked at; 0 for neither.
+
+    With `strict`, what is undecided counts as a finding.
+    """
+    codes = []
+    if any(fails(finding, fail_on) for result in report.results for finding in result.findings):
+        codes.append(EXIT_FINDINGS)
+    if is_undecided(report):
+        codes.append(EXIT_FINDINGS if strict else UndecidedError.exit_code)
+    return most_severe(codes)
+
+
+def fails(finding: FleetFinding, fail_on: FailOn) -> bool:
+    """Return True if a finding makes a run fail that fails on `fail_on`."""
+    if fail_on == "never" or finding.waived is not None:
+        return False
+    return SEVERITY_RANK[finding.severity] >= SEVERITY_RANK[fail_on]
+
+
+def is_undecided(report: FleetReport) -> bool:
+    """Return True if some part of the fleet is undecided."""
+    return bool(report.missing) or any(item.state == "undecided" for item in report.results)
+
+
+# Results as they come in, as one report: each image once, in an order that follows from them
+
 
 Value = TypeVar("Value")
 

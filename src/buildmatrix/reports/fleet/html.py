@@ -1,23 +1,145 @@
-"""The answer as one HTML page: what to do, then every image, to be searched and sorted.
-
-Without scripts it has the worst images, all causes, owners and node classes. Every result is in it
-once, as data, of which the script draws a page at a time: 10,000 images are some megabytes.
-"""
+"""The report of a fleet as one HTML page."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
 
 from markupsafe import Markup
 
-from buildmatrix.reports.fleet.answer import FleetAnswer
-from buildmatrix.reports.fleet.embedded import embedded
-from buildmatrix.reports.fleet.model import FleetReport
-from buildmatrix.reports.fleet.section import Limits, owner_name
-from buildmatrix.reports.fleet.sections import sections
+from buildmatrix.reports.fleet.answer import FleetAnswer, Key, cause_key, counts
+from buildmatrix.reports.fleet.model import FleetFinding, FleetFit, FleetReport, FleetResult
+from buildmatrix.reports.fleet.sections import Limits, owner_name, sections
 from buildmatrix.reports.page import document
-from buildmatrix.reports.page.vendors import vendor_name
+from buildmatrix.reports.page.document import vendor_name
 from buildmatrix.rules.model import NODE_STATES
+from buildmatrix.text import printable
+
+# All results as the page has them: once, compact, and drawn by its script a few at a time
+
+
+Json: TypeAlias = Any
+
+#: Bytes of the data; a page has some more.
+MOST_BYTES = 4_000_000
+#: Characters of a text, and findings, places and layers of an image.
+_MAX_TEXT, _FINDINGS, _PLACES, _LAYERS = 1000, 30, 5, 4
+#: What JSON holds and HTML must not; between them nothing is markup.
+_ESCAPES = {ord(char): f"\\u{ord(char):04x}" for char in "<>&"}
+
+
+def embedded(answer: FleetAnswer) -> tuple[str, bool]:
+    """The data as JSON that may stand in HTML as it is, and whether it has all findings.
+
+    Where the findings of single images are too many for a page, images have only their causes.
+    """
+    for is_whole in (True, False):
+        text = json.dumps(
+            _Tables(answer, is_whole).data(), separators=(",", ":"), ensure_ascii=False
+        )
+        if len(text.encode("utf-8", "replace")) <= MOST_BYTES:
+            break
+    return text.translate(_ESCAPES), is_whole
+
+
+class _Tables:
+    """Values that results share, each once: a result holds their indexes."""
+
+    def __init__(self, answer: FleetAnswer, is_whole: bool) -> None:
+        self._answer, self._is_whole = answer, is_whole
+        self._tables: dict[str, dict[Json, int]] = {}
+        self._findings: dict[FleetFinding | Key, int] = {}
+        self._fits: dict[FleetFit, int] = {}
+        self._causes = {cause.key: place for place, cause in enumerate(answer.causes)}
+
+    def data(self) -> Json:
+        """The tables, and a row for each result."""
+        rows = [self._row(result) for result in self._answer.report.results]
+        findings = [self._finding(finding) for finding in self._findings]
+        fits = [
+            [self._number("nodes", fit.node), fit.state, [_text(text) for text in fit.reasons[:4]]]
+            for fit in self._fits
+        ]
+        return {
+            **{name: list(table) for name, table in self._tables.items()},
+            "findings": findings,
+            "fits": fits,
+            "causes": [_text(cause.title) for cause in self._answer.causes],
+            "rows": rows,
+        }
+
+    def _number(self, table: str, value: str) -> int:
+        held = self._tables.setdefault(table, {})
+        return held.setdefault(_text(value), len(held))
+
+    def _numbers(self, table: str, values: Iterable[str]) -> list[int]:
+        return [self._number(table, value) for value in values]
+
+    def _row(self, result: FleetResult) -> Json:
+        findings: dict[FleetFinding | Key, None] = {}
+        for finding in result.findings:
+            if self._is_whole:
+                findings[finding] = None
+            elif counts(finding):
+                findings[cause_key(finding)] = None
+        layers = sorted(result.layers, key=lambda layer: -layer.unusable_size)
+        vendors = (
+            (self._number("vendors", vendor_name(held.vendor)), held.size, held.wasted)
+            for held in result.vendors[:6]
+            if held.vendor
+        )
+        return [
+            self._number("repositories", result.repository),
+            [_text(name) for name in result.names[:_PLACES]],
+            _text(result.digest),
+            self._number("backends", result.backend),
+            self._number("owners", owner_name(result.owner)),
+            result.state,
+            result.installed,
+            result.unusable,
+            result.download,
+            result.unusable_download,
+            result.containers,
+            _text(result.created[:10]),
+            [number for held in vendors for number in held],
+            [self._findings.setdefault(key, len(self._findings)) for key in findings][:_FINDINGS],
+            [self._fits.setdefault(fit, len(self._fits)) for fit in result.fits],
+            [
+                part
+                for layer in layers[:_LAYERS]
+                if layer.unusable_size
+                for part in (
+                    self._number("layers", layer.digest.removeprefix("sha256:")[:12]),
+                    layer.unusable_size,
+                )
+            ],
+            self._number("errors", result.error) if result.error is not None else -1,
+            self._numbers("places", result.places[:_PLACES]),
+            self._numbers("nodes", result.node_classes),
+            result.kind,
+        ]
+
+    def _finding(self, entry: FleetFinding | Key) -> Json:
+        if isinstance(entry, tuple):
+            place = self._causes[entry]
+            first = self._answer.causes[place].first
+            return [first.severity, first.rule, _text(first.message), _text(first.fix or ""), place]
+        severity = "accepted" if entry.waived is not None else entry.severity
+        remark = entry.waived if entry.waived is not None else entry.fix or ""
+        place = self._causes[cause_key(entry)] if counts(entry) else -1
+        return [severity, entry.rule, _text(entry.message), _text(remark), place]
+
+
+def _text(text: str) -> str:
+    return printable(text[:_MAX_TEXT])
+
+
+# The answer as one HTML page: what to do, then every image, to be searched and sorted.
+#
+# Without scripts it has the worst images, all causes, owners and node classes. Every result is in
+# it once, as data, of which the script draws a page at a time: 10,000 images are some megabytes.
+
 
 #: What a browser takes without delay.
 _LIMITS: Limits = {
@@ -28,7 +150,7 @@ _LIMITS: Limits = {
 #: Rows that are seen before the rest is unfolded.
 FEW = 8
 #: Characters of a text.
-_LENGTH = 1000
+_MAX_TITLE = 1000
 #: A word in a cell -> how it is colored.
 _CHIPS: Mapping[str, str] = {
     "error": "error", "warning": "warning", "failed": "failed", "undecided": "undecided",
@@ -63,4 +185,4 @@ def render(report: FleetReport) -> str:
 
 
 def _brief(text: str) -> str:
-    return text[:_LENGTH]
+    return text[:_MAX_TITLE]

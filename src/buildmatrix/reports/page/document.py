@@ -1,14 +1,11 @@
-"""One HTML page that needs nothing else: to keep as an artifact of a CI job, and to print.
-
-Names and texts come from images that nobody vouches for. They are escaped by Jinja2, and the page's
-Content-Security-Policy allows no request, and no style and script but its own two, by their hashes.
-"""
+"""Parts that HTML pages share: the document, shapes and colors of vendors."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING
@@ -19,6 +16,126 @@ from buildmatrix.text import printable
 if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
+
+
+# Vendors in pictures: a color for each of those that most images hold, and names for people
+
+
+#: Vendor -> its name. Each has a class of this name in `style.css`.
+_NAMES: Mapping[str, str] = {"nvidia": "NVIDIA", "amd": "AMD", "intel": "Intel"}
+#: Of what belongs to no vendor.
+NOBODY = "no vendor"
+
+
+def vendor_class(vendor: str) -> str:
+    """Class of the style sheet that colors what belongs to a vendor; empty stands for none.
+
+    What a report calls a vendor may be anything: only names that are known here become classes.
+    """
+    if not vendor:
+        return "none"
+    return vendor if vendor in _NAMES else "other"
+
+
+def vendor_name(vendor: str) -> str:
+    """A vendor as people write it."""
+    return _NAMES.get(vendor, vendor) if vendor else NOBODY
+
+
+# Areas and lengths in proportion to bytes: bars and treemaps, as rectangles in percent.
+#
+# Treemaps are squarified: Bruls, Huizing and van Wijk, "Squarified Treemaps", 2000.
+
+
+@dataclass(frozen=True, slots=True)
+class Area:
+    """A rectangle, in the units of the picture that it is a part of."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+    def inside(self, left: float, top: float, right: float, bottom: float) -> Area:
+        """Return the area inside of margins; never negative."""
+        return Area(
+            self.x + left,
+            self.y + top,
+            max(0.0, self.width - left - right),
+            max(0.0, self.height - top - bottom),
+        )
+
+
+def lengths(sizes: Sequence[int], whole: int) -> list[tuple[float, float]]:
+    """Start and length of the parts of a bar, in percent of `whole`."""
+    parts, start = [], 0
+    for amount in sizes:
+        parts.append((100 * start / whole, 100 * amount / whole) if whole else (0.0, 0.0))
+        start += amount
+    return parts
+
+
+def squarified(sizes: Sequence[int], area: Area) -> list[Area]:
+    """An area for each size, in proportion to it, as near to a square as it gets.
+
+    `sizes` are in descending order, as the layout needs them. All together fill `area`.
+    """
+    total = sum(sizes)
+    if not total:
+        return [Area(area.x, area.y, 0.0, 0.0) for _ in sizes]
+    areas: list[Area] = []
+    left, rest, first = area, total, 0
+    while first < len(sizes):
+        # Bytes along the shorter side, if the longer one were as long as all bytes that are left.
+        side = min(left.width, left.height) / max(left.width, left.height, 1e-300)
+        last, row = first + 1, sizes[first]
+        worst = _worst(sizes[first], sizes[first], row, rest, side)
+        while last < len(sizes):
+            longer = _worst(sizes[first], sizes[last], row + sizes[last], rest, side)
+            if longer > worst:
+                break
+            row, worst, last = row + sizes[last], longer, last + 1
+        left = _placed(sizes[first:last], row, rest, left, areas)
+        rest, first = rest - row, last
+    return areas
+
+
+def _worst(largest: int, smallest: int, row: int, rest: int, side: float) -> float:
+    """The worst ratio of two sides in a row along the shorter side.
+
+    A row of `row` bytes is as deep as its share of `rest`, where the longer side is 1.
+    """
+    if not row or not smallest or not side:
+        return float("inf")
+    depth = row / rest
+    return max(side * largest / row / depth, depth / (side * smallest / row))
+
+
+def _placed(row: Sequence[int], total: int, rest: int, left: Area, areas: list[Area]) -> Area:
+    """Add a row along the shorter side; what is left then."""
+    share = total / rest if rest else 0.0
+    is_column = left.width >= left.height
+    depth = (left.width if is_column else left.height) * share
+    at = 0
+    for amount in row:
+        before, part = (at / total, amount / total) if total else (0.0, 0.0)
+        areas.append(
+            Area(left.x, left.y + left.height * before, depth, left.height * part)
+            if is_column
+            else Area(left.x + left.width * before, left.y, left.width * part, depth)
+        )
+        at += amount
+    if is_column:
+        return Area(left.x + depth, left.y, left.width - depth, left.height)
+    return Area(left.x, left.y + depth, left.width, left.height - depth)
+
+
+# One HTML page that needs nothing else: to keep as an artifact of a CI job, and to print.
+#
+# Names and texts come from images that nobody vouches for. They are escaped by Jinja2, and the
+# page's Content-Security-Policy allows no request, and no style and script but its own two, by
+# their hashes.
+
 
 #: What each page has; see `base.html.j2`.
 _STYLE, _SCRIPT = "page/style.css", "page/script.js"

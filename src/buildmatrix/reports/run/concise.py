@@ -1,20 +1,43 @@
-"""The report with one line per cause, for editors and the problem matchers of CI runners.
-
-`requirements.in:3: error: what was found; fix: what to do [CODE]`, as compilers and mypy write
-it: file, line, severity, sentence, code. A finding without a requirement line names its subject in
-place of the file. Accepted findings are left out.
-"""
+"""The report with one line per cause, for editors and the problem matchers of CI runners."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from os.path import normpath, relpath
 from pathlib import PurePath
 
 from buildmatrix.phrases import count
 from buildmatrix.reports.run.groups import FindingGroup, by_text, groups, named
 from buildmatrix.reports.run.model import Report, requirement_line, unread
-from buildmatrix.reports.run.places import path_from
-from buildmatrix.rules.model import Severity
+from buildmatrix.rules.model import Finding, Severity
+
+# Places of findings in a repository, for formats that are read beside its files
+
+
+#: Where a finding stands whose chain begins elsewhere.
+_NO_FILE = "buildmatrix.toml"
+
+
+def file_and_line(finding: Finding) -> tuple[str, int]:
+    """The requirement line of a finding, else the beginning of the specification."""
+    return requirement_line(finding) or (_NO_FILE, 1)
+
+
+def path_from(start: PurePath | None, name: str, root: PurePath | None) -> str:
+    """A path in a report, whose paths start from `root`, as seen from `start`; both absolute.
+
+    Without `start`, which a folder outside of any repository has none of, it stays as it is.
+    """
+    if start is None or root is None:
+        return normpath(name)
+    return relpath(normpath(root / name), start)
+
+
+# The report with one line per cause, for editors and the problem matchers of CI runners.
+#
+# `requirements.in:3: error: what was found; fix: what to do [CODE]`, as compilers and mypy write
+# it: file, line, severity, sentence, code. A finding without a requirement line names its subject
+# in place of the file. Accepted findings are left out.
 
 
 def render(report: Report, *, root: PurePath | None = None, here: PurePath | None = None) -> str:

@@ -1,11 +1,4 @@
-"""Findings that are read as one: what has one cause and one cure, on one target or on several.
-
-One default torch brings fifteen foreign distributions to each of nine targets: that is one thing to
-read, not 135. The table, Markdown and the report of a change all group by this.
-
-Texts of several backends often differ in nothing but the backend's name. They are shown once, with
-all the names; where more differs, each text is shown with its targets.
-"""
+"""Findings with one cause and one fix, grouped over targets, and the fixes in words."""
 
 from __future__ import annotations
 
@@ -15,11 +8,51 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from buildmatrix.phrases import listing, size
-from buildmatrix.reports.run.fix_words import advice, fix_text
+from buildmatrix.reports.diff.words import signed
 from buildmatrix.reports.run.model import Report
 from buildmatrix.rules.findings import fingerprint
-from buildmatrix.rules.model import SEVERITY_RANK, Finding, Verdict
+from buildmatrix.rules.model import SEVERITY_RANK, Finding, Fix, Trial, Verdict
 from buildmatrix.rules.registry import rule_of
+
+# A fix in words: whether it was tried, and what it saves
+
+
+def fix_text(fix: Fix, *, audited: bool) -> str:
+    """A fix with what is known of it: whether it was tried and works, and what it saves."""
+    trial = fix.tried
+    return advice(fix, audited=audited, saves=saved(trial) if trial and trial.works else "")
+
+
+def advice(fix: Fix, *, audited: bool, saves: str = "") -> str:
+    """The same without what it saves, which differs between targets."""
+    trial = fix.tried
+    if trial is None:
+        state = "fix (not tried)" if audited and fix.changes else "fix"
+    elif trial.works is None:
+        state = "fix, could not be tried"
+    else:
+        state = "fix, tried" if trial.works else "tried, and it does not work"
+    outcome = trial.outcome if trial is not None else ""
+    return "; ".join(part for part in (f"{state}: {fix.text}", saves, outcome) if part)
+
+
+def saved(trial: Trial) -> str:
+    """`saves 352.1 MB to download and 500.0 MB installed`."""
+    if trial.saved_download <= 0 and trial.saved_installed <= 0:
+        less = signed(-trial.saved_download), signed(-trial.saved_installed)
+        return f"it changes {less[0]} to download and {less[1]} installed"
+    less = size(max(0, trial.saved_download)), size(max(0, trial.saved_installed))
+    return f"it saves {less[0]} to download and {less[1]} installed"
+
+
+# Findings that are read as one: what has one cause and one cure, on one target or on several.
+#
+# One default torch brings fifteen foreign distributions to each of nine targets: that is one thing
+# to read, not 135. The table, Markdown and the report of a change all group by this.
+#
+# Texts of several backends often differ in nothing but the backend's name. They are shown once,
+# with all the names; where more differs, each text is shown with its targets.
+
 
 #: Stand for the name of a backend, and of a distribution, in a text.
 _PLACE, _NAME = "\0", "\1"
@@ -90,7 +123,7 @@ def groups(findings: Iterable[Finding], targets: Sequence[str] = ()) -> tuple[Fi
     """
     of_targets: dict[tuple[object, ...], list[Finding]] = {}
     for finding in findings:
-        of_targets.setdefault((finding.target, *_cause(finding)), []).append(finding)
+        of_targets.setdefault((finding.target, *_cause_key(finding)), []).append(finding)
     by_cause: dict[tuple[object, ...], list[Finding]] = {}
     seen: Counter[tuple[object, ...]] = Counter()
     for (target, *_), alike in of_targets.items():
@@ -183,7 +216,7 @@ def verdicts(
 # Causes
 
 
-def _cause(finding: Finding) -> tuple[object, ...]:
+def _cause_key(finding: Finding) -> tuple[object, ...]:
     """Return the key of findings of one target that read as one."""
     about = (finding.rule, finding.severity, finding.judged, finding.vendor, finding.waived)
     rule = rule_of(finding.rule)
@@ -325,3 +358,99 @@ def _filled(text: str, backends: Mapping[str, None]) -> str:
     return text.replace(f"[backend.{_PLACE}]", enumerated(tables)).replace(
         _PLACE, enumerated(names)
     )
+
+
+# Causes of most of a report: findings that one step fixes, and their bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Groups of findings with one cure."""
+
+    #: What brings it, as far as a chain says so: `torch 2.9.1 brings nvidia-cudnn-cu12 9.10 ...`.
+    title: str
+    #: The one that weighs most.
+    first: FindingGroup
+    findings: int
+    #: In the order of the report.
+    targets: tuple[str, ...]
+    #: Bytes of no use, of all targets together; 0 where nothing of it is known to be wasted.
+    wasted: int
+    cures: tuple[SharedText, ...]
+
+
+def causes(report: Report, groups: Iterable[FindingGroup]) -> Sequence[Cause]:
+    """The causes of open errors and warnings, what wastes most first, then what says most."""
+    alike: dict[frozenset[str], list[FindingGroup]] = {}
+    for number, group in enumerate(groups):
+        if group.first.waived is not None or group.first.severity == "note":
+            continue
+        keys = frozenset(filter(None, map(cure_key, group.findings))) or {f"\0{number}"}
+        # What is cured for one target by the step that cures more on others is one thing to do.
+        key = next((held for held in alike if keys <= held), frozenset(keys))
+        alike.setdefault(key, []).append(group)
+    wasted = _wasted(report)
+    order = {target.id: place for place, target in enumerate(report.targets)}
+    made = [_make_cause(group, wasted, order, audited=report.is_audit) for group in alike.values()]
+    return sorted(
+        made,
+        key=lambda cause: (cause.first.first.severity != "error", -cause.wasted, -cause.findings),
+    )
+
+
+def _make_cause(
+    groups: Sequence[FindingGroup],
+    wasted: Mapping[tuple[str, str], int],
+    order: Mapping[str, int],
+    *,
+    audited: bool,
+) -> Cause:
+    first = max(groups, key=lambda group: group.bytes)
+    places = {place for group in groups for place in _places(group)}
+    targets = dict.fromkeys(target for group in groups for target in group.targets)
+    others = dict.fromkeys(
+        name
+        for group in groups
+        for name in (group.first.label or group.first.path or "", *group.others)
+        if name
+    )
+    others.pop(first.first.label or first.first.path or "", None)
+    return Cause(
+        _title(first, tuple(others)),
+        first,
+        sum(len(group.findings) for group in groups),
+        tuple(sorted(targets, key=lambda target: order.get(target, len(order)))),
+        sum(wasted.get(place, 0) for place in places),
+        first.cures(audited=audited),
+    )
+
+
+def _title(group: FindingGroup, others: Sequence[str]) -> str:
+    first = group.first
+    about = first.label or (first.path or "").rpartition("/")[2] or first.name
+    asker = first.chain[1] if len(first.chain) > 2 else ""
+    if asker and asker != about and first.label:
+        rest = len([name for name in others if name != asker])
+        return f"{asker} brings {about}{f' and {rest} more' if rest else ''}"
+    return f"{about}{f' and {len(others)} more' if others else ''}"
+
+
+def _places(group: FindingGroup) -> Iterator[tuple[str, str]]:
+    """Targets and distributions whose bytes findings are about."""
+    for finding in group.findings:
+        for target in (finding.target, *finding.also):
+            for name in finding.distributions:
+                yield target, name
+            # What the image's environment says is about no bytes.
+            if not finding.distribution and any(item.size for item in finding.evidence):
+                yield target, ""
+
+
+def _wasted(report: Report) -> Mapping[tuple[str, str], int]:
+    """Target, distribution -> bytes of no use."""
+    return {
+        (target.id, part.name): max(0, part.wasted)
+        for target in report.targets
+        if target.composition is not None
+        for part in target.composition.distributions
+    }

@@ -8,14 +8,24 @@ from dataclasses import dataclass, replace
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.phrases import count
 from buildmatrix.reports.page import document
-from buildmatrix.reports.page.vendors import vendor_class, vendor_name
-from buildmatrix.reports.run.bars import bars, vendor_bytes
-from buildmatrix.reports.run.causes import causes
-from buildmatrix.reports.run.cures import cures, headline
-from buildmatrix.reports.run.device_code import architecture_grids
-from buildmatrix.reports.run.groups import FindingGroup, enumerated, groups, named, whereabouts
-from buildmatrix.reports.run.layer_strip import LayerStrip, strip
-from buildmatrix.reports.run.links import LinkList, link_list
+from buildmatrix.reports.page.document import vendor_class, vendor_name
+from buildmatrix.reports.run.charts import (
+    LayerStrip,
+    Treemap,
+    bars,
+    percent,
+    strip,
+    treemap,
+    vendor_bytes,
+)
+from buildmatrix.reports.run.groups import (
+    FindingGroup,
+    causes,
+    enumerated,
+    groups,
+    named,
+    whereabouts,
+)
 from buildmatrix.reports.run.model import (
     Report,
     Step,
@@ -25,23 +35,61 @@ from buildmatrix.reports.run.model import (
     steps,
     targets_in,
 )
-from buildmatrix.reports.run.node_map import node_map
-from buildmatrix.reports.run.revision_words import (
+from buildmatrix.reports.run.node_map import architecture_grids, node_map
+from buildmatrix.reports.run.revision import (
     COLUMNS,
     Alike,
     accepts,
     alike,
+    change_summary,
     gone,
     row,
-    summary,
 )
-from buildmatrix.reports.run.rungs import ladders, without_device
-from buildmatrix.reports.run.summary import unsettled
-from buildmatrix.reports.run.treemap import Treemap, percent, treemap
+from buildmatrix.reports.run.summary import cures, headline, ladders, unsettled, without_device
 from buildmatrix.rules.baseline import is_from_baseline
 from buildmatrix.rules.composition import Composition, LayerBytes
 from buildmatrix.rules.model import Finding, GateState, TargetResult
 from buildmatrix.vulnerabilities.model import Advisory
+
+# Links and requirements between the distributions of a target
+
+
+#: Sentences of one list.
+_MOST = 120
+
+
+@dataclass(frozen=True, slots=True)
+class LinkList:
+    """Sentences about targets whose distributions link and require the same."""
+
+    targets: tuple[str, ...]
+    sentences: tuple[str, ...]
+    #: Sentences that are not listed.
+    left_out: int
+
+
+def link_list(targets: Sequence[str], composition: Composition) -> LinkList | None:
+    """Return the links and requirements of one composition; None if it has none.
+
+    Links come first, and the heaviest distributions first.
+    """
+    parts = {part.name: part for part in composition.distributions if part.name}
+    arrows: dict[tuple[str, str], bool] = {}
+    for name, part in parts.items():
+        for needed in part.links:
+            arrows[name, needed] = True
+        for asker in part.required_by:
+            arrows.setdefault((asker, name), False)
+    kept = [ends for ends in arrows if ends[0] != ends[1] and parts.keys() >= set(ends)]
+    kept.sort(key=lambda ends: (not arrows[ends], -parts[ends[1]].size))
+    if not kept:
+        return None
+    sentences = tuple(
+        f"{source} {'links libraries of' if arrows[source, end] else 'requires'} {end}"
+        for source, end in kept[:_MOST]
+    )
+    return LinkList(tuple(targets), sentences, len(kept) - len(sentences))
+
 
 _STATES: Mapping[GateState, str] = {
     "passed": "passed",
@@ -250,7 +298,7 @@ class _Revision:
     """Effect of a change (`audit --diff`), in words."""
 
     accepts: tuple[str, tuple[str, ...]]
-    summary: str
+    change_summary: str
     columns: Sequence[str]
     rows: Sequence[tuple[str, Sequence[str]]]
     alike: Sequence[Alike]
@@ -262,7 +310,7 @@ def _revision(report: Report) -> _Revision | None:
         return None
     return _Revision(
         accepts(report.diff),
-        summary(report.diff),
+        change_summary(report.diff),
         COLUMNS,
         [(target.id, row(target)) for target in report.diff.targets],
         alike(report.diff),

@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 from buildmatrix.phrases import count
 from buildmatrix.reports.junit import Suite, document, fail, skip
+from buildmatrix.reports.run.concise import path_from
 from buildmatrix.reports.run.model import (
     Report,
     Step,
@@ -25,7 +26,6 @@ from buildmatrix.reports.run.model import (
     steps,
     unread,
 )
-from buildmatrix.reports.run.places import path_from
 from buildmatrix.rules.model import Finding, TargetResult, Verdict
 
 #: Where a finding stands: `requirements.in:3: `; empty where no line brought it.

@@ -1,23 +1,158 @@
-"""The report as Markdown, for the summary of a CI job or a comment on a pull request.
-
-It starts with what to do. What does not fit into the first 60 lines is folded.
-"""
+"""The report as Markdown, for the summary of a CI job or a comment on a pull request."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from buildmatrix.phrases import bounded, count, size
-from buildmatrix.reports.markdown import end, fold, plain, rich
-from buildmatrix.reports.run.cures import Cure, cures, headline
-from buildmatrix.reports.run.fix_words import saved
-from buildmatrix.reports.run.groups import FindingGroup, SharedText, by_text, groups, named
-from buildmatrix.reports.run.markdown_group import group_lines
+from buildmatrix.phrases import bounded, count, listing, size
+from buildmatrix.reports.markdown import chain, end, fold, plain, rich
+from buildmatrix.reports.run.groups import (
+    FindingGroup,
+    SharedText,
+    by_text,
+    cure_key,
+    enumerated,
+    groups,
+    named,
+    saved,
+)
 from buildmatrix.reports.run.model import FixesTried, Report, left_out, state_of, steps
-from buildmatrix.reports.run.rungs import ladders, without_device
-from buildmatrix.reports.run.summary import summary, unsettled
-from buildmatrix.reports.run.wasted import uncertain_words, wasted_texts
+from buildmatrix.reports.run.revision import COLUMNS, accepts, alike, change_summary, gone, row
+from buildmatrix.reports.run.summary import (
+    Cure,
+    cures,
+    headline,
+    ladders,
+    summary,
+    uncertain_words,
+    unsettled,
+    wasted_texts,
+    without_device,
+)
 from buildmatrix.rules.model import GateState, TargetResult, Trial
+
+# Findings with one cause, as an item of a list in Markdown
+
+
+def group_lines(
+    group: FindingGroup,
+    targets: Sequence[str],
+    *,
+    audited: bool,
+    number: Mapping[str, int] | None = None,
+) -> Iterator[str]:
+    """Findings with one cause as an item of a list.
+
+    `targets` are all targets of the report, and `number` has the fixes that stand above.
+    """
+    item = group.first
+    word = "waived" if item.waived is not None else item.severity
+    where = f" in {plain(named(group.targets, targets))}"
+    is_redundant = not any(group.targets) or (
+        len(targets) == 1 and set(targets) == set(group.targets)
+    )
+    head = f"- **{word} {plain(item.rule)}** {plain(item.name)}"
+    yield f"{head}{'' if is_redundant else where}" + (
+        f": {rich(group.messages[0].text)}" if len(group.messages) == 1 else ""
+    )
+    for shared in group.messages:
+        if len(group.messages) > 1:
+            yield f"  <br>{_of(shared, targets)}{rich(shared.text)}"
+        if shared.more:
+            yield f"  <br>{plain(shared.more)}"
+    if item.by_policy:
+        yield f"  <br>{plain(item.by_policy)}"
+    if item.chain:
+        yield f"  <br>{chain(item.chain)}"
+    if item.waived is not None:
+        yield f"  <br>accepted: {plain(item.waived)}"
+        return
+    above = sorted({(number or {}).get(cure_key(finding), 0) for finding in group.findings})
+    if all(above):
+        yield f"  <br>fix: {enumerated([*map(str, above)])} above"
+        return
+    texts = group.cures(audited=audited, numbers=number)
+    for shared in texts:
+        yield f"  <br>{_of(shared, targets) if len(texts) > 1 else ''}{rich(shared.text)}"
+
+
+def _of(shared: SharedText, targets: Sequence[str]) -> str:
+    return f"{plain(named(shared.targets, targets))}: "
+
+
+# Effect of a change (`audit --diff`), as a comment on a pull request; details are folded
+
+
+#: Findings that are shown before the fold.
+_MAX_OPEN = 5
+
+
+def body(report: Report) -> Iterator[str]:
+    """A sentence, a line per target, the worst findings; then what came and went, folded."""
+    difference = report.diff
+    assert difference is not None
+    sentence, accepted = accepts(difference)
+    if sentence:
+        yield f"**{sentence}**, by its waivers or its policy:"
+        yield ""
+        for text in accepted:
+            yield f"- {rich(text)}"
+        yield ""
+    revision = f"{plain(difference.ref)} ({difference.commit[:12]})"
+    yield f"**{plain(change_summary(difference))}**, compared with {revision}"
+    yield ""
+    yield f"| target | {' | '.join(COLUMNS)} |"
+    yield "|---" + "|---:" * len(COLUMNS) + "|"
+    for target in difference.targets:
+        yield f"| {plain(target.id)} | {' | '.join(plain(cell) for cell in row(target))} |"
+    yield ""
+    for result in report.targets:
+        if result.error is not None:
+            yield f"- {plain(result.id)}: {plain(result.error.splitlines()[0])}"
+    ids = [target.id for target in difference.targets]
+    finding_groups = groups(report.findings, ids)
+    loud = [g for g in finding_groups if g.first.waived is None and g.first.severity != "note"][
+        :_MAX_OPEN
+    ]
+    for group in loud:
+        yield from group_lines(group, ids, audited=True)
+    rest = [group for group in finding_groups if group not in loud]
+    if rest:
+        yield from fold(f"{len(rest)} more")
+        for group in rest:
+            yield from group_lines(group, ids, audited=True)
+        yield from end()
+    for changes in alike(difference):
+        block = changes.block
+        yield from fold(f"{block.title}: {listing(changes.targets, 8)}")
+        yield "| | | | |"
+        yield "|---|---|---|---|"
+        for line in block.rows:
+            cells = (line.sign, line.subject, line.change, line.more)
+            yield f"| {' | '.join(plain(cell) for cell in cells)} |"
+        if block.left_out:
+            yield f"| | and {block.left_out} more | | |"
+        yield from end()
+    lost = gone(difference)
+    if lost:
+        yield from fold(f"{count(len(lost), 'finding')} gone")
+        for group in lost:
+            for shared in group.messages:
+                where = plain(listing(shared.targets, 8))
+                yield f"- {group.first.rule} {group.first.name}: {rich(shared.text)} ({where})"
+                if shared.more:
+                    yield f"  <br>{plain(shared.more)}"
+        yield from end()
+    for item in report.unread:
+        yield f"- not read: {plain(item.path)}: {plain(item.why)}"
+    for note in difference.notes:
+        yield f"- {plain(note)}"
+
+
+# The report as Markdown, for the summary of a CI job or a comment on a pull request.
+#
+# It starts with what to do. What does not fit into the first 60 lines is folded.
+
 
 _STATES: dict[GateState, str] = {
     "passed": "ok",
@@ -43,9 +178,7 @@ def render(report: Report) -> str:
 
 def _body(report: Report) -> Iterator[str]:
     if report.diff is not None:
-        from buildmatrix.reports.run import revision_markdown
-
-        yield from revision_markdown.body(report)
+        yield from body(report)
         return
     ids = [target.id for target in report.targets]
     finding_groups = groups(report.findings, ids)

@@ -1,20 +1,123 @@
-"""Architectures against node classes: one heat map of what images do on machines, and why.
-
-Columns are node classes, each with its GPUs. A group of rows is what several targets have in
-common: how they run there, what all of their device code is worth there, and what each
-architecture that they have code for is.
-"""
+"""Grids of node classes and GPU architectures."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from buildmatrix.catalogue.architectures import Support
-from buildmatrix.reports.run.device_code import in_order
-from buildmatrix.reports.run.nodes import STYLES, columns, rule_codes
-from buildmatrix.rules.model import DeviceFit, NodeFit, TargetResult
+from buildmatrix.reports.page.document import vendor_class, vendor_name
+from buildmatrix.rules.model import DeviceFit, NodeFit, NodeState, TargetResult, Verdict
+
+# The grid of targets and node classes, as reports write it
+
+
+#: What a state is like; also a class of the page.
+STYLES: Mapping[NodeState, str] = {
+    "ok": "good",
+    "minor-version": "fair",
+    "compat-package": "fair",
+    "jit": "fair",
+    "undecided": "fair",
+    "refused": "bad",
+}
+
+
+def columns(targets: Iterable[TargetResult]) -> Sequence[str]:
+    """The node classes of all targets, each once."""
+    return tuple(dict.fromkeys(fit.node for target in targets for fit in target.nodes or ()))
+
+
+def rule_codes(fit: NodeFit) -> str:
+    """The rules that have a finding about a cell, with a word on those that are accepted."""
+    if fit.state == "ok":
+        return ""
+    codes: dict[str, bool] = {}
+    for reason in fit.reasons:
+        if reason.rule:
+            codes[reason.rule] = codes.get(reason.rule, True) and reason.waived
+    return ", ".join(f"{code} waived" if waived else code for code, waived in sorted(codes.items()))
+
+
+def notes(targets: Iterable[TargetResult]) -> Sequence[str]:
+    """Return the remarks on cells that no finding makes, each sentence once."""
+    sentences = (
+        f"{fit.node}: {reason.text}"
+        for target in targets
+        for fit in target.nodes or ()
+        for reason in fit.reasons
+        if not reason.rule
+    )
+    return tuple(dict.fromkeys(sentences))
+
+
+# Which GPU architectures distributions hold code for: a grid for each backend
+
+
+#: More architectures than anybody reads: none of real distributions comes near.
+_MOST = 60
+
+
+@dataclass(frozen=True, slots=True)
+class ArchitectureGrid:
+    """Distributions that hold device code of one vendor."""
+
+    vendor: str
+    style: str
+    architectures: tuple[str, ...]
+    #: Label of a distribution, the backends that it is on, and whether it has each architecture.
+    rows: tuple[tuple[str, str, tuple[bool, ...]], ...]
+    #: Architectures that are not shown.
+    more: int
+
+
+def architecture_grids(verdicts: Iterable[Verdict]) -> Sequence[ArchitectureGrid]:
+    """A grid for each vendor whose device code is there."""
+    held: dict[str, dict[tuple[str, frozenset[str]], dict[str, None]]] = {}
+    for verdict in verdicts:
+        for vendor, architectures in verdict.architectures.items():
+            if architectures:
+                label = f"{verdict.name} {verdict.version}"
+                row = held.setdefault(vendor, {}).setdefault((label, frozenset(architectures)), {})
+                row[verdict.backend] = None
+    return [_grid(vendor, rows) for vendor, rows in sorted(held.items())]
+
+
+def _grid(vendor: str, held: dict[tuple[str, frozenset[str]], dict[str, None]]) -> ArchitectureGrid:
+    every = in_order({name for _, names in held for name in names})
+    columns = every[:_MOST]
+    return ArchitectureGrid(
+        vendor_name(vendor),
+        vendor_class(vendor),
+        tuple(columns),
+        tuple(
+            (label, ", ".join(backends), tuple(name in names for name in columns))
+            for (label, names), backends in sorted(held.items(), key=lambda item: item[0][0])
+        ),
+        len(every) - len(columns),
+    )
+
+
+def in_order(architectures: Iterable[str]) -> Sequence[str]:
+    """Binary code before portable code, each by its numbers."""
+    return sorted(architectures, key=_natural)
+
+
+def _natural(name: str) -> tuple[bool, tuple[tuple[int, int | str], ...]]:
+    """`sm_90` before `sm_100`, and both before `compute_90`, which a driver compiles."""
+    return name.startswith("compute"), tuple(
+        (0, int(part)) if part.isdigit() else (1, part) for part in re.split(r"(\d{1,9})", name)
+    )
+
+
+# Architectures against node classes: one heat map of what images do on machines, and why.
+#
+# Columns are node classes, each with its GPUs. A group of rows is what several targets have in
+# common: how they run there, what all of their device code is worth there, and what each
+# architecture that they have code for is.
+
 
 #: What code is worth on a GPU -> class of the page, and how it is said.
 _WORDS: Mapping[Support, tuple[str, str]] = {

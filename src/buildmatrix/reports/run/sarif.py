@@ -20,8 +20,12 @@ from urllib.parse import quote
 from buildmatrix.phrases import count
 from buildmatrix.reports.json_form import TOOL, Json, dumps
 from buildmatrix.reports.run.model import Report, is_undecided, requirement_line, unread
-from buildmatrix.reports.run.regions import Region, requirement_region
-from buildmatrix.reports.run.replacements import Replacement, replacements
+from buildmatrix.reports.run.replacements import (
+    Region,
+    Replacement,
+    replacements,
+    requirement_region,
+)
 from buildmatrix.rules.model import SEVERITY_RANK, Finding, Severity
 from buildmatrix.rules.pages import rule_page
 from buildmatrix.rules.registry import BY_CODE, RULES, Rule

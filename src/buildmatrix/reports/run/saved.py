@@ -1,22 +1,151 @@
-"""A saved report, read back: to render it again, or to merge the shards of a CI matrix."""
+"""A saved report, read back to render it again, judge it by other waivers, or merge shards."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from datetime import date
+from itertools import islice
 from pathlib import Path
 from typing import NoReturn
 
 from buildmatrix.errors import UndecidedError, UsageError
-from buildmatrix.inventory.model import Inventory
+from buildmatrix.inventory.model import Inventory, Unread
 from buildmatrix.reports import json_form
-from buildmatrix.reports.run.acceptance import judged
-from buildmatrix.reports.run.model import Difference, Report, TargetDifference, assemble
-from buildmatrix.reports.run.shards import check_once, missing
-from buildmatrix.rules.model import Finding, in_order
+from buildmatrix.reports.run.model import (
+    Difference,
+    FailOn,
+    Report,
+    ReportShard,
+    TargetDifference,
+    assemble,
+    fails,
+    is_undecided,
+)
+from buildmatrix.rules import baseline, waivers
+from buildmatrix.rules.model import Finding, Gate, GateState, TargetResult, in_order
 from buildmatrix.rules.registry import rule_of
+from buildmatrix.spec.model import Waiver
+
+# Which shards of a matrix a report is made of, and which are missing
+
+
+def missing(shards: Collection[ReportShard]) -> tuple[Unread, ...]:
+    """The shards whose reports are not there, for each matrix that was divided."""
+    divisions: dict[tuple[str, int], set[int]] = {}
+    for shard in shards:
+        divisions.setdefault((shard.plan, shard.count), set()).add(shard.number)
+    return tuple(_missing(divisions))
+
+
+def _missing(divisions: dict[tuple[str, int], set[int]]) -> Iterator[Unread]:
+    why = "it is not among these reports"
+    if len(divisions) > 1:
+        why += (
+            ", of which some are of another division of the targets: all machines need the same "
+            "specification, selection and --timings"
+        )
+    for (_, count), numbers in divisions.items():
+        # A report may claim a million shards.
+        absent = (number for number in range(1, count + 1) if number not in numbers)
+        shown = ", ".join(f"{number}/{count}" for number in islice(absent, 10))
+        more = sum(1 for _ in absent)
+        if shown:
+            rest = f" and {more} more" if more else ""
+            yield Unread(f"the report of shard {shown}{rest}", why)
+
+
+def check_once(shards: Collection[ReportShard]) -> None:
+    """Raise `UndecidedError` where two reports are about one shard: which of them counts?"""
+    for shard, count in Counter(shards).items():
+        if count > 1:
+            raise UndecidedError(
+                f"shard {shard.number}/{shard.count} is in more than one of these reports; leave "
+                "out those that do not count"
+            )
+
+
+# A saved report with other waivers and another baseline than the run had
+
+
+def accept(
+    report: Report,
+    accepted: Sequence[Waiver],
+    fingerprints: Collection[str],
+    today: date,
+    fail_on: FailOn,
+) -> Report:
+    """The report with `accepted` and a baseline's `fingerprints` applied to what is still open.
+
+    Gates that only open findings had held back are passed then. A gate behind them that did not
+    run has still not run.
+    """
+    if not accepted and not fingerprints:
+        return report
+    open_before = [finding for finding in report.findings if finding.waived is None]
+    settled = iter(baseline.apply(waivers.apply(open_before, accepted, today), fingerprints))
+    findings = tuple(
+        finding if finding.waived is not None else next(settled) for finding in report.findings
+    )
+    stale = waivers.check(findings, accepted, today, judged=())
+    changed = replace(report, findings=in_order((*findings, *stale)))
+    return replace(
+        changed,
+        targets=tuple(_regated(target, report, changed, fail_on) for target in report.targets),
+    )
+
+
+def compared(report: Report, before: Report) -> Report:
+    """The report with those findings of a baseline that are there no more.
+
+    Only of backends of which this run judged all that the baseline did, at the same gates: what a
+    run did not get to is not gone.
+    """
+    present = {finding.fingerprint for finding in report.findings}
+    now, then = judged(report), judged(before)
+    gone = {
+        finding.fingerprint: finding
+        for finding in before.findings
+        if finding.fingerprint not in present
+        and None not in now.get(finding.backend, {None})
+        and now[finding.backend] >= then.get(finding.backend, set()) - {None}
+    }
+    return replace(report, gone=in_order(gone.values()))
+
+
+def judged(report: Report) -> dict[str, set[Gate | None]]:
+    """Backend -> the gates that judged all of its targets; None for what is not known."""
+    gates_of: dict[str, set[Gate | None]] = {}
+    for target in report.targets:
+        gates: set[Gate | None] = {
+            gate for gate in ("lock", "scan") if target.gates.get(gate) in ("passed", "failed")
+        }
+        if target.error is not None or "undecided" in target.gates.values():
+            gates.add(None)
+        held = gates_of.setdefault(target.backend, gates)
+        gates_of[target.backend] = (held & gates) | ({None} & (held | gates))
+    return gates_of
+
+
+def _regated(target: TargetResult, before: Report, after: Report, fail_on: FailOn) -> TargetResult:
+    was = [finding for finding in before.findings if finding.is_about(target.id)]
+    now = [finding for finding in after.findings if finding.is_about(target.id)]
+    if target.error is not None or not any(fails(finding, fail_on) for finding in was):
+        return target
+    if any(fails(finding, fail_on) for finding in now):
+        return target
+    state: GateState = "undecided" if is_undecided(Report("", findings=tuple(now))) else "passed"
+    gates: dict[Gate, GateState] = dict(target.gates)
+    for gate in ("lock", "scan"):
+        if gates.get(gate) == "failed":
+            gates[gate] = state
+    return replace(target, gates=gates)
+
+
+# A saved report, read back: to render it again, or to merge the shards of a CI matrix
+
 
 _CODE = re.compile(r"BM\d{3}", re.ASCII)
 

@@ -1,14 +1,231 @@
-"""The last line of a table and the first one of Markdown: what a report counts."""
+"""Totals of a run: what it counts, what is wasted, and which fixes come first."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
-from buildmatrix.phrases import count
-from buildmatrix.reports.run.groups import FindingGroup
+from buildmatrix.phrases import count, listing, size
+from buildmatrix.reports.run.groups import FindingGroup, SharedText, by_text, cure_key, cure_text
 from buildmatrix.reports.run.model import Report, targets_in
 from buildmatrix.rules.baseline import is_from_baseline
-from buildmatrix.rules.model import Finding, Severity
+from buildmatrix.rules.model import ClimbedRung, Finding, Severity, Verdict
+from buildmatrix.rules.rungs import RUNGS
+
+# Wasted bytes of an audit: those nothing on the backend can use, and the lines that bring them
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """Waste that one requirement line brings into one target."""
+
+    #: `requirements.in:3`, and the distribution that it names.
+    line: str
+    asker: str
+    #: Foreign distributions, and bytes of theirs.
+    distributions: int
+    download: int
+    installed: int
+    #: Whether the bytes are a lower bound: not all of those distributions was read.
+    at_least: bool = False
+
+
+def brought(report: Report, target: str) -> tuple[Brought, ...]:
+    """Return the waste of each requirement line, the most first.
+
+    A distribution that several lines ask for counts where its chain begins, so the sums add up.
+    """
+    verdicts = {
+        (verdict.name, verdict.version, verdict.backend): verdict
+        for verdict in report.distributions
+        if verdict.is_about(target, verdict.backend)
+    }
+    lines: dict[tuple[str, str], dict[str, Verdict]] = {}
+    for finding in report.findings:
+        verdict = verdicts.get((finding.distribution or "", finding.version or "", finding.backend))
+        if finding.target != target or finding.waived is not None or verdict is None:
+            continue
+        if verdict.verdict == "ok" or not (verdict.foreign_download or verdict.foreign_bytes):
+            continue
+        if finding.chain:
+            first, *rest = finding.chain
+            asker = rest[0] if rest and ":" in first else first
+            lines.setdefault((first, asker), {})[verdict.name] = verdict
+    rows = [
+        Brought(
+            line,
+            asker,
+            len(foreign),
+            sum(item.foreign_download or 0 for item in foreign.values()),
+            sum(item.foreign_bytes for item in foreign.values()),
+            any(item.foreign_at_least for item in foreign.values()),
+        )
+        for (line, asker), foreign in lines.items()
+    ]
+    return tuple(sorted(rows, key=lambda item: (-item.download, -item.installed, item.line)))
+
+
+def wasted_texts(report: Report) -> tuple[SharedText, ...]:
+    """Which requirement line wastes what, for which targets."""
+    return by_text(
+        (
+            target.id,
+            f"{item.line}{f' {item.asker}' if item.asker != item.line else ''}: "
+            f"{'at least ' if item.at_least else ''}{size(item.download)} to download and "
+            f"{size(item.installed)} installed are wasted, in "
+            f"{count(item.distributions, 'distribution')}",
+        )
+        for target in report.targets
+        for item in brought(report, target.id)
+    )
+
+
+def uncertain(report: Report) -> tuple[Verdict, ...]:
+    """Verdicts that a deeper look could change, each distribution once."""
+    verdicts = {
+        (verdict.name, verdict.version): verdict
+        for verdict in report.distributions
+        if verdict.is_open
+    }
+    return tuple(verdicts.values())
+
+
+def uncertain_words(report: Report, shown: Callable[[str], str]) -> Iterator[str]:
+    """Which verdicts are open, one sentence per remedy; `shown` escapes a name.
+
+    A scan, and an audit with `--deep`, have read all bytes: what is left there is Python that
+    cannot be parsed.
+    """
+    is_scan = bool(report.targets) and all(target.audit is None for target in report.targets)
+    left: dict[bool, list[str]] = {False: [], True: []}
+    # What is judged by its source is a finding of its own (BM107).
+    for verdict in (item for item in uncertain(report) if is_scan or item.depth is not None):
+        left[is_scan or verdict.depth == "whole"].append(shown(f"{verdict.name} {verdict.version}"))
+    for is_read, basis, remedy in (
+        (False, "judged by part of their files", "`audit --deep` reads the rest"),
+        (True, "judged without Python files that could not be parsed", "look at those files"),
+    ):
+        if left[is_read]:
+            names = listing(left[is_read], 12)
+            yield f"{basis}: {names}. That can still change these verdicts; {remedy}"
+
+
+# First steps: the fixes that resolve most findings
+
+
+@dataclass(frozen=True, slots=True)
+class Cure:
+    """One fix, and how many findings it is for."""
+
+    key: str
+    text: str
+    findings: int
+    targets: tuple[str, ...]
+    #: Lines of a specification to write: one under each backend; 0 where it is no such line.
+    lines: int
+    #: Whether it was tried and works.
+    works: bool
+
+
+def cures(
+    findings: Iterable[Finding], targets: Sequence[str], *, audited: bool = True
+) -> tuple[Cure, ...]:
+    """Fixes of open findings, what cures most first; not the advice to accept something.
+
+    `targets` are all targets of the report, in its order.
+    """
+    order = {target: place for place, target in enumerate(targets)}
+    by_key: dict[str, list[Finding]] = {}
+    for finding in sorted(findings, key=lambda item: order.get(item.target, len(order))):
+        if finding.waived is None and _is_cure(finding):
+            by_key.setdefault(cure_key(finding), []).append(finding)
+    merged = (_cure(key, alike, audited) for key, alike in by_key.items())
+    return tuple(sorted(merged, key=lambda cure: -cure.findings))
+
+
+def headline(offered: Sequence[Cure], findings: int) -> str:
+    """`2 lines cure 27 of 29 findings`: of all open ones; `should` where one was not tried."""
+    cured = sum(cure.findings for cure in offered)
+    of_lines = all(cure.lines for cure in offered)
+    number = sum(cure.lines for cure in offered) if of_lines else len(offered)
+    steps = count(number, "line" if of_lines else "step")
+    tried = all(cure.works for cure in offered)
+    verb = ("cures" if number == 1 else "cure") if tried else "should cure"
+    return f"{steps} {verb} {cured} of {count(findings, 'finding')}"
+
+
+def _is_cure(finding: Finding) -> bool:
+    fix = finding.offered_fix
+    return fix is not None and fix.kind != "waive"
+
+
+def _cure(key: str, findings: Sequence[Finding], audited: bool) -> Cure:
+    fixes = [finding.fix for finding in findings if finding.fix is not None]
+    is_line = all(
+        fix.patch is not None and fix.kind in ("replace", "remove", "index") for fix in fixes
+    )
+    return Cure(
+        key,
+        cure_text(findings, audited=audited),
+        len(findings),
+        tuple(
+            dict.fromkeys(
+                target for finding in findings for target in (finding.target, *finding.also)
+            )
+        ),
+        len({finding.backend for finding in findings}) if is_line else 0,
+        all(fix.tried is not None and fix.tried.works is True for fix in fixes),
+    )
+
+
+# Rungs of images that ran where they were built, and those that did not
+
+
+def ladders(report: Report) -> tuple[SharedText, ...]:
+    """Return the rungs that ran, those that did not, and who has to run them; alike targets
+    together.
+    """
+    return by_text(
+        (target.id, "; ".join(_parts(target.rungs))) for target in report.targets if target.rungs
+    )
+
+
+def without_device(report: Report) -> tuple[SharedText, ...]:
+    """Smoke commands that were left to machines with the device; alike targets together."""
+    return by_text(
+        (target.id, f"smoke {', '.join(target.smoke_not_run)}")
+        for target in report.targets
+        if target.smoke_not_run
+    )
+
+
+def _parts(rungs: Sequence[ClimbedRung]) -> Iterator[str]:
+    for state, word in (("passed", "passed"), ("failed", "failed"), ("undecided", "undecided")):
+        if alike := [rung for rung in rungs if rung.state == state]:
+            why = "; ".join(rung.why for rung in alike if rung.why) if state == "passed" else ""
+            yield f"{', '.join(rung.rung for rung in alike)} {word}" + (f" ({why})" if why else "")
+    left = [rung for rung in rungs if rung.state == "not-run"]
+    # Behind a rung that failed there is nothing to be run until that is mended.
+    if left and all(rung.state in ("passed", "not-run") for rung in rungs):
+        classes = listing(dict.fromkeys(name for rung in left for name in rung.run_on))
+        why = "; ".join(dict.fromkeys(rung.why for rung in left if rung.why))
+        yield (
+            f"{_span(left)} not run{f' ({why})' if why else ''}, left to `buildmatrix preflight`"
+            + (f" on {classes}" if classes else "")
+        )
+
+
+def _span(rungs: Sequence[ClimbedRung]) -> str:
+    """`compute to cold-start` where nothing between them is missing, else each by its name."""
+    names = [rung.rung for rung in rungs]
+    first = RUNGS.index(names[0])
+    if len(names) > 2 and tuple(names) == RUNGS[first : first + len(names)]:
+        return f"{names[0]} to {names[-1]}"
+    return ", ".join(names)
+
+
+# The last line of a table and the first one of Markdown: what a report counts
+
 
 _SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 

@@ -1,21 +1,23 @@
-"""The report for a terminal or a CI log: all targets with their gates, then what was found."""
+"""The report for a terminal or a CI log: all targets with their gates, then the findings."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
-from buildmatrix.phrases import size
-from buildmatrix.reports.run import revision_table, table_audit, table_fixes, table_nodes
+from buildmatrix.phrases import bounded, size
+from buildmatrix.reports.run import revision
 from buildmatrix.reports.run.groups import (
     FindingGroup,
     SharedText,
     groups,
     named,
+    saved,
     verdicts,
     whereabouts,
 )
 from buildmatrix.reports.run.model import (
+    FixesTried,
     Report,
     is_undecided,
     left_out,
@@ -23,13 +25,188 @@ from buildmatrix.reports.run.model import (
     steps,
     targets_in,
 )
-from buildmatrix.reports.run.rungs import ladders, without_device
-from buildmatrix.reports.run.summary import summary, unsettled
-from buildmatrix.reports.run.table_states import STATES
-from buildmatrix.reports.run.wasted import wasted_texts
-from buildmatrix.reports.terminal import Painter, Style, wrapped
-from buildmatrix.rules.model import Severity, TargetResult, Verdict
+from buildmatrix.reports.run.node_map import STYLES, columns, notes, rule_codes
+from buildmatrix.reports.run.summary import (
+    ladders,
+    summary,
+    uncertain_words,
+    unsettled,
+    wasted_texts,
+    without_device,
+)
+from buildmatrix.reports.terminal import STATES, Painter, Style, wrapped
+from buildmatrix.rules.model import AuditTotals, NodeFit, Severity, TargetResult, Trial, Verdict
 from buildmatrix.text import printable
+
+# The parts of the table that only an audit has: totals, and what is open
+
+
+_WIDTHS = (9, 9, 10, 9)
+
+
+def audit_totals(results: Sequence[TargetResult], paint: Painter) -> list[str]:
+    """One line per target: its verdict, what it downloads and installs, and what is wasted."""
+    width = max(len("target"), *(len(item.id) for item in results))
+    names = ("download", "wasted", "installed", "wasted")
+    head = [text.rjust(columns) for text, columns in zip(names, _WIDTHS, strict=True)]
+    lines = [paint("  ".join(["target".ljust(width), "audit ", *head]), "bold")]
+    for result in results:
+        text, style = STATES[result.gates.get("lock", "not-run")]
+        cells = [printable(result.id).ljust(width), paint(text.ljust(6), style)]
+        if result.audit is not None and result.error is None:
+            cells += _cells(result.audit)
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def _cells(totals: AuditTotals) -> list[str]:
+    texts = (
+        size(totals.download),
+        bounded(totals.foreign_download, at_least=totals.foreign_at_least),
+        size(totals.installed),
+        bounded(totals.foreign_installed, at_least=totals.foreign_at_least),
+    )
+    return [text.rjust(width) for text, width in zip(texts, _WIDTHS, strict=True)]
+
+
+def not_certain(report: Report) -> str:
+    """Return the remark on verdicts that may still change; empty if there are none."""
+    return " ".join(f"{text}." for text in uncertain_words(report, str))
+
+
+# The parts of the table about fixes that were tried (`audit --fix`)
+
+
+_LINES: dict[str, Style] = {"+": "green", "-": "red", "@": "blue"}
+
+
+def fixes(report: Report, width: int, paint: Painter) -> Iterator[list[str]]:
+    """The patch, what it saves, and what was not tried."""
+    tried = report.fixes
+    if tried is None:
+        if report.is_audit and any(
+            f.fix and f.fix.changes and f.waived is None for f in report.findings
+        ):
+            yield [
+                paint(
+                    "`audit --fix --dry-run` tries the fixes, and shows what it would write", "dim"
+                )
+            ]
+        return
+    if tried.patch:
+        yield [paint(_title(tried), "bold"), *_saved(tried, paint)]
+        yield [_painted(line, paint) for line in tried.patch.splitlines()]
+    else:
+        trials = [f.fix.tried for f in report.findings if f.fix is not None and f.fix.tried]
+        if not trials:
+            text = "there is none to try"
+        elif any(trial.works for trial in trials):
+            text = "they work, but there is nothing to write here"
+        elif any(trial.works is None for trial in trials):
+            open_still = sum(trial.works is None for trial in trials)
+            is_all = open_still == len(trials)
+            text = (
+                "none could be tried"
+                if is_all
+                else f"none of them works; {open_still} could not be tried"
+            )
+        else:
+            text = "none works"
+        yield [paint(f"fixes: {text}", "bold")]
+    if tried.notes:
+        yield [line for note in tried.notes for line in wrapped(f"- {note}", width, further="  ")]
+
+
+def _title(tried: FixesTried) -> str:
+    names = printable(", ".join(tried.files))
+    if tried.written:
+        return f"fixed: {names}"
+    return f"fixes for {names}; nothing is written, `--fix` without --dry-run does that"
+
+
+def _saved(tried: FixesTried, paint: Painter) -> Iterator[str]:
+    for item in tried.saved:
+        text = saved(Trial(True, "", item.download, item.installed))
+        yield f"  {printable(item.target)}: {paint(text, 'green')}"
+
+
+def _painted(line: str, paint: Painter) -> str:
+    style = _LINES.get(line[:1])
+    return paint(printable(line), style) if style is not None else printable(line)
+
+
+# The grid of targets and node classes in a terminal
+
+
+_PAINTED: dict[str, Style] = {"good": "green", "fair": "yellow", "bad": "red"}
+_HEAD = "runs on"
+
+
+def grid(targets: Sequence[TargetResult], width: int, paint: Painter) -> list[str]:
+    """Targets by node classes; one line for each pair where the grid is too wide.
+
+    Nothing where no target has node classes. What is no finding is said below.
+    """
+    shown = [target for target in targets if target.nodes]
+    if not shown:
+        return []
+    nodes = columns(shown)
+    names = max(len(_HEAD), *(len(printable(target.id)) for target in shown))
+    widths = [
+        max(len(printable(node)), *(len(_cell(target, node)) for target in shown)) for node in nodes
+    ]
+    if names + sum(column + 2 for column in widths) <= width:
+        lines = _matrix(shown, nodes, names, widths, paint)
+    else:
+        lines = _list(shown, paint)
+    for text in notes(shown):
+        lines += wrapped(text, width, "  ")
+    return lines
+
+
+def _matrix(
+    targets: Sequence[TargetResult],
+    nodes: Sequence[str],
+    names: int,
+    widths: Sequence[int],
+    paint: Painter,
+) -> list[str]:
+    head = [printable(node).ljust(width) for node, width in zip(nodes, widths, strict=True)]
+    lines = [paint("  ".join([_HEAD.ljust(names), *head]).rstrip(), "bold")]
+    for target in targets:
+        cells = [printable(target.id).ljust(names)]
+        for node, width in zip(nodes, widths, strict=True):
+            fit = _fit(target, node)
+            text = _cell(target, node).ljust(width)
+            cells.append(paint(text, _PAINTED[STYLES[fit.state]]) if fit is not None else text)
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def _list(targets: Sequence[TargetResult], paint: Painter) -> list[str]:
+    lines = [paint(_HEAD, "bold")]
+    for target in targets:
+        lines.append(printable(target.id))
+        for fit in target.nodes or ():
+            text = paint(_cell(target, fit.node), _PAINTED[STYLES[fit.state]])
+            lines.append(f"  {printable(fit.node)}: {text}")
+    return lines
+
+
+def _fit(target: TargetResult, node: str) -> NodeFit | None:
+    return next((fit for fit in target.nodes or () if fit.node == node), None)
+
+
+def _cell(target: TargetResult, node: str) -> str:
+    fit = _fit(target, node)
+    if fit is None:
+        return "-"
+    codes = rule_codes(fit)
+    return f"{fit.state} ({codes})" if codes else fit.state
+
+
+# The report for a terminal or a CI log: all targets with their gates, then what was found
+
 
 _INDENT = "  "
 #: Margin of the lines that a failed command printed, in an error.
@@ -44,19 +221,19 @@ def render(report: Report, *, width: int, color: bool) -> str:
     paint, width = Painter(color), max(width, 40)
     finding_groups = groups(report.findings, [target.id for target in report.targets])
     blocks = [
-        revision_table.accepted(report.diff, width, paint) if report.diff is not None else [],
+        revision.accepted(report.diff, width, paint) if report.diff is not None else [],
         *([_targets(report, paint)] if report.targets else []),
-        table_nodes.grid(report.targets, width, paint),
+        grid(report.targets, width, paint),
         *_findings(report, finding_groups, width, paint),
         *_bad_distributions(report, width, paint),
         *_unread(report, paint),
         _without_device(report, width, paint),
         _ladders(report, width, paint),
-        wrapped(table_audit.not_certain(report), width),
+        wrapped(not_certain(report), width),
         [line for text in left_out(report) for line in wrapped(text, width)],
-        *table_fixes.fixes(report, width, paint),
+        *fixes(report, width, paint),
         [_summary(report, finding_groups, paint)],
-        *(revision_table.changes(report.diff, width, paint) if report.diff is not None else ()),
+        *(revision.changes(report.diff, width, paint) if report.diff is not None else ()),
     ]
     return "\n\n".join("\n".join(lines) for lines in blocks if lines) + "\n"
 
@@ -67,9 +244,9 @@ def render(report: Report, *, width: int, color: bool) -> str:
 def _targets(report: Report, paint: Painter) -> list[str]:
     targets = report.targets
     if report.diff is not None:
-        return revision_table.targets(report.diff, targets, paint)
+        return revision.targets(report.diff, targets, paint)
     if any(target.audit is not None for target in targets):
-        return table_audit.targets(targets, paint)
+        return audit_totals(targets, paint)
     names = [printable(target.id) for target in targets]
     name_width = max(map(len, ("target", *names)))
     columns = steps(targets)

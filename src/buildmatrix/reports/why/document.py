@@ -7,8 +7,18 @@ from typing import Literal
 
 from buildmatrix.reports.json_form import INLINE, key
 from buildmatrix.reports.why import words
-from buildmatrix.reports.why.graph import Edge, Embedded, Graph, Node, NodeKind
-from buildmatrix.reports.why.model import Answer, AnsweredNode, Chain, State, Use
+from buildmatrix.reports.why.model import (
+    Answer,
+    AnsweredNode,
+    Chain,
+    Edge,
+    Embedded,
+    Graph,
+    Node,
+    NodeKind,
+    State,
+    Use,
+)
 
 
 @dataclass(frozen=True, slots=True)

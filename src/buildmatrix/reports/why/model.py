@@ -1,12 +1,169 @@
-"""The answer of `why`, as data; its formats are pure functions of it."""
+"""The graph of files and distributions that `why` searches, its questions and answers."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
-from buildmatrix.inventory.model import ShadowedFiles
-from buildmatrix.reports.why.graph import Edge, Graph, Node
+from buildmatrix.inventory.model import Layer, ShadowedFiles
+from buildmatrix.reports.json_form import key
+from buildmatrix.rules.model import IN_MEMORY
+
+# Nodes and edges of the joined graph. Immutable; built by `why.join`.
+#
+# Every edge leads from what wants something to what it gets: a requirement line to a distribution,
+# a distribution to its files, a file to the library that it links. Cycles are real: distributions
+# require each other, and so do libraries.
+
+
+#: `line` a requirement line of a file; `distribution`; `file` an ELF object, a file of device code
+#: or a link; `python` a Python file that loads libraries; `library` a name that no file of the
+#: tree has; `embedded` code inside of a file: a runtime linked statically, or device code.
+NodeKind = Literal["line", "distribution", "file", "python", "library", "embedded"]
+
+#: `asks` a line names a distribution; `requires` a distribution requires another; `holds` a
+#: distribution owns a file; `needs` a NEEDED entry (of ELF); `preloads` LD_PRELOAD, ld.so.preload;
+#: `dlopen` the name stands in the data of a file; `dlopen-note` its `.note.dlopen` says so;
+#: `python` a call in a Python file loads it; `imports` Python code of a distribution imports what
+#: another one has and it does not require; `embeds` a file holds code of somebody else.
+EdgeKind = Literal[
+    "asks",
+    "requires",
+    "holds",
+    "needs",
+    "preloads",
+    "dlopen",
+    "dlopen-note",
+    "python",
+    "imports",
+    "embeds",
+]
+
+#: Edges by which the loader itself gets to a file.
+LINKS: frozenset[EdgeKind] = frozenset({"needs", "preloads"})
+#: Edges by which a program may get to a file when it runs.
+OPENS: frozenset[EdgeKind] = frozenset({"dlopen", "dlopen-note", "python"})
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """Code of somebody else inside of a file, with what proves it."""
+
+    #: `static` or `device-code`.
+    kind: str
+    vendor: str
+    backend: str
+    #: What was linked in: `cudart`; for device code the container's format.
+    name: str = field(metadata=IN_MEMORY)
+    section: str | None = None
+    #: Offset in the file of the first mark or entry.
+    offset: int | None = None
+    size: int = 0
+    architectures: tuple[str, ...] = ()
+    #: Marks, sections and names that prove it.
+    marks: tuple[str, ...] = ()
+    #: The file that holds it.
+    path: str = field(kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One thing of the graph."""
+
+    #: Unique in a graph: the kind, a colon, and the path, name or `file:line`.
+    id: str
+    kind: NodeKind
+    #: As people call it: `torch 2.9.1`, a path, a soname.
+    label: str
+    #: Bytes on disk; for distributions of all their files.
+    size: int = 0
+    #: Id of the distribution that holds it.
+    owner: str | None = None
+    #: Index into `Graph.layers`.
+    layer: int | None = None
+    #: Names by which others know it: file name, soname, links, names without a builder's hash.
+    names: tuple[str, ...] = ()
+    #: The requirement as it is written, for lines; where a distribution was installed from.
+    text: str = ""
+    embedded: Embedded | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """Why `source` leads to `target` (both ids of nodes)."""
+
+    kind: EdgeKind = field(metadata=key("edge"))
+    source: str = field(metadata=IN_MEMORY)
+    target: str = field(metadata=IN_MEMORY)
+    #: What is written: the requirement, the NEEDED entry, the name in the data, the call.
+    text: str = field(default="", metadata=key("written"))
+    #: Condition of a requirement: its marker, or the extra that somebody asked for.
+    condition: str = ""
+    #: Search rule of the loader (`loader.resolver.Rule`), for links that were found.
+    rule: str | None = None
+    #: Path of the binary whose RPATH or RUNPATH led there; for `loaded` the first that asked.
+    by: str | None = None
+    #: The folder in which the loader found it.
+    folder: str | None = None
+    #: Folders that were searched, where the loader does not find it.
+    searched: tuple[str, ...] = ()
+    #: `path:line` of the Python statement that loads it.
+    at: str | None = None
+    #: Byte in the source file at which the name or the code stands.
+    offset: int | None = None
+    #: False where it happens only if a run, or somebody's choice of an extra, makes it happen.
+    certain: bool = True
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Everything that is known of one target or tree, joined."""
+
+    #: By id.
+    nodes: Mapping[str, Node] = field(default_factory=dict)
+    edges: tuple[Edge, ...] = ()
+    #: Ids of the nodes that chains begin with, the best kind first: requirement lines; what was
+    #: asked for by name when it was installed; what nobody requires; files that nobody owns.
+    roots: tuple[tuple[str, ...], ...] = ()
+    layers: tuple[Layer, ...] = ()
+    #: For each layer where its instruction stands: `Dockerfile:12`, or of which base image it is;
+    #: empty where nothing is known of that.
+    places: tuple[str, ...] = ()
+    #: What a layer brought and a later one deleted or replaced: it is in no node.
+    buried: tuple[ShadowedFiles, ...] = ()
+    #: Whether it is of a root file system: what a part of one lacks, the system may have.
+    is_root: bool = False
+    #: Whether it is a saved report's: what it does not have may have been there all the same.
+    is_partial: bool = False
+    #: What the graph does not know, one sentence each.
+    notes: tuple[str, ...] = ()
+
+    @cached_property
+    def out(self) -> Mapping[str, tuple[Edge, ...]]:
+        """Edges by the node that they leave."""
+        return _grouped(self.edges, by_source=True)
+
+    @cached_property
+    def into(self) -> Mapping[str, tuple[Edge, ...]]:
+        """Edges by the node that they reach."""
+        return _grouped(self.edges, by_source=False)
+
+
+def _grouped(edges: tuple[Edge, ...], *, by_source: bool) -> Mapping[str, tuple[Edge, ...]]:
+    grouped: dict[str, list[Edge]] = {}
+    for edge in edges:
+        grouped.setdefault(edge.source if by_source else edge.target, []).append(edge)
+    return {key: tuple(value) for key, value in grouped.items()}
+
+
+def node_id(name: str) -> str:
+    """Id of the node of a distribution, by its normalized name."""
+    return f"distribution:{name}"
+
+
+# The answer of `why`, as data; its formats are pure functions of it
 
 
 @dataclass(frozen=True, slots=True)

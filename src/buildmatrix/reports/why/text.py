@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from buildmatrix.phrases import count, listing, size
 from buildmatrix.reports.terminal import Painter, wrapped
 from buildmatrix.reports.why import words
-from buildmatrix.reports.why.graph import Node
-from buildmatrix.reports.why.model import Answer, AnsweredNode, Chain, Use
+from buildmatrix.reports.why.model import Answer, AnsweredNode, Chain, Node, Use
 from buildmatrix.reports.why.words import other_names
 from buildmatrix.text import printable
 

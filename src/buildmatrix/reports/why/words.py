@@ -7,8 +7,7 @@ import re
 
 from buildmatrix.inventory.model import ShadowedFiles
 from buildmatrix.phrases import listing
-from buildmatrix.reports.why.graph import Edge, Embedded, Graph, Node
-from buildmatrix.reports.why.model import Question
+from buildmatrix.reports.why.model import Edge, Embedded, Graph, Node, Question
 
 #: Folders of a failed search that are shown.
 MOST_SEARCHED = 6

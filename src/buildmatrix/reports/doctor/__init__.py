@@ -1,1 +1,0 @@
-"""The document of `doctor`: what a machine can do."""

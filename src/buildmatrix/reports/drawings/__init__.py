@@ -1,1 +1,0 @@
-"""Pictures of graphs: what a picture holds, and each format of it."""

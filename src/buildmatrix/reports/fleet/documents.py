@@ -1,0 +1,219 @@
+"""The report of a fleet as data: JSON, JSON lines and Parquet."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from io import BytesIO
+from types import NoneType
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from buildmatrix import __version__
+from buildmatrix.reports import json_form
+from buildmatrix.reports.fleet.assembly import clean
+from buildmatrix.reports.fleet.model import (
+    FleetDrift,
+    FleetFinding,
+    FleetFit,
+    FleetLayer,
+    FleetReport,
+    FleetResult,
+    FleetWork,
+    ResultFacts,
+)
+from buildmatrix.reports.json_form import plain
+from buildmatrix.reports.run.model import ReportTool
+from buildmatrix.rules.model import IF_KNOWN
+from buildmatrix.text import each_text, guarded, in_json
+from buildmatrix.threads import prepare_type
+
+# The JSON form of a report of a fleet: what many results share is written once.
+#
+# Of 10,000 images with twenty layers each, most layers and findings are those of other images, too.
+# `findings`, `fits` and `layers` are tables, and a result has the numbers of their entries.
+
+
+Entry = TypeVar("Entry")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexedResult(ResultFacts):
+    """A result that points into the tables of its document."""
+
+    findings: tuple[int, ...] = ()
+    fits: tuple[int, ...] = ()
+    layers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetDocument:
+    """Everything that a run says about a fleet, as its JSON form has it."""
+
+    schema: Literal["buildmatrix/fleet/1"] = "buildmatrix/fleet/1"
+    tool: ReportTool = field(default=ReportTool(version=__version__, catalogue=""))
+    subject: str
+    would_run_on: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    work: FleetWork = field(default_factory=FleetWork)
+    drift: FleetDrift | None = field(default=None, metadata=IF_KNOWN)
+    findings: tuple[FleetFinding, ...] = ()
+    fits: tuple[FleetFit, ...] = ()
+    layers: tuple[FleetLayer, ...] = ()
+    results: tuple[IndexedResult, ...] = ()
+
+
+#: What a document and its report have alike.
+_SHARED = ("tool", "subject", "would_run_on", "missing", "notes", "work", "drift")
+_FACTS = tuple(item.name for item in fields(ResultFacts))
+
+
+def of_report(report: FleetReport) -> FleetDocument:
+    """The report with its tables, in the order in which results name their entries."""
+    findings: dict[FleetFinding, int] = {}
+    fits: dict[FleetFit, int] = {}
+    layers: dict[FleetLayer, int] = {}
+    results = tuple(
+        IndexedResult(
+            **{name: getattr(result, name) for name in _FACTS},
+            findings=_numbers(result.findings, findings),
+            fits=_numbers(result.fits, fits),
+            layers=_numbers(result.layers, layers),
+        )
+        for result in report.results
+    )
+    return FleetDocument(
+        **{name: getattr(report, name) for name in _SHARED},
+        findings=tuple(findings),
+        fits=tuple(fits),
+        layers=tuple(layers),
+        results=results,
+    )
+
+
+def parse(data: bytes) -> FleetReport:
+    """A report from its JSON form. Raises `ValueError` for what is none."""
+    document = json_form.parse(data, FleetDocument)
+    return FleetReport(
+        **{name: getattr(document, name) for name in _SHARED},
+        results=tuple(
+            FleetResult(
+                **{name: getattr(result, name) for name in _FACTS},
+                findings=_entries(result.findings, document.findings),
+                fits=_entries(result.fits, document.fits),
+                layers=_entries(result.layers, document.layers),
+            )
+            for result in document.results
+        ),
+    )
+
+
+def _numbers(entries: Iterable[Entry], table: dict[Entry, int]) -> tuple[int, ...]:
+    return tuple(table.setdefault(entry, len(table)) for entry in entries)
+
+
+def _entries(numbers: Iterable[int], table: Sequence[Entry]) -> tuple[Entry, ...]:
+    try:
+        # A negative number would count from the end.
+        return tuple(table[number if number >= 0 else len(table)] for number in numbers)
+    except IndexError:
+        raise ValueError("a result points to an entry that its table does not have") from None
+
+
+# JSON Lines: a result on each line, complete in itself, written as results come in.
+#
+# https://jsonlines.org
+
+
+def line(result: FleetResult) -> str:
+    """A result as one line, with its end; without secrets, and nothing in it is obeyed."""
+    form = plain(each_text(result, clean))
+    text = json.dumps({"schema": form.pop("schema"), **form}, ensure_ascii=False)
+    return guarded(text, in_json) + "\n"
+
+
+def render_lines(report: FleetReport) -> str:
+    """All results, in the order of the report."""
+    return "".join(map(line, report.results))
+
+
+def read(lines: Iterable[bytes]) -> Iterator[FleetResult]:
+    """The results on some lines, as a file opened for bytes gives them.
+
+    The last line may be torn, as a writer that was stopped leaves it: without its end it is no
+    result. Raises `ValueError`, with the line's number, for anything else that is none.
+    """
+    decoder = msgspec.json.Decoder(prepare_type(FleetResult))
+    for number, text in enumerate(lines, 1):
+        if not text.endswith(b"\n"):
+            return
+        if not text.strip():
+            continue
+        try:
+            yield decoder.decode(text)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise ValueError(f"line {number} is no result of a fleet: {error}") from error
+
+
+# The results as one Parquet file, for those who ask further: a row for each, lists in its cells.
+#
+# Columns are the fields of `FleetResult`, and what is in a list is a struct of its fields: DuckDB's
+# `unnest` and pandas' `explode` make rows of them. Repeated values cost nothing: Parquet keeps each
+# once in a dictionary. https://parquet.apache.org/docs/file-format/
+
+
+#: Rows that are in memory as Python values at one time.
+_BATCH = 1000
+
+
+def render_parquet(report: FleetReport) -> bytes:
+    """The file; the same report and the same pyarrow give the same bytes."""
+    import pyarrow
+    from pyarrow import parquet
+
+    about = {
+        "buildmatrix": report.tool.version,
+        "catalogue": report.tool.catalogue,
+        "subject": report.subject,
+    }
+    schema = pyarrow.schema(_fields(FleetResult), metadata=about)
+    held = BytesIO()
+    with parquet.ParquetWriter(held, schema, compression="zstd") as writer:
+        for batch in _batches(report.results):
+            rows = [plain(result) for result in batch]
+            writer.write_table(pyarrow.Table.from_pylist(rows, schema=schema))
+    return held.getvalue()
+
+
+def _batches(results: Sequence[FleetResult]) -> list[Sequence[FleetResult]]:
+    return [results[start : start + _BATCH] for start in range(0, len(results), _BATCH)]
+
+
+def _fields(kind: type) -> list[Any]:
+    """The columns, or the fields of a struct, that a data class becomes."""
+    import pyarrow
+
+    hints = get_type_hints(kind)
+    made = []
+    for item in fields(kind):
+        parts = set(get_args(hints[item.name]))
+        is_optional = NoneType in parts
+        (hint,) = parts - {NoneType} if is_optional else (hints[item.name],)
+        made.append(pyarrow.field(item.name, _type(hint), nullable=is_optional))
+    return made
+
+
+def _type(hint: Any) -> Any:
+    """The Arrow type of a field's type."""
+    import pyarrow
+
+    if get_origin(hint) is tuple:
+        return pyarrow.list_(_type(get_args(hint)[0]))
+    if get_origin(hint) is Literal or hint is str:
+        return pyarrow.string()
+    if is_dataclass(hint) and isinstance(hint, type):
+        return pyarrow.struct(_fields(hint))
+    return {int: pyarrow.int64(), bool: pyarrow.bool_()}[hint]

@@ -1,0 +1,259 @@
+"""Totals of a fleet: by image, layer, vendor and owner."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from buildmatrix.reports.fleet.drift import bytes_more
+from buildmatrix.reports.fleet.model import FleetChange, FleetDrift, FleetResult
+
+# Results by image: one that is judged for two backends is pulled once
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image, or a lock, with what is said of it for each backend."""
+
+    results: tuple[FleetResult, ...]
+
+    @property
+    def owner(self) -> str:
+        """Whom it belongs to; empty where nobody is named."""
+        return max(result.owner for result in self.results)
+
+    @property
+    def download(self) -> int:
+        """Bytes of a pull."""
+        return max(result.download for result in self.results)
+
+    @property
+    def unusable(self) -> int:
+        """Bytes of a pull that are of no use on any of its backends."""
+        return min(result.unusable_download for result in self.results)
+
+    @property
+    def containers(self) -> int:
+        """Containers that run it."""
+        return max(result.containers for result in self.results)
+
+    @property
+    def is_failed(self) -> bool:
+        """True if it failed for one of its backends."""
+        return any(result.state == "failed" for result in self.results)
+
+    @property
+    def is_undecided(self) -> bool:
+        """True if it is undecided for one of its backends, and failed for none."""
+        return not self.is_failed and any(result.state == "undecided" for result in self.results)
+
+
+def images(results: Iterable[FleetResult]) -> Sequence[Image]:
+    """The images that results are about, in their order."""
+    grouped: dict[tuple[str, ...], list[FleetResult]] = {}
+    for result in results:
+        grouped.setdefault((result.kind, *result.key[:3]), []).append(result)
+    return [Image(tuple(group)) for group in grouped.values()]
+
+
+# Bytes of a fleet that cannot be used: as a registry keeps them, and as pulls transfer them.
+#
+# A layer that many images have may be of no use in one and be what another is for. So of each
+# distinct layer the *least* counts that any judged image with it cannot use: what all of them carry
+# for nothing. What some of them cannot use, and others can, is said apart.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerTotals:
+    """All distinct layers, as a registry keeps each once: bytes are those of a pull."""
+
+    layers: int = 0
+    size: int = 0
+    #: Of no use to any image that has them.
+    unusable: int = 0
+    #: Of these, in layers that an undecided image has, too: it might use them.
+    unusable_open: int = 0
+    #: Of no use to some images, and used by others: wasted by how images are put together.
+    unusable_in_some: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullTotals:
+    """All images, each pulled once; and once for each container that is known to run it."""
+
+    images: int = 0
+    size: int = 0
+    #: At least: of undecided images only what was read counts.
+    unusable: int = 0
+    containers: int = 0
+    running: int = 0
+    unusable_running: int = 0
+
+
+@dataclass(slots=True)
+class _Layer:
+    size: int = 0
+    least: int | None = None
+    most: int = 0
+    is_open: bool = False
+
+
+def layer_totals(results: Iterable[FleetResult]) -> LayerTotals:
+    """Add up the distinct layers of results."""
+    layers: dict[str, _Layer] = {}
+    for result in results:
+        is_open = result.state == "undecided"
+        # An image may have a layer twice: what lies below is hidden there, and counts above.
+        unusable: dict[str, int] = {}
+        for layer in result.layers:
+            held = layers.get(layer.digest)
+            if held is None:
+                held = layers[layer.digest] = _Layer()
+            held.size = max(held.size, layer.size)
+            held.is_open |= is_open
+            sum_ = unusable.get(layer.digest, 0) + layer.unusable_size
+            unusable[layer.digest] = min(sum_, layer.size)
+        for digest, size in unusable.items() if not is_open else ():
+            held = layers[digest]
+            held.least = size if held.least is None else min(held.least, size)
+            held.most = max(held.most, size)
+    every = layers.values()
+    return LayerTotals(
+        layers=len(layers),
+        size=sum(layer.size for layer in every),
+        unusable=sum(layer.least or 0 for layer in every),
+        unusable_open=sum(layer.least or 0 for layer in every if layer.is_open),
+        unusable_in_some=sum(layer.most - (layer.least or 0) for layer in every),
+    )
+
+
+def pull_totals(images: Iterable[Image]) -> PullTotals:
+    """Add up the pulls of images."""
+    every = tuple(images)
+    return PullTotals(
+        images=len(every),
+        size=sum(image.download for image in every),
+        unusable=sum(image.unusable for image in every),
+        containers=sum(image.containers for image in every),
+        running=sum(image.containers * image.download for image in every),
+        unusable_running=sum(image.containers * image.unusable for image in every),
+    )
+
+
+# Which vendors' bytes are in the images of a fleet, and in how many they cannot be used
+
+
+@dataclass(frozen=True, slots=True)
+class VendorTotals:
+    """Installed bytes of one vendor, over all images."""
+
+    #: Empty for what belongs to none.
+    vendor: str
+    #: Images that have some of it, and those that cannot use some of it.
+    images: int
+    unusable_images: int
+    size: int
+    unusable: int
+
+
+def vendor_totals(results: Iterable[FleetResult]) -> Sequence[VendorTotals]:
+    """Each vendor, of whose bytes most cannot be used first."""
+    rows: dict[str, VendorTotals] = {}
+    for result in results:
+        for held in result.vendors:
+            row = rows.get(held.vendor, VendorTotals(held.vendor, 0, 0, 0, 0))
+            rows[held.vendor] = VendorTotals(
+                held.vendor,
+                row.images + 1,
+                row.unusable_images + (held.wasted > 0),
+                row.size + held.size,
+                row.unusable + held.wasted,
+            )
+    return sorted(rows.values(), key=lambda row: (-row.unusable, -row.size, row.vendor))
+
+
+# Which images carry most that they cannot use
+
+
+def running(result: FleetResult) -> int:
+    """Bytes of no use that its containers have pulled: as if each had pulled it once."""
+    return result.containers * result.unusable_download
+
+
+def by_bytes(results: Iterable[FleetResult]) -> Sequence[FleetResult]:
+    """Those with bytes of no use, what a pull carries most of first."""
+    wasteful = [result for result in results if result.unusable or result.unusable_download]
+    return sorted(
+        wasteful, key=lambda item: (-item.unusable_download, -item.unusable, item.title, item.key)
+    )
+
+
+def by_containers(results: Iterable[FleetResult]) -> Sequence[FleetResult]:
+    """Those that containers run, what all of their containers carry most of first."""
+    wasteful = [result for result in results if running(result)]
+    return sorted(wasteful, key=lambda item: (-running(item), item.title, item.key))
+
+
+# Owners of a fleet's images, and their unusable bytes
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerTotals:
+    """The images of one owner."""
+
+    #: As a label of the images, or the place that names them, says it; empty for nobody.
+    owner: str
+    pulls: PullTotals
+    failed: int
+    undecided: int
+
+
+def owner_totals(images: Iterable[Image]) -> Sequence[OwnerTotals]:
+    """Each owner, whose pulls carry most of no use first."""
+    by_owner: dict[str, list[Image]] = {}
+    for image in images:
+        by_owner.setdefault(image.owner, []).append(image)
+    totals = (
+        OwnerTotals(
+            owner,
+            pull_totals(of_owner),
+            sum(image.is_failed for image in of_owner),
+            sum(image.is_undecided for image in of_owner),
+        )
+        for owner, of_owner in by_owner.items()
+    )
+    return sorted(totals, key=lambda item: (-item.pulls.unusable, -item.failed, item.owner))
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerDrift:
+    """Changes for one owner since an earlier report."""
+
+    owner: str
+    new: int
+    gone: int
+    worse: int
+    better: int
+    #: Bytes of no use in pulls of all images; negative for less.
+    more: int
+
+
+def owner_drift(drift: FleetDrift) -> Sequence[OwnerDrift]:
+    """Each owner for whom something changed, whose pulls grew most first."""
+    by_owner: dict[str, list[FleetChange]] = {}
+    for change in drift.changes:
+        by_owner.setdefault(change.owner, []).append(change)
+    rows = []
+    for owner, of_owner in by_owner.items():
+        kinds = [change.change for change in of_owner]
+        rows.append(
+            OwnerDrift(
+                owner,
+                kinds.count("new"),
+                kinds.count("gone"),
+                kinds.count("worse"),
+                kinds.count("better"),
+                sum(map(bytes_more, of_owner)),
+            )
+        )
+    return sorted(rows, key=lambda row: (-row.more, -row.worse, row.owner))

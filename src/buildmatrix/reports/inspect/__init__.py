@@ -1,1 +1,0 @@
-"""Report of `inspect`: data, and each format of it."""

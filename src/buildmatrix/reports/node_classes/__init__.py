@@ -1,1 +1,0 @@
-"""The document of `node-classes check`: whether machines are what their classes say."""

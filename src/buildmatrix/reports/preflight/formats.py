@@ -1,0 +1,226 @@
+"""The report of `preflight` for a terminal, as Markdown and as JUnit XML."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from buildmatrix.phrases import count
+from buildmatrix.reports.junit import Suite, document, fail, skip
+from buildmatrix.reports.markdown import end, fold, plain, rich
+from buildmatrix.reports.preflight.model import (
+    Check,
+    CheckState,
+    Preflight,
+    PreflightTarget,
+    RungOutcome,
+    Value,
+    name,
+    totals,
+    why,
+)
+from buildmatrix.reports.terminal import Painter, Style, wrapped
+from buildmatrix.rules.rungs import RUNGS
+from buildmatrix.text import printable
+
+# A preflight as text for a terminal or a CI log
+
+
+_STYLED_STATES: dict[CheckState, tuple[str, Style]] = {
+    "passed": ("passed", "green"),
+    "failed": ("FAILED", "red"),
+    "undecided": ("open", "yellow"),
+    "not-run": ("-", "dim"),
+    "accepted": ("accepted", "dim"),
+}
+#: Checks of a rung that are listed where all have passed.
+_MAX_SLOWEST = 3
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+def render_table(preflight: Preflight, *, width: int, color: bool) -> str:
+    """Each image with its rungs; what did not pass is listed whole."""
+    paint, width = Painter(color), max(width, 40)
+    lines: list[str] = []
+    for target in preflight.targets:
+        lines += [*_target(target, width, paint), ""]
+    lines.append(totals(preflight))
+    return "\n".join(lines) + "\n"
+
+
+def _target(target: PreflightTarget, width: int, paint: Painter) -> Iterator[str]:
+    yield paint(printable(name(target)), "bold")
+    for rung in target.rungs:
+        yield from _rung_lines(rung, width, paint)
+
+
+def _rung_lines(rung: RungOutcome, width: int, paint: Painter) -> Iterator[str]:
+    word, style = _STYLED_STATES[rung.state]
+    passed = [check for check in rung.checks if check.state == "passed"]
+    others = [check for check in rung.checks if check.state != "passed"]
+    said = f"{len(passed)} of {count(len(rung.checks), 'check')}" if rung.checks else ""
+    took = f"{rung.seconds:.1f} s" if rung.seconds is not None else ""
+    place = rung.where if rung.where != "here" else ""
+    details = ", ".join(part for part in (said, took, place) if part)
+    yield f"  {rung.rung.ljust(10)}  {paint(word.ljust(6), style)}  {printable(details)}".rstrip()
+    if rung.why:
+        yield from wrapped(printable(rung.why), width, indent="    ")
+    if rung.run_on:
+        classes = ", ".join(rung.run_on)
+        yield from wrapped(f"to be run on {printable(classes)}", width, indent="    ")
+    slow = sorted(passed, key=lambda check: -(check.seconds or 0))[:_MAX_SLOWEST]
+    for check in (*others, *(slow if not others else ())):
+        state, shade = _STYLED_STATES[check.state]
+        seconds = f" ({check.seconds:.2f} s)" if check.seconds is not None else ""
+        message = f": {check.message}" if check.message else ""
+        text = printable(f"{check.subject}{seconds}{message}")
+        first, *rest = wrapped(f"{state} {text}", width, indent="    ")
+        yield first.replace(state, paint(state, shade), 1)
+        yield from rest
+        if picture := _bars(check.values.get("samples_s")):
+            yield f"    {picture}"
+
+
+def _bars(samples: Value) -> str:
+    """The runs of a check as bars, in their order, from nothing up to the slowest."""
+    times = (
+        [time for time in samples if isinstance(time, float)] if isinstance(samples, list) else []
+    )
+    slowest = max(times, default=0.0)
+    if len(times) < 2 or slowest <= 0:
+        return ""
+    return "".join(_BARS[min(int(time / slowest * len(_BARS)), len(_BARS) - 1)] for time in times)
+
+
+# A preflight as Markdown, for the summary of a CI job: the ladder first, then what did not pass.
+#
+# What passed, with its times, is folded.
+
+
+_MARKDOWN_STATES: dict[CheckState, str] = {
+    "passed": "ok",
+    "failed": "**failed**",
+    "undecided": "**undecided**",
+    "not-run": "not run",
+    "accepted": "accepted",
+}
+#: Checks of one rung that are listed before the rest is folded, and reasons of one image.
+_MAX_OPEN = 20
+
+
+def render_markdown(preflight: Preflight) -> str:
+    """The preflight as GitHub-flavored Markdown."""
+    lines = ["## buildmatrix preflight", "", f"**{totals(preflight)}**", "", *_ladder(preflight)]
+    open_items = [item for target in preflight.targets for item in _open(target)]
+    lines += ["", *open_items[:_MAX_OPEN]] if open_items else []
+    if len(open_items) > _MAX_OPEN:
+        lines += [*fold(f"{len(open_items) - _MAX_OPEN} more"), *open_items[_MAX_OPEN:], *end()]
+    passed = [line for target in preflight.targets for line in _passed(target)]
+    if passed:
+        lines += [*fold("what passed"), *passed, *end()]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _ladder(preflight: Preflight) -> Iterator[str]:
+    present = {rung.rung for target in preflight.targets for rung in target.rungs}
+    rungs = [rung for rung in RUNGS if rung in present]
+    yield f"| image | node class | {' | '.join(rungs)} |"
+    yield "|---" * (len(rungs) + 2) + "|"
+    for target in preflight.targets:
+        cells = " | ".join(_cell(target, rung) for rung in rungs)
+        yield f"| {plain(target.id)} | {plain(target.node_class or '')} | {cells} |"
+
+
+def _cell(target: PreflightTarget, rung: str) -> str:
+    states = [outcome.state for outcome in target.rungs if outcome.rung == rung]
+    if len(states) < 2:
+        return "".join(_MARKDOWN_STATES[state] for state in states)
+    # Several nodes of one class.
+    return ", ".join(
+        f"{states.count(state)} {_MARKDOWN_STATES[state]}"
+        for state in _MARKDOWN_STATES
+        if state in states
+    )
+
+
+def _open(target: PreflightTarget) -> Iterator[str]:
+    for rung in target.rungs:
+        checks = [check for check in rung.checks if check.state != "passed"]
+        if rung.state == "passed" and not checks:
+            continue
+        reason = why(rung)
+        head = f"- {plain(_title(target, rung))}: {_MARKDOWN_STATES[rung.state]}"
+        yield head + (f", {rich(reason)}" if reason else "")
+        yield from (f"  - {_check_item(check)}" for check in checks)
+
+
+def _passed(target: PreflightTarget) -> Iterator[str]:
+    for rung in target.rungs:
+        if rung.state == "passed":
+            took = f", {rung.seconds:.1f} s" if rung.seconds is not None else ""
+            yield f"- {plain(_title(target, rung))}{took}"
+            yield from (
+                f"  - {_check_item(check)}" for check in rung.checks if check.state == "passed"
+            )
+
+
+def _title(target: PreflightTarget, rung: RungOutcome) -> str:
+    place = "" if rung.where == "here" else f" at {rung.where}"
+    return f"{name(target)}{place}, {rung.rung}"
+
+
+def _check_item(check: Check) -> str:
+    state = "" if check.state == "passed" else f" {_MARKDOWN_STATES[check.state]}"
+    return plain(check.subject) + state + (f": {rich(check.message)}" if check.message else "")
+
+
+# A preflight as JUnit XML: an image on a node class is a suite, and each rung a test case.
+#
+# Where several nodes of a class ran a rung, each is a test case. A rung that failed is a failure,
+# one that is undecided an error, and one that nobody ran is skipped.
+
+
+def render_junit(preflight: Preflight, *, time: datetime | None = None) -> str:
+    """The preflight as one `testsuites` document; `time` is when it ran, as Ant asks for it."""
+    return document([_suite(preflight, target) for target in preflight.targets], time)
+
+
+def _suite(preflight: Preflight, target: PreflightTarget) -> Suite:
+    properties = {
+        "version": preflight.tool.version,
+        "catalogue": preflight.tool.catalogue,
+        "backend": target.backend,
+        "image": target.image,
+        "digest": target.digest,
+        "node-class": target.node_class,
+    }
+    suite = Suite(name(target), properties, sum(rung.seconds or 0 for rung in target.rungs))
+    for rung in target.rungs:
+        _add_case(suite, name(target), rung)
+    return suite
+
+
+def _add_case(suite: Suite, target: str, rung: RungOutcome) -> None:
+    title = f"rung {rung.rung}" + (f" on {rung.where}" if rung.where != "here" else "")
+    case = suite.case(target, title, rung.seconds or 0.0)
+    others = [check for check in rung.checks if check.state != "passed"]
+    if rung.state == "not-run":
+        skip(case, why(rung) or "it did not run")
+    elif rung.state != "passed":
+        details = (*_check_lines(others), *filter(None, [why(rung)]))
+        first = details[0] if details else f"the rung {rung.state}"
+        fail(
+            case,
+            "failure" if rung.state == "failed" else "error",
+            f"rung-{rung.rung}",
+            first,
+            *details[1:],
+        )
+    for line in _check_lines(rung.checks if rung.state == "passed" else ()):
+        suite.say(title, line)
+
+
+def _check_lines(checks: tuple[Check, ...] | list[Check]) -> Iterator[str]:
+    for check in checks:
+        state = "" if check.state == "passed" else f"{check.state}: "
+        yield f"{state}{check.subject}" + (f": {check.message}" if check.message else "")

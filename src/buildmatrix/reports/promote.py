@@ -1,0 +1,85 @@
+"""The report of `promote`: tags that moved, as data and as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from buildmatrix.phrases import count
+from buildmatrix.reports.json_form import THIS_TOOL, Tool
+from buildmatrix.reports.terminal import Painter, Style, wrapped
+from buildmatrix.text import printable
+
+# Tags that were set to images which lay in a registry without them, as data
+
+
+#: `already`: the tag named the image before, perhaps since an earlier run that was stopped.
+MoveState = Literal["moved", "already", "failed", "not-tried"]
+
+
+@dataclass(frozen=True, slots=True)
+class TagMove:
+    """One tag, and the image that it is to name."""
+
+    #: `ghcr.io/acme/inferno:1.4.0-cpu`
+    reference: str
+    target: str
+    digest: str
+    #: What it named before this run, to go back to; None for a tag that was not there, and where
+    #: nobody asked.
+    before: str | None = None
+    state: MoveState = "not-tried"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promotion:
+    """Result of `promote`."""
+
+    schema: Literal["buildmatrix/promotion/1"] = "buildmatrix/promotion/1"
+    tool: Tool = THIS_TOOL
+    #: What was built.
+    subject: str
+    #: Whether all tags name their images now.
+    promoted: bool
+    moves: tuple[TagMove, ...]
+    #: Why not; one sentence each.
+    problems: tuple[str, ...] = ()
+
+
+# A promotion as text for a terminal or a CI log
+
+
+_STATES: dict[MoveState, tuple[str, Style]] = {
+    "moved": ("moved", "green"),
+    "already": ("already", "green"),
+    "failed": ("FAILED", "red"),
+    "not-tried": ("-", "dim"),
+}
+
+
+def render(promotion: Promotion, *, width: int, color: bool) -> str:
+    """Each tag with what it names now and named before, then what went wrong."""
+    paint = Painter(color)
+    return "\n".join(_lines(promotion, max(width, 40), paint)) + "\n"
+
+
+def _lines(promotion: Promotion, width: int, paint: Painter) -> Iterator[str]:
+    for move in promotion.moves:
+        word, style = _STATES[move.state]
+        yield f"{paint(word.ljust(7), style)}  {printable(move.reference)}"
+        yield f"         {_digests(move)}"
+    for problem in promotion.problems:
+        for line in wrapped(problem, width):
+            yield paint(line, "red")
+    moved = sum(move.state == "moved" for move in promotion.moves)
+    already = sum(move.state == "already" for move in promotion.moves)
+    rest = len(promotion.moves) - moved - already
+    parts = [f"{count(moved, 'tag')} moved", f"{already} there already"]
+    yield ", ".join([*parts, f"{rest} not set"] if rest else parts)
+
+
+def _digests(move: TagMove) -> str:
+    if move.state == "moved":
+        return f"{move.digest} (before: {move.before or 'no such tag'})"
+    return move.digest

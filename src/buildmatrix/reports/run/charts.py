@@ -1,0 +1,387 @@
+"""Bytes of targets as bars, areas and strips of layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from buildmatrix.phrases import count, size
+from buildmatrix.reports.page.document import Area, lengths, squarified, vendor_class, vendor_name
+from buildmatrix.rules.composition import Composition, DistributionBytes, LayerBytes, VendorBytes
+from buildmatrix.rules.model import TargetResult
+
+# The bytes of each target, used and wasted, by vendor: as bars, and in words
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A part of a bar, in percent of the longest bar."""
+
+    style: str
+    is_wasted: bool
+    size: int
+    x: float
+    width: float
+    #: `NVIDIA, wasted: 5.9 GB`
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One target."""
+
+    segments: tuple[Segment, ...]
+    size: int
+    wasted: int
+    #: Whether the wasted bytes are a lower bound.
+    at_least: bool
+
+    @property
+    def text(self) -> str:
+        """The whole bar in one sentence."""
+        return "; ".join(segment.text for segment in self.segments)
+
+    @property
+    def percent(self) -> int:
+        """Percentage of it that is wasted."""
+        return round(100 * self.wasted / self.size) if self.size else 0
+
+
+def bars(targets: Sequence[TargetResult]) -> Mapping[str, Bar]:
+    """A bar for each target whose bytes are known, by its id."""
+    shares = {target.id: vendor_bytes(target) for target in targets}
+    most = max((sum(share.size for share in parts) for parts in shares.values()), default=0)
+    return {
+        target.id: _bar(shares[target.id], most, target) for target in targets if shares[target.id]
+    }
+
+
+def vendor_bytes(target: TargetResult) -> Sequence[VendorBytes]:
+    """Return the bytes of each vendor in a target, unusable ones last.
+
+    Of a report of earlier versions only the sums are known, and not whose they are.
+    """
+    if target.composition is not None:
+        return by_vendor(target.composition)
+    if target.audit is not None and target.audit.installed:
+        return [VendorBytes("", target.audit.installed, target.audit.foreign_installed)]
+    return [VendorBytes("", target.size)] if target.size else []
+
+
+def by_vendor(composition: Composition) -> Sequence[VendorBytes]:
+    """The sums by vendor, the largest first, and what belongs to none before all."""
+    sizes: dict[str, list[int]] = {}
+    for part in composition.distributions:
+        for share in part.vendors:
+            sums = sizes.setdefault(share.vendor, [0, 0])
+            sums[0] += max(0, share.size)
+            sums[1] += min(max(0, share.wasted), max(0, share.size))
+    return sorted(
+        (VendorBytes(vendor, total, wasted) for vendor, (total, wasted) in sizes.items() if total),
+        key=lambda share: (share.vendor != "", -share.size, share.vendor),
+    )
+
+
+def _bar(shares: Sequence[VendorBytes], most: int, target: TargetResult) -> Bar:
+    parts = [(share.vendor, share.size - share.wasted, False) for share in shares]
+    parts += [(share.vendor, share.wasted, True) for share in shares]
+    parts = [part for part in parts if part[1] > 0]
+    places = lengths([bytes_ for _, bytes_, _ in parts], most)
+    return Bar(
+        tuple(
+            Segment(
+                vendor_class(vendor),
+                is_wasted,
+                bytes_,
+                x,
+                width,
+                f"{vendor_name(vendor)}{', wasted' if is_wasted else ''}: {size(bytes_)}",
+            )
+            for (vendor, bytes_, is_wasted), (x, width) in zip(parts, places, strict=True)
+        ),
+        sum(share.size for share in shares),
+        sum(share.wasted for share in shares),
+        target.audit is not None and target.audit.foreign_at_least,
+    )
+
+
+# Bytes of a target by requirement line, distribution and file, as areas.
+#
+# Widths are in percent of the picture, heights in pixels: text keeps its size, however wide a
+# screen is. Areas are laid out for a screen of `_WIDTH` pixels.
+
+
+_WIDTH, _HEIGHT = 1200.0, 460.0
+#: Of a group's title.
+_TITLE = 22.0
+_GAP = 2.0
+#: The least share of all bytes that a distribution and a file have to have to be drawn alone.
+_LEAST, _LEAST_FILE = 0.004, 0.008
+#: Pixels that a text needs.
+_LABEL_WIDTH, _LABEL_HEIGHT, _TWO_LINES, _CHARACTER = 44.0, 17.0, 34.0, 7.8
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A file, or the rest of a distribution."""
+
+    area: Area
+    style: str
+    #: Width of the part that is that vendor's, from the left, and of what is wasted.
+    held: float
+    wasted: float
+    #: Path and size of a file; empty for the rest.
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A distribution, or the small ones together."""
+
+    area: Area
+    leaves: tuple[Leaf, ...]
+    #: Lines that fit into it.
+    label: tuple[str, ...]
+    #: Pixels that what is below them is covered by; 0 where that is of one color.
+    plate: int
+    #: Whether the label needs a wide screen.
+    is_narrow: bool
+    text: str
+    #: Row of the table that says the same; None for several, and for what takes no room.
+    row: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Packages of one requirement line; the only one has no title."""
+
+    area: Area
+    title: str
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One distribution in the table beside the picture."""
+
+    part: DistributionBytes
+    name: str
+    vendors: str
+
+
+@dataclass(frozen=True, slots=True)
+class Treemap:
+    """One target, or several whose bytes are the same."""
+
+    targets: tuple[str, ...]
+    height: int
+    blocks: tuple[Block, ...]
+    rows: tuple[Row, ...]
+    size: int
+    wasted: int
+
+
+def treemap(targets: Sequence[str], composition: Composition) -> Treemap:
+    """The picture of targets that have one composition."""
+    parts = [part for part in composition.distributions if part.size > 0]
+    places = {id(part): place for place, part in enumerate(parts)}
+    whole = sum(part.size for part in parts)
+    lines: dict[str, list[DistributionBytes]] = {}
+    for part in parts:
+        lines.setdefault(part.line, []).append(part)
+    ordered = sorted(lines.items(), key=lambda item: (-_size(item[1]), item[0]))
+    areas = squarified([_size(of_line) for _, of_line in ordered], Area(0, 0, _WIDTH, _HEIGHT))
+    return Treemap(
+        tuple(targets),
+        round(_HEIGHT),
+        tuple(
+            _block(
+                area,
+                _title(line, of_line) if len(ordered) > 1 or line else "",
+                of_line,
+                whole,
+                places,
+            )
+            for (line, of_line), area in zip(ordered, areas, strict=True)
+        ),
+        tuple(Row(part, part_name(part), vendors_text(part)) for part in parts),
+        whole,
+        sum(min(part.wasted, part.size) for part in parts),
+    )
+
+
+def part_name(part: DistributionBytes) -> str:
+    """A distribution with its version, or what belongs to none."""
+    return f"{part.name} {part.version}".rstrip() if part.name else "of no distribution"
+
+
+def vendors_text(part: DistributionBytes) -> str:
+    """`NVIDIA 1.2 GB, no vendor 562.4 MB`."""
+    return ", ".join(f"{vendor_name(share.vendor)} {size(share.size)}" for share in part.vendors)
+
+
+def _size(parts: Sequence[DistributionBytes]) -> int:
+    return sum(part.size for part in parts)
+
+
+def _title(line: str, parts: Sequence[DistributionBytes]) -> str:
+    if not line:
+        return f"by no requirement line, {size(_size(parts))}"
+    askers = dict.fromkeys(part.asker for part in parts if part.asker)
+    return f"{line} {', '.join(askers)}, {size(_size(parts))}"
+
+
+def _block(
+    area: Area,
+    title: str,
+    parts: Sequence[DistributionBytes],
+    whole: int,
+    places: dict[int, int],
+) -> Block:
+    has_title = bool(title) and area.height > 3 * _TITLE and area.width > 2 * _LABEL_WIDTH
+    inner = area.inside(_GAP, _TITLE if has_title else _GAP, _GAP, _GAP)
+    drawn = [part for part in parts if part.size >= _LEAST * whole]
+    rest = parts[len(drawn) :]
+    if len(rest) == 1:
+        drawn, rest = list(parts), []
+    sizes = [part.size for part in drawn]
+    # The small ones together may be more than some of the others: they keep their place, the last.
+    areas = squarified([*sizes, *([_size(rest)] if rest else [])], inner)
+    cells = [
+        _cell(part, cell, whole, places[id(part)]) for part, cell in zip(drawn, areas, strict=False)
+    ]
+    if rest:
+        text = f"{count(len(rest), 'small distribution')}: {size(_size(rest))}"
+        style = "none"
+        wasted = sum(min(part.wasted, part.size) for part in rest) / max(1, _size(rest))
+        leaf = Leaf(areas[-1], style, areas[-1].width, areas[-1].width * wasted)
+        cells.append(_labeled(areas[-1], (leaf,), f"{len(rest)} more", size(_size(rest)), text))
+    return Block(area, title if has_title else "", tuple(cells))
+
+
+def _cell(part: DistributionBytes, area: Area, whole: int, row: int) -> Cell:
+    leaves = tuple(_leaves(part, area, whole))
+    wasted = f", of these {size(part.wasted)} wasted" if part.wasted > 0 else ""
+    text = f"{part_name(part)}: {size(part.size)}{wasted}; {vendors_text(part)}"
+    return _labeled(area, leaves, part.name or "no distribution", size(part.size), text, row)
+
+
+def _labeled(
+    area: Area,
+    leaves: tuple[Leaf, ...],
+    name: str,
+    size_text: str,
+    text: str,
+    row: int | None = None,
+) -> Cell:
+    label: tuple[str, ...] = ()
+    has_size = area.height >= _TWO_LINES and area.width >= _CHARACTER * len(size_text) + 12
+    if area.width >= _LABEL_WIDTH and area.height >= _LABEL_HEIGHT:
+        most = int((area.width - 12) / _CHARACTER)
+        short = name if len(name) <= most else f"{name[: most - 1]}\N{HORIZONTAL ELLIPSIS}"
+        label = (short, size_text) if has_size else (short,)
+    is_plain = len(leaves) == 1 and not leaves[0].wasted and leaves[0].held == leaves[0].area.width
+    plate = 0 if is_plain else round(12 + _CHARACTER * max(map(len, label), default=0))
+    # What takes no room cannot show that it has the focus; the table has it.
+    is_visible = area.width >= 1 and area.height >= 1
+    is_narrow = area.width < _WIDTH / 5
+    return Cell(area, leaves, label, plate, is_narrow, text, row if is_visible else None)
+
+
+def _leaves(part: DistributionBytes, area: Area, whole: int) -> Iterator[Leaf]:
+    """The largest files, and the rest; all together are the distribution."""
+    files = [file for file in part.files if file.size >= _LEAST_FILE * whole]
+    rest = part.size - sum(file.size for file in files)
+    if rest < 0:
+        files, rest = [], part.size
+    pieces = [
+        (
+            file.size,
+            file.vendor,
+            min(max(file.held, file.wasted, 0), file.size),
+            file.wasted,
+            f"{file.path}: {size(file.size)}",
+        )
+        for file in files
+    ]
+    for share in part.vendors:
+        drawn = [piece for piece in pieces if piece[1] == share.vendor]
+        bytes_ = min(rest, max(0, share.size - sum(held for _, _, held, _, _ in drawn)))
+        if bytes_ and share.vendor:
+            unused = max(0, share.wasted - sum(wasted for _, _, _, wasted, _ in drawn))
+            pieces.append((bytes_, share.vendor, bytes_, unused, ""))
+            rest -= bytes_
+    if rest:
+        unused = sum(share.wasted for share in part.vendors if not share.vendor)
+        pieces.append((rest, "", rest, unused, ""))
+    pieces.sort(reverse=True)
+    for (bytes_, vendor, held, wasted, text), leaf in zip(
+        pieces, squarified([piece[0] for piece in pieces], area), strict=True
+    ):
+        yield Leaf(
+            leaf,
+            vendor_class(vendor),
+            leaf.width * (held if vendor else bytes_) / bytes_,
+            leaf.width * min(max(0, wasted), bytes_) / bytes_,
+            text,
+        )
+
+
+def percent(value: float) -> str:
+    """A width or a horizontal place as an attribute of SVG."""
+    return f"{100 * value / _WIDTH:.2f}%"
+
+
+# The layers of an image as one strip: how large each is, and what of it is wasted
+
+
+@dataclass(frozen=True, slots=True)
+class LayerPiece:
+    """Bytes of one layer that have one fate."""
+
+    #: A class of the style sheet: what is used, wasted, or deleted by a later layer.
+    kind: str
+    x: float
+    width: float
+
+
+@dataclass(frozen=True, slots=True)
+class LayerStrip:
+    """The layers of targets that have the same ones, the lowest first."""
+
+    targets: tuple[str, ...]
+    layers: tuple[LayerBytes, ...]
+    #: For each layer.
+    pieces: tuple[tuple[LayerPiece, ...], ...]
+    texts: tuple[str, ...]
+    size: int
+    wasted: int
+
+
+def strip(targets: Sequence[str], layers: Sequence[LayerBytes]) -> LayerStrip:
+    """The picture of the layers of one image."""
+    parts = [_parts(layer) for layer in layers]
+    whole = sum(bytes_ for part in parts for _, bytes_ in part)
+    places = iter(lengths([bytes_ for part in parts for _, bytes_ in part], whole))
+    return LayerStrip(
+        tuple(targets),
+        tuple(layers),
+        tuple(tuple(LayerPiece(kind, *next(places)) for kind, _ in part) for part in parts),
+        tuple(
+            f"layer {number}: "
+            + ", ".join(f"{size(bytes_)} {_WORDS[kind]}" for kind, bytes_ in part if bytes_)
+            for number, part in enumerate(parts, 1)
+        ),
+        whole,
+        sum(bytes_ for part in parts for kind, bytes_ in part if kind != "used"),
+    )
+
+
+_WORDS = {"used": "used", "lost": "wasted", "hidden": "deleted or replaced by a later layer"}
+
+
+def _parts(layer: LayerBytes) -> list[tuple[str, int]]:
+    whole = max(0, layer.size)
+    hidden = min(max(0, layer.hidden), whole)
+    wasted = min(max(0, layer.wasted), whole - hidden)
+    return [("used", whole - hidden - wasted), ("lost", wasted), ("hidden", hidden)]

@@ -1,0 +1,177 @@
+"""The report of `verify`: refusals and proofs, as data and as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from buildmatrix.phrases import count
+from buildmatrix.reports.json_form import THIS_TOOL, Tool
+from buildmatrix.reports.terminal import STATES, Painter, wrapped
+from buildmatrix.rules.model import IF_KNOWN, Acceptance, Gate, GateState
+from buildmatrix.rules.registry import rule_of
+from buildmatrix.rules.rungs import Rung
+from buildmatrix.spec.model import PolicySeverity
+from buildmatrix.text import printable
+
+# Answer of `verify`, as data; formats are pure functions of it
+
+
+#: Why an image is refused:
+#: `no-attestation`: nothing is attached that could be a verdict;
+#: `stripped`: an attestation without its signature, or one that is listed and gone;
+#: `changed`: what the key signed was other bytes;
+#: `other-key`: somebody else signed it;
+#: `other-identity`: it was signed without a key, by somebody else;
+#: `other-issuer`: by somebody of that name whom another issuer knows;
+#: `certificate`: the certificate of who signed is not trusted, or was not good at that moment;
+#: `unreadable`: it is no attestation that can be read;
+#: `other-image`: it is about another digest;
+#: `other-backend`: the image was judged for another backend;
+#: `other-platform`: the image was judged for another platform;
+#: `gate`: a gate did not pass, or did not run;
+#: `finding`: an error is open, which the run was told to let pass;
+#: `expired`: what was accepted until a day is not accepted any more;
+#: `old-catalogue`: it was judged by a catalogue that is older than allowed;
+#: `multi-platform`: the name is that of several images.
+Reason = Literal[
+    "no-attestation",
+    "stripped",
+    "changed",
+    "other-key",
+    "other-identity",
+    "other-issuer",
+    "certificate",
+    "unreadable",
+    "other-image",
+    "other-backend",
+    "other-platform",
+    "gate",
+    "finding",
+    "expired",
+    "old-catalogue",
+    "multi-platform",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One reason not to admit an image."""
+
+    reason: Reason
+    #: One sentence.
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """The newest verdict about the image that the key, or the identity, signed."""
+
+    #: What holds it in the registry: digest of a manifest, or a tag.
+    attestation: str
+    #: The key that signed it: base64 of its SHA-256; None for an identity.
+    key: str | None
+    #: Who signed it without a key, and who says that it is.
+    identity: str | None = field(default=None, metadata=IF_KNOWN)
+    issuer: str | None = field(default=None, metadata=IF_KNOWN)
+    #: When the image was judged, in UTC.
+    judged: str
+    tool: str
+    #: Date of the catalogue.
+    catalogue: str
+    target: str
+    backend: str
+    runtime: str
+    platform: str
+    lock: str
+    gates: Mapping[Gate, GateState]
+    smoke_not_run: tuple[str, ...] = ()
+    #: Rungs of `preflight` that it passed where it was built; None where it did not climb.
+    rungs_passed: tuple[Rung, ...] | None = field(default=None, metadata=IF_KNOWN)
+    #: Open findings by severity.
+    findings: Mapping[str, int] = field(default_factory=dict)
+    accepted: tuple[Acceptance, ...] = ()
+    #: Code of a rule → what the policy made of its findings.
+    severities: Mapping[str, PolicySeverity] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """Answer of `verify` about one image."""
+
+    schema: Literal["buildmatrix/verification/1"] = "buildmatrix/verification/1"
+    tool: Tool = THIS_TOOL
+    #: As it was named, and the backend that it is to be for.
+    source: str
+    backend: str
+    #: Host and repository, and the digest that the name had.
+    repository: str
+    digest: str
+    verified: bool
+    refusals: tuple[Refusal, ...] = ()
+    #: None where no verdict about this image and this backend was signed by the key.
+    proof: Proof | None = None
+    #: What was seen besides, and decides nothing; a sentence each.
+    notes: tuple[str, ...] = ()
+
+
+# A verification as text for a terminal or a log of an admission controller
+
+
+_INDENT = "  "
+
+
+def render(verification: Verification, *, width: int, color: bool) -> str:
+    """The answer first, then each reason or what the proof says."""
+    paint = Painter(color)
+    return "\n".join(_lines(verification, max(width, 40), paint)) + "\n"
+
+
+def _lines(held: Verification, width: int, paint: Painter) -> Iterator[str]:
+    state = paint("verified", "green") if held.verified else paint("REFUSED", "red")
+    yield f"{state}  {printable(held.source)} for {printable(held.backend)}"
+    yield f"{_INDENT}{printable(held.repository)}@{printable(held.digest)}"
+    for refusal in held.refusals:
+        for line in wrapped(refusal.message, width, _INDENT, _INDENT * 2):
+            yield paint(line, "red")
+    if held.proof is not None:
+        yield from _proof(held.proof, width, paint)
+    for note in held.notes:
+        yield from wrapped(f"note: {note}", width, _INDENT, _INDENT * 2)
+
+
+def _proof(proof: Proof, width: int, paint: Painter) -> Iterator[str]:
+    subject = f"{proof.target} ({proof.backend} {proof.runtime}, {proof.platform})"
+    yield from wrapped(f"judged {proof.judged} as {subject}", width, _INDENT, _INDENT * 2)
+    if proof.identity is not None:
+        text = f"signed by {proof.identity}, as {proof.issuer} knows it"
+        yield from wrapped(text, width, _INDENT, _INDENT * 2)
+    judge = f"by buildmatrix {proof.tool} with the catalogue of {proof.catalogue}"
+    yield from wrapped(judge, width, _INDENT, _INDENT * 2)
+    states = [
+        f"{gate} {paint(STATES[state][0], STATES[state][1])}" for gate, state in proof.gates.items()
+    ]
+    findings = ", ".join(count(number, name) for name, number in proof.findings.items())
+    yield f"{_INDENT}{'  '.join(states)}  {findings}, {len(proof.accepted)} accepted"
+    for item in proof.accepted:
+        owner = f" by {item.owner}" if item.owner else ""
+        until = f" until {item.expires}" if item.expires else ""
+        text = f"accepted{owner}{until}: {item.reason}"
+        yield from wrapped(text, width, _INDENT, _INDENT * 2)
+    counted = [_counted(rule, severity) for rule, severity in proof.severities.items()]
+    if counted:
+        yield from wrapped(f"by the policy {', '.join(counted)}", width, _INDENT, _INDENT * 2)
+    if proof.rungs_passed is not None:
+        passed = ", ".join(proof.rungs_passed) or "no rung"
+        text = f"passed where it was built: {passed} of preflight"
+        yield from wrapped(text, width, _INDENT, _INDENT * 2)
+    if proof.smoke_not_run:
+        text = f"did not run where it was built: smoke {', '.join(proof.smoke_not_run)}"
+        yield from wrapped(text, width, _INDENT, _INDENT * 2)
+    yield from wrapped(f"lock {proof.lock}", width, _INDENT, _INDENT * 2)
+    yield from wrapped(f"attestation {proof.attestation}", width, _INDENT, _INDENT * 2)
+
+
+def _counted(rule: str, severity: PolicySeverity) -> str:
+    return f"{printable(rule)} counts as {severity} (its rule: {rule_of(rule).severity})"

@@ -1,1 +1,0 @@
-"""The document of `verify`: whether an image has proof, and which."""
