@@ -77,7 +77,7 @@ def _of_other_line(image: ImageSubject, verdict: Verdict, finding: Finding) -> V
 
 
 def _without_devices(verdict: Verdict, finding: Finding) -> Verdict:
-    """What is no build for this backend works, and is not what the target is for."""
+    """Downgrade a working distribution without a build for this backend to `optional`."""
     if verdict.verdict != "ok":
         return verdict
     reason = finding.message.partition(": ")[2] or finding.message

@@ -23,12 +23,12 @@ _OBJECTS = frozenset({"cubin", "hsaco", "zebin"})
 #: Whole networks, which name their library's version, or may, and caches of pipelines.
 _NETWORKS = frozenset({"engine", "timing", "mxr", "blob", "neff", "om", "vkcache"})
 _TITLES = {"vkcache": "Vulkan pipeline cache", "timing": "TensorRT timing cache"}
-#: What stands for an architecture in a path: `sm_90a`, `sm80`, `gfx942`.
+#: Architecture in a path: `sm_90a`, `sm80`, `gfx942`.
 _IN_PATH = re.compile(
     r"(?<![a-z0-9])(?:(?:sm|cc|compute)[_-]?[0-9]{2,3}[af]?|gfx[0-9a-f]{3,4})(?![a-z0-9])"
 )
-#: As ONNX Runtime ends the names of engines and timing caches, these once with `cc75`; with a `+`
-#: they are for newer GPUs, too.
+#: Endings of ONNX Runtime's engines and timing caches (these once had `cc75`); a `+` includes newer
+#: GPUs.
 _SM = re.compile(r"(?<![a-z0-9])(?:sm_?|cc)(?P<number>[0-9]{2,3})(?![0-9a-z+])")
 _OF_TENSORRT = ("engine", "timing")
 #: PTX and text: nothing that such a program loads.
@@ -45,17 +45,17 @@ class Artifact:
     title: str
     #: `name==version` of the distribution that brings it.
     owner: str | None = None
-    #: What it runs on, sorted; empty where nothing says so.
+    #: Architectures that it runs on, sorted; empty if unknown.
     architectures: tuple[str, ...] = ()
     #: Why there are none.
     note: str | None = None
-    #: What says for what it is, where that is not its code.
+    #: Source of the architectures, if it is not its code.
     said_by: Literal["", "name", "header"] = ""
-    #: Whether a program compiles again what does not fit.
+    #: True if a program recompiles unsuitable entries.
     is_cache: bool = False
-    #: Of the library that wrote it.
+    #: Version of the library that wrote it.
     version: str | None = None
-    #: What the catalogue says of that library.
+    #: Catalogue entry of that library.
     library: ArtifactEntry | None = None
     evidence: tuple[Evidence, ...] = ()
 
@@ -71,7 +71,7 @@ class Artifact:
 
 
 def is_artifact(artefact: Artefact, inventory: Inventory) -> bool:
-    """Whether a file is judged as an artifact, and not as what somebody installed."""
+    """Return True if a file is judged as an artifact, not as part of an installation."""
     return (
         artefact.kind in _OBJECTS | _NETWORKS
         and artefact.owner is None
@@ -106,7 +106,7 @@ def artifacts(image: ImageSubject) -> tuple[Artifact, ...]:
 
 
 def _place(artefact: Artefact) -> str:
-    """What is the same for files that stand for one another."""
+    """Return a key that is the same for alternative files."""
     path = artefact.container or artefact.path
     if artefact.kind in _OBJECTS and artefact.container is None:
         path = path.rpartition("/")[0] + "/"

@@ -1,4 +1,4 @@
-"""What a distribution was built with: versions of the libraries that it expects."""
+"""Versions of the libraries that a distribution was built with and expects."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _least(specifier: SpecifierSet) -> LeastVersion | None:
 
 
 def needed_version(least: LeastVersion) -> Numbers | None:
-    """What a copy that is not the one that it asks for must have: a pin names a release.
+    """Return the version that another copy of the library must have; a pin names a release.
 
     torch, jax and tensorflow compare the first two numbers of cuDNN.
     """

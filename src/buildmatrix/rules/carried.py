@@ -1,7 +1,7 @@
-"""What evidence weighs on disk, and device code in a wheel or a layer.
+"""Sizes of evidence on disk, and of device code in a wheel or a layer.
 
-The latter is what the threshold for bloat is about. Whether kernels are compressed is a flag of the
-build, and a wheel compresses them again anyway: so the same kernels shall weigh the same.
+The threshold for bloat applies to the latter. A build may compress its kernels, and a wheel
+compresses them again anyway; so equal kernels should have equal sizes.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from buildmatrix.inventory.model import Binary, Inventory
 #: Kinds of evidence that stand for bytes of a file.
 HELD: tuple[EvidenceKind, ...] = ("bundled", "tool", "device-code", "static")
 
-#: What device code that its compiler left uncompressed packs to in a wheel or a layer: 0.13 to 0.42
-#: in the wheels of the corpus. What is compressed already packs to 0.7 to 0.98, and counts whole.
+#: Compression ratio of uncompressed device code in a wheel or a layer: 0.13 to 0.42 in the wheels
+#: of the corpus. Code that its compiler compressed packs to 0.7 to 0.98, and counts in full.
 _PACKED = 0.33
 
 
@@ -33,9 +33,9 @@ class Carried:
 
 
 def device_code_bytes(inventory: Inventory) -> Mapping[str, Carried]:
-    """What carries the device code of each binary that has any, or whose rest may hold some.
+    """Return the packed size of each binary that has, or may have, device code.
 
-    A wheel says what a whole file takes in it; for other trees it is an estimate.
+    A wheel records the packed size of a whole file; for other trees it is an estimate.
     """
     pairs = ((binary.path, _carried(binary)) for binary in inventory.binaries)
     return {path: carried for path, carried in pairs if carried.most}

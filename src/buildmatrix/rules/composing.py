@@ -28,15 +28,15 @@ def compose(
     verdicts: Iterable[Verdict],
     installed: Mapping[str, int] | None = None,
 ) -> Composition:
-    """What the bytes of a target are.
+    """Divide the bytes of a target by owner, vendor and use.
 
-    `verdicts` say what of a distribution is wasted, so that all reports say the same. `installed`
-    are the bytes of distributions by name, where the inventory does not know all their files.
+    `verdicts` determine the wasted bytes of a distribution, so that all reports agree. `installed`
+    are the bytes of distributions by name, if the inventory does not have all their files.
     """
     sizes = Counter[str]()
     for item in image.inventory.distributions:
         owner = item.owner
-        # What lies there twice, such as in two virtual environments, weighs twice.
+        # Distributions in two places, such as two virtual environments, count twice.
         on_disk = None if installed is None else installed.get(item.name)
         sizes[owner] = on_disk if on_disk is not None else sizes[owner] + item.size
     whole = max(image.inventory.stats.bytes_total if installed is None else 0, sizes.total())
@@ -148,7 +148,7 @@ class _Part:
 
     @property
     def is_wholly_wasted(self) -> bool:
-        """Whether no single files of it are wasted, but the whole."""
+        """Return True if all of it is wasted, not single files."""
         return bool(self.wasted) and not self.wasted_files
 
     def vendors(self) -> tuple[VendorBytes, ...]:

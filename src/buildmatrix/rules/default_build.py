@@ -74,7 +74,7 @@ def _other(subject: Subject, match: DistributionMatch) -> str:
 
 
 def _holds_nothing(subject: Subject, present: Present, build: DistributionMatch) -> bool:
-    """Whether what has builds for this backend was read, and holds nothing of it."""
+    """Return True if a build for this backend was read, and contains nothing for it."""
     return (
         build.is_build
         and build.kind != "multi-backend"

@@ -98,7 +98,7 @@ def _vendor(evidence: tuple[Evidence, ...]) -> str:
 
 
 def _foreign(image: ImageSubject, buried: ShadowedFiles) -> tuple[Evidence, ...]:
-    """What the names of hidden files say of another vendor; nothing for what says nothing."""
+    """Return the evidence about another vendor in the names of hidden files."""
     last = buried.path.rpartition("/")[2]
     evidence: list[Evidence] = []
     if last.endswith(_METADATA):

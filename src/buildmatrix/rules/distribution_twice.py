@@ -70,7 +70,7 @@ def _match(image: ImageSubject, name: str, version: str) -> DistributionMatch | 
 
 
 def _matters(image: ImageSubject, copies: Sequence[Distribution]) -> bool:
-    """Whether a backend is at stake: every Debian image has two copies of pip."""
+    """Return True if a copy belongs to a backend: every Debian image has two copies of pip."""
     return any(_match(image, copy.name, copy.version) is not None for copy in copies)
 
 

@@ -51,7 +51,7 @@ def reasons(image: ImageSubject, node: NodeClass) -> Iterator[Reason]:
 
 
 def _compat(fit: NodeDriver) -> str:
-    """What a forward-compatibility package in the image does about it."""
+    """Describe the effect of a forward-compatibility package in the image."""
     if fit.compat is None:
         return ""
     if not fit.is_enough:

@@ -52,22 +52,22 @@ OF_FILES: tuple[Callable[[ImageSubject], Iterator[Finding]], ...] = _checks("fil
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What is said of one target."""
+    """Findings, verdicts and composition of one target."""
 
     findings: tuple[Finding, ...]
-    #: Of each distribution, sorted by name; see `rules.agreement`.
+    #: Verdict of each distribution, sorted by name; see `rules.agreement`.
     verdicts: tuple[Verdict, ...]
-    #: Of each node class of the target, of an image that was scanned.
+    #: Result for each node class of the target, if the image was scanned.
     fits: tuple[NodeFit, ...] = ()
-    #: Of an image.
+    #: Composition of an image.
     composition: Composition | None = None
 
 
 def judge_wheels(wheels: Wheels) -> Judgement:
-    """What the locked wheels would bring into the target, as far as they were read.
+    """Judge the locked wheels, as far as they were read.
 
-    What two rules would say of one thing is said once: of a distribution that is another backend's
-    as a whole the files are not listed, and what it links is not, where it ships that itself.
+    A fact that two rules find is reported once: the files of a distribution that belongs to another
+    backend as a whole are not listed, and neither are its links to libraries that it ships itself.
     """
     declared, verdicts = agreed(wheels, _findings(OF_DISTRIBUTIONS, wheels))
     about_lock = list(_findings(OF_WHEELS, wheels))
@@ -101,7 +101,7 @@ def judge_wheels(wheels: Wheels) -> Judgement:
 def check_lock(
     target: Target, lock: Lock, catalogue: Catalogue, policy: Policy
 ) -> tuple[Finding, ...]:
-    """What the locked distributions would bring into the target."""
+    """Return the findings about locked distributions."""
     subject = locked(target, lock, catalogue, policy)
     return in_order(_findings(OF_DISTRIBUTIONS, subject))
 
@@ -115,10 +115,10 @@ def judge_image(
     policy: Policy,
     resolution: Resolution | None = None,
 ) -> Judgement:
-    """What lies in the target's image. `lock` gives the chains up to the requirement lines.
+    """Judge the target's image. `lock` provides the chains up to the requirement lines.
 
-    What was never installed is judged by itself (`catalogue.leftovers`). `resolution` is that of
-    the inventory, for a caller that has it already.
+    Files that were never installed are judged separately (`catalogue.leftovers`). `resolution` is
+    that of the inventory, if the caller has it already.
     """
     parted = apart(inventory, catalogue)
     if parted.leftovers:
@@ -138,6 +138,6 @@ def _findings(
 
 
 def check_advisories(subject: Subject, advisories: Advisories, today: date) -> tuple[Finding, ...]:
-    """What is known against the distributions of a target, and what could not be asked."""
+    """Return the findings about known vulnerabilities and unchecked distributions."""
     findings = known_vulnerability.check(subject, advisories, today)
     return in_order((*findings, *not_checked.check(subject, advisories)))

@@ -101,7 +101,7 @@ def _fit(image: ImageSubject, node: NodeClass, findings: Collection[Finding]) ->
 
 
 def _device_fits(image: ImageSubject, node: NodeClass) -> tuple[DeviceFit, ...]:
-    """What each GPU of a node class has of the device code; none where there is no code."""
+    """Return the device code's support for each GPU of a node class; empty without code."""
     holders = code_holders(image)
     codes = sorted({code for holder in holders for code in holder.architectures})
     return tuple(
@@ -118,7 +118,7 @@ def _device_fits(image: ImageSubject, node: NodeClass) -> tuple[DeviceFit, ...]:
 
 
 def _driver(image: ImageSubject, node: NodeClass) -> Iterator[Said]:
-    """What the specification does not say of the driver, and what cures it."""
+    """Yield what is undecided about the driver, and remedies for an old one."""
     catalogue, backend = image.catalogue, image.backend
     if not drivers.has_tables(backend, catalogue) or not runtimes(image):
         return
@@ -140,7 +140,7 @@ def _driver(image: ImageSubject, node: NodeClass) -> Iterator[Said]:
 
 
 def _devices(image: ImageSubject, node: NodeClass, findings: Collection[Finding]) -> Iterator[Said]:
-    """What the device code is worth on the devices."""
+    """Yield the states of the device code on the devices."""
     archs = architectures(node, image.catalogue)
     if not archs:
         if code_holders(image):

@@ -1,4 +1,4 @@
-"""What to write so that a finding goes away, taken from the catalogue and the lock."""
+"""Fixes of findings, from the catalogue and the lock."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def line_fix(subject: Subject, name: str, version: str, line: str) -> Fix:
 
 
 def _line_twin(subject: Subject, name: str, version: str, line: str) -> str | None:
-    """What a distribution of another toolkit line is called in this one."""
+    """Return the name in this toolkit line of a distribution of another one."""
     match = distribution(name, version, subject.catalogue)
     if match is None or match.toolkit is None or match.toolkit == line:
         return None
@@ -144,7 +144,7 @@ def accept(rule: str, *, distribution: str | None = None, path: str | None = Non
 def _orders(
     subject: Subject, name: str, version: str | None, backend: str
 ) -> Iterator[tuple[str, Replacement]]:
-    """What the catalogue says to do on `backend` about a distribution and those that asked for it.
+    """Yield the catalogue's replacements on `backend` for a distribution and those that require it.
 
     The distribution itself comes first, the one that a requirement line names last.
     """
@@ -224,7 +224,7 @@ def _accept(subject: Subject, name: str, rule: str, note: str | None) -> Fix:
 
 
 def _asked_for(subject: Subject, name: str) -> str:
-    """What a requirement line would have to say no more."""
+    """Return the requirement that a line would have to drop."""
     way = subject.path_to(name)
     return "it" if not way or way[0].name == name else f"{way[0].name}, which brings it,"
 

@@ -17,7 +17,7 @@ def check(image: ImageSubject) -> Iterator[Finding]:
 
 
 def reasons(image: ImageSubject, node: NodeClass) -> Iterator[Reason]:
-    """What the package does on a node class, where that is not what it should."""
+    """Yield the problems of the package on a node class."""
     fit = node_driver(image, node)
     if fit is None or fit.compat is None or fit.driver.lowest is None:
         return

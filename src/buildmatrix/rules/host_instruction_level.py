@@ -16,8 +16,8 @@ from buildmatrix.spec.model import NodeClass
 
 #: Below such a folder, ld.so looks for what its processor can run, and nowhere else.
 _DISPATCHED = "glibc-hwcaps/"
-#: What a cell of the grid is by a file that the processor refuses: what nothing loads for sure may
-#: never be loaded.
+#: State of a grid cell by the severity of a file that the processor refuses: a file that nothing
+#: certainly loads may never be loaded.
 _STATES: dict[Severity, NodeState] = {"error": "refused", "warning": "undecided", "note": "ok"}
 
 
@@ -47,7 +47,7 @@ def check(image: ImageSubject) -> Iterator[Finding]:
 
 
 def worth(image: ImageSubject, node: NodeClass) -> Iterator[Said]:
-    """What the processors of a node class make of the files, for the grid."""
+    """Yield the states of the files on the processors of a node class, for the grid."""
     level = level_number(node.cpu)
     for owner, binaries in _refused(image, level) if level is not None else ():
         first, severity = _worst(image, binaries)
@@ -66,7 +66,7 @@ def _refused(image: ImageSubject, level: int) -> tuple[tuple[str | None, list[Bi
 
 
 def _is_refused(binary: Binary, level: int) -> bool:
-    """Whether a processor of this level would load the file, and cannot."""
+    """Return True if a processor of this level would load the file, but cannot run it."""
     needed = level_number(binary.elf.isa_needed or "")
     if binary.elf.machine != "x86_64" or needed is None or needed <= level:
         return False

@@ -1,7 +1,7 @@
-"""What a distribution's Python code imports from other distributions, and whose those are.
+"""Imports of a distribution's Python code from other distributions, and their owners.
 
-An import that fails inside of another distribution fails all the same. Where the tree holds that
-one, its own files say; of one wheel alone, the catalogue knows what it requires.
+An import that fails inside of another distribution fails all the same. If the tree has that one,
+its own files decide; for a single wheel, the catalogue knows its requirements.
 """
 
 from __future__ import annotations

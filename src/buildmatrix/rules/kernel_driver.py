@@ -20,7 +20,7 @@ from buildmatrix.rules.subject import ImageSubject
 from buildmatrix.spec.model import NodeClass
 from buildmatrix.spec.version_range import VersionRange, numbers, version_range
 
-#: What somebody remembers, or read into data, refuses nothing.
+#: Bases of facts that may refuse a node class; remembered or inferred facts refuse nothing.
 _SURE: tuple[Basis, ...] = ("verified", "documented")
 
 
@@ -30,7 +30,7 @@ def check(image: ImageSubject) -> Iterator[Finding]:
 
 
 def reasons(image: ImageSubject, node: NodeClass) -> Iterator[Reason]:
-    """What does not fit on a node class."""
+    """Yield the mismatches on a node class."""
     yield from _kernel(image, node)
     driver = version_range(node.driver)
     runtime = next((item for item in runtimes(image) if item.version is not None), None)

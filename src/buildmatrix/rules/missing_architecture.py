@@ -90,7 +90,7 @@ def better_build(holder: CodeHolder, missing: Sequence[str]) -> Fix:
 
 
 def _is_loaded(image: ImageSubject, holder: CodeHolder) -> bool:
-    """Whether it was asked for, is made for the backend, and an import of it loads the code."""
+    """Return True if it is requested, made for the backend, and its import loads the code."""
     name, version = split_owner(holder.owner)
     if name is None:
         return False

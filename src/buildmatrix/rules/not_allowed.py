@@ -29,7 +29,7 @@ def check(image: ImageSubject) -> Iterator[Finding]:
 
 
 def entries(lists: Mapping[str, tuple[Listed, ...]], backend: str) -> tuple[Listed, ...]:
-    """What a list says for a backend: what is for all of them, and what is for it."""
+    """Return the entries of a list for a backend, with those for all backends."""
     return (*lists.get("*", ()), *lists.get(backend, ()))
 
 
@@ -72,7 +72,7 @@ def _distributions(image: ImageSubject) -> Iterator[Finding]:
 
 
 def _is_meant(entry: Listed, present: Present, otherwise: bool) -> bool:
-    """Whether an entry is about a distribution; `otherwise` where its version says nothing."""
+    """Return True if an entry is about a distribution; `otherwise` if its version is unknown."""
     name = distribution_part(entry.text)
     glob = name if "*" in name or "?" in name else canonicalize_name(name)
     if not matches(glob.lower().replace("_", "-").replace(".", "-"), present.name):

@@ -89,7 +89,7 @@ def hopeless(evidence: Iterable[Evidence], missing: Collection[tuple[str, str]])
 
 
 def is_extension(path: str) -> bool:
-    """Whether a file is a Python extension module, by its name (PEP 3149)."""
+    """Return True if a file is a Python extension module, by its name (PEP 3149)."""
     name = path.rpartition("/")[2]
     if not name.endswith(".so"):
         return False

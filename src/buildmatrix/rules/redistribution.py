@@ -1,4 +1,4 @@
-"""What a vendor's license does not let everybody pass on, for BM608 and BM609."""
+"""Files that a vendor's license does not let everybody redistribute, for BM608 and BM609."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOT_REDISTRIBUTABLE = "LicenseRef-Not-Redistributable"
 
 
 def asks(entry: Listed) -> bool:
-    """Whether an entry of `forbid-licenses` is about what may be passed on."""
+    """Return True if an entry of `forbid-licenses` is about redistribution."""
     return entry.text.lower() == NOT_REDISTRIBUTABLE.lower()
 
 

@@ -36,7 +36,7 @@ def _beside(finding: Finding, about: dict[tuple[str, str], list[Finding]]) -> It
 
 
 def _repeats(finding: Finding, other: Finding) -> bool:
-    """Whether `other` says what `finding` says, and is no milder and no more accepted."""
+    """Return True if `other` says the same as `finding`, and is no milder and no more accepted."""
     if (
         SEVERITY_RANK[other.severity] < SEVERITY_RANK[finding.severity]
         or other.waived != finding.waived
@@ -63,6 +63,6 @@ def _repeats(finding: Finding, other: Finding) -> bool:
 
 
 def _is_named_for_its_line(finding: Finding) -> bool:
-    """Whether the build for the right line has another name: `nixl-cu12`, not `torch +cu128`."""
+    """Return True if the right line's build has another name: `nixl-cu12`, not `torch +cu128`."""
     name = finding.distribution or ""
     return any(item.toolkit is not None and item.toolkit in name for item in finding.evidence)

@@ -59,7 +59,7 @@ def runtimes(image: ImageSubject) -> tuple[Runtime, ...]:
 
 @once
 def stated_versions(image: ImageSubject, owner: str) -> Iterator[tuple[StatedVersion, str]]:
-    """What files of a distribution say that it was built with, as far as the catalogue has it."""
+    """Yield the versions that a distribution's files say it was built with, by catalogue entry."""
     name, _ = split_owner(owner)
     rows = [
         row
@@ -92,7 +92,7 @@ def _name(image: ImageSubject, item: Evidence) -> str:
 
 
 def _version(image: ImageSubject, item: Evidence) -> str | None:
-    """What says it best, as far as it is of the line that the library's name says."""
+    """Return the best statement of a version, if it is of the line in the library's name."""
     for text in _said(image, item):
         version = numbers(text.rpartition(":")[2])
         if version and (item.toolkit is None or str(version[0]) == item.toolkit):

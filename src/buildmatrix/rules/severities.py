@@ -1,9 +1,9 @@
-"""What the policy makes of findings: `[policy.severity]`.
+"""Severities that the policy gives to findings: `[policy.severity]`.
 
-The severity of the policy takes the place of the rule's own. It is the most that a finding of the
-rule counts; what the rule itself judged milder than its own severity stays as mild. So a policy
-never makes an error of what a rule let pass for a reason, and a verdict never has a worse finding
-than the rules gave it. A finding that counts something else now says what its rule said.
+The policy's severity replaces the rule's own. It is the maximum for findings of the rule; a finding
+that the rule itself judged milder than its own severity stays as mild. So a policy never makes an
+error of something that a rule let pass for a reason, and a verdict never has a worse finding than
+the rules gave it. A finding with a changed severity states the rule's own.
 
 A rule that is `off` still judges: its findings are accepted, as by a waiver, and are shown so.
 """
@@ -55,7 +55,7 @@ def _graded(finding: Finding, policy: Policy) -> Finding:
 
 
 def _counted(judged: Severity, usual: Severity, policy: Severity) -> Severity:
-    """What a finding counts that its rule `judged`, where `usual` is the rule's own severity."""
+    """Return the severity of a finding that its rule `judged`; `usual` is the rule's own."""
     if SEVERITY_RANK[judged] >= SEVERITY_RANK[usual]:
         return policy
     return min(judged, policy, key=lambda severity: SEVERITY_RANK[severity])

@@ -1,4 +1,4 @@
-"""What the rules about files have in common: a finding for each distribution and vendor."""
+"""Helpers of the rules about files, which report each distribution and vendor once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from buildmatrix.rules.subject import ImageSubject, Subject
 
 @dataclass(frozen=True, slots=True)
 class OwnedEvidence:
-    """What one distribution has of one vendor, or no distribution."""
+    """Evidence about one vendor in one distribution, or outside of distributions."""
 
     #: `name==version`; None for files that no distribution owns.
     owner: str | None
@@ -39,7 +39,7 @@ class OwnedEvidence:
 
     @property
     def details(self) -> str:
-        """What of the vendor there is, as a message lists it."""
+        """Return the details of the evidence, as a message lists them."""
         return listing(item.detail for item in self.items)
 
     def title(self, image: ImageSubject) -> str:

@@ -22,7 +22,7 @@ from buildmatrix.spec.model import NodeClass
 from buildmatrix.spec.version_range import Numbers, numbers, version_range
 from buildmatrix.text import shown
 
-#: What Go's strconv.ParseBool takes for true.
+#: Texts that Go's strconv.ParseBool accepts as true.
 _TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _ARCH = re.compile(r"sm_(\d{1,4}?)(\d)[af]?")
 #: Characters of a condition that a message shows: the first alternative is the one that counts.

@@ -57,7 +57,7 @@ def _finding(image: ImageSubject, owner: str | None, missing: list[Needed]) -> F
 
 
 def _lines(image: ImageSubject, needed: Needed) -> str:
-    """What the target's toolkit line has to do with it."""
+    """Describe the role of the target's toolkit line."""
     if not image.tree.is_other_line(needed.name):
         return ""
     backend = title(image.backend, image.catalogue)

@@ -67,7 +67,7 @@ def check(
 
 
 def covers(waiver: Waiver, finding: Finding) -> bool:
-    """Whether a waiver is about a finding, whatever day it is."""
+    """Return True if a waiver is about a finding, whatever its dates."""
     if not matches(waiver.rule, finding.rule):
         return False
     if waiver.select and not matches_any(waiver.select, finding.target):

@@ -1,4 +1,4 @@
-"""What rules look at before anything is installed: a target as the wheels of its lock make it."""
+"""Subject of rules before anything is installed: a target made of its lock's wheels."""
 
 from __future__ import annotations
 
