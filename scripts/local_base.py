@@ -25,7 +25,7 @@ from buildmatrix.oci.documents import (
     RootFileSystem,
     encode,
 )
-from buildmatrix.oci.layers import LayerEntry, layer_writer, order
+from buildmatrix.oci.layers import LayerEntry, layer_writer, sort_key
 from buildmatrix.oci.layout import OciLayout
 
 from .stack import apt
@@ -137,7 +137,7 @@ def _write(root: Path, layout: OciLayout) -> None:
         ThreadPoolExecutor(os.cpu_count()) as pool,
         layer_writer(layout, "gzip", pool) as writer,
     ):
-        for path in counted(step, sorted(paths, key=order), len(paths)):
+        for path in counted(step, sorted(paths, key=sort_key), len(paths)):
             status = (root / path).lstat()
             mode = stat.S_IMODE(status.st_mode)
             if stat.S_ISLNK(status.st_mode):

@@ -1,6 +1,6 @@
 """What independent tools say about real wheels: `truth.json`, brought into sets that can be scored.
 
-Every set holds tuples of strings. Paths are those of the wheel's tree (`trees.wheel.installed`).
+Every set holds tuples of strings. Paths are those of the wheel's tree (`trees.wheel.install_path`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from packaging.requirements import Requirement
 
 from buildmatrix.inventory.names import distribution_name
-from buildmatrix.trees.wheel import installed
+from buildmatrix.trees.wheel import install_path
 
 TRUTH = Path(__file__).with_name("truth.json")
 BACKENDS = ("cpu", "cuda", "rocm", "oneapi")
@@ -92,25 +92,25 @@ def _wheel(item: dict[str, Any]) -> TrueWheel:
         reasons={backend: item["verdicts"][backend]["reason"] for backend in BACKENDS},
         facts={
             "bundled": frozenset(
-                (installed(path), VENDORS[one["vendor"]])
+                (install_path(path), VENDORS[one["vendor"]])
                 for path, one in item.get("bundled_vendor_libs", {}).items()
                 if one["vendor"] != NEUTRAL
             ),
             "needed": frozenset(
-                (installed(path), one["soname"], VENDORS[one["vendor"]])
+                (install_path(path), one["soname"], VENDORS[one["vendor"]])
                 for path, one in _each(item, "needed_vendor")
                 if one["vendor"] != NEUTRAL
             ),
             "sections": frozenset(
-                (installed(path), one["section"]) for path, one in _each(item, "device_sections")
+                (install_path(path), one["section"]) for path, one in _each(item, "device_sections")
             ),
             "static": frozenset(
-                (installed(path), STATIC[one["evidence"].removeprefix("static:")])
+                (install_path(path), STATIC[one["evidence"].removeprefix("static:")])
                 for path, one in _each(item, "static_evidence")
                 if one["evidence"].startswith("static:")
             ),
             "dlopen": frozenset(
-                (installed(path), one["name"], VENDORS[one["vendor"]])
+                (install_path(path), one["name"], VENDORS[one["vendor"]])
                 for path, one in _each(item, "dlopen_strings")
                 if one["vendor"] != NEUTRAL
             ),
@@ -128,7 +128,7 @@ def _wheel(item: dict[str, Any]) -> TrueWheel:
             for _, one in _each(item, table)
             if one["vendor"] == NEUTRAL
         ),
-        plugins=frozenset(installed(path) for path in item.get("vendor_plugin_libs", ())),
+        plugins=frozenset(install_path(path) for path in item.get("vendor_plugin_libs", ())),
     )
 
 
@@ -141,9 +141,9 @@ def _each(item: dict[str, Any], table: str) -> Iterator[tuple[str, dict[str, Any
 def _architectures(item: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for path, one in item.get("gpu_targets", {}).items():
         for number in one.get("cuda_sass", ()):
-            yield installed(path), f"sm_{number}"
+            yield install_path(path), f"sm_{number}"
         for number in one.get("cuda_ptx", ()):
-            yield installed(path), f"compute_{number}"
+            yield install_path(path), f"compute_{number}"
         for target in one.get("offload_bundle", ()):
             if target.startswith("gfx"):
-                yield installed(path), target
+                yield install_path(path), target

@@ -26,10 +26,9 @@ from debian_registry import DebianRegistry, debian_registry
 from verdict_cases import ALL, GOOD
 
 from buildmatrix.attestation import verdict
-from buildmatrix.attestation.attach import Claim, attach
-from buildmatrix.attestation.claims import CYCLONEDX
+from buildmatrix.attestation.attach import CYCLONEDX, Claim, attach
 from buildmatrix.attestation.keys import read_private, read_public
-from buildmatrix.attestation.tagged import tag_of
+from buildmatrix.attestation.tagged import attestation_tag
 from buildmatrix.attestation.verdict import (
     FindingCounts,
     JudgedFinding,
@@ -209,7 +208,7 @@ def test_attestations_of_cosign_under_the_tag_stay_when_we_add_ours(
     assert done.returncode == 0, done.stderr
     place.attest()
     place.attest()
-    held = manifest_of(place.registry.manifest(tag_of(place.image)).data, "it")
+    held = manifest_of(place.registry.manifest(attestation_tag(place.image)).data, "it")
     assert len(held.layers) == 3
     assert place.judged("other", "custom", "tag").returncode == 0
     assert place.judged("ecdsa", verdict.PREDICATE_TYPE, "tag").returncode == 0
@@ -217,10 +216,10 @@ def test_attestations_of_cosign_under_the_tag_stay_when_we_add_ours(
 
 def test_an_attestation_that_was_copied_to_another_image(place: Place) -> None:
     place.attest()
-    other = place.push(place.name.tagged("2"), b"another layer")
-    held = place.registry.manifest(tag_of(place.image))
-    place.registry.push_manifest(tag_of(other), held.data, MANIFEST)
-    place.name = place.name.tagged("2")
+    other = place.push(place.name.with_tag("2"), b"another layer")
+    held = place.registry.manifest(attestation_tag(place.image))
+    place.registry.push_manifest(attestation_tag(other), held.data, MANIFEST)
+    place.name = place.name.with_tag("2")
     assert place.judged("ecdsa", verdict.PREDICATE_TYPE, "tag").returncode != 0
     found = place.verify()
     assert {item.reason for item in found.refusals} == {"other-image"}
@@ -304,7 +303,7 @@ def reports(place: Place, folder: Path) -> tuple[list[str], Mapping[str, str]]:
     """The report of each target, staged; and tag → digest, as it has to be."""
     names, wanted = [], {}
     for target in TARGETS:
-        image = place.push(place.name.tagged("scratch"), target.encode())
+        image = place.push(place.name.with_tag("scratch"), target.encode())
         result = TargetResult(
             target,
             "cpu",
@@ -323,7 +322,7 @@ def tags(place: Place, names: Mapping[str, str]) -> dict[str, str]:
     found = {}
     for tag in names:
         try:
-            found[tag] = place.registry.resolve(place.name.tagged(tag)).digest
+            found[tag] = place.registry.resolve(place.name.with_tag(tag)).digest
         except UndecidedError as error:
             assert "does not have" in error.message
     return found

@@ -28,7 +28,7 @@ from buildmatrix.commands.fleet import context
 from buildmatrix.commands.fleet.model import ImageDone, Subject, WorkerSettings
 from buildmatrix.commands.fleet.work import judge_image, read_layer, resolve
 from buildmatrix.store.cache import DAY, Cache, Store
-from buildmatrix.store.shared import SharedEntries, open_place
+from buildmatrix.store.shared import SharedEntries, open_storage
 
 DATA = bytes(range(256)) * 8_000
 BUCKET = "fleet"
@@ -80,7 +80,7 @@ def store_of(
     folder: Path | None, notes: list[str] | None = None, patience: float = 300.0, url: str = URL
 ) -> Store:
     noted = [] if notes is None else notes
-    shared = SharedEntries(open_place(url), url, noted.append, patience=patience)
+    shared = SharedEntries(open_storage(url), url, noted.append, patience=patience)
     cache = Cache(folder, noted.append, shared)
     return cache.store("layers", "1", limit=1 << 30, age=DAY, by_use=True)
 
@@ -160,7 +160,7 @@ def test_what_one_worker_keeps_another_one_has(
     assert "facts/layers/" in entry
     raw(url).rm(entry)
     # What lies on a disk of this machine is not copied to another place on it.
-    is_near = "://" not in url and open_place(url).is_near()
+    is_near = "://" not in url and open_storage(url).is_near()
     assert other.get("key") == (None if is_near else DATA)
     assert store_of(None, notes, url=url).get("key") is None
     assert notes == []

@@ -139,15 +139,15 @@ def test_the_memory_of_a_read_does_not_depend_on_what_the_files_hold(small_base:
         "from pathlib import Path\n"
         "from buildmatrix.engines.docker.engine import DockerEngine\n"
         "from buildmatrix.layers.image import LayerReader\n"
-        "from buildmatrix.layers.merging import merged\n"
-        "from buildmatrix.layers.saved import layers_of_export\n"
+        "from buildmatrix.layers.merging import merge_layers\n"
+        "from buildmatrix.layers.saved import read_export\n"
         "from buildmatrix.store.cache import Cache\n"
         "engine, reader = DockerEngine(), LayerReader(Cache(None))\n"
-        "_, blobs = layers_of_export(lambda: engine.export(sys.argv[1]), reader)\n"
-        "tree = merged(reader.layers(blobs))\n"
+        "_, blobs = read_export(lambda: engine.export(sys.argv[1]), reader)\n"
+        "tree = merge_layers(reader.layers(blobs))\n"
         # getrusage would tell the peak of the process that started this one, when that is higher.
         "peak = re.search(r'VmHWM:\\s+(\\d+) kB', Path('/proc/self/status').read_text())[1]\n"
-        "print(sum(one.size for one in tree.hidden()), peak)\n"
+        "print(sum(one.size for one in tree.hidden_files()), peak)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program, name], capture_output=True, text=True, env=os.environ

@@ -21,7 +21,7 @@ from sigstore_services import GITHUB, WORKFLOW, SigstoreServices
 from test_attestation_real import FORMS, cosign_program, registry_host
 
 from buildmatrix.attestation import verdict
-from buildmatrix.attestation.claims import CYCLONEDX
+from buildmatrix.attestation.attach import CYCLONEDX
 
 __all__ = ["cosign_program", "registry_host"]
 

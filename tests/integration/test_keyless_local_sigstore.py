@@ -23,7 +23,7 @@ from verdict_cases import GOOD
 
 from buildmatrix.attestation import verdict
 from buildmatrix.attestation.attach import Claim, attach
-from buildmatrix.attestation.keyless import keyless_signer
+from buildmatrix.attestation.keyless import make_keyless_signer
 
 __all__ = ["cosign_program", "keys", "registry_host"]
 
@@ -44,7 +44,7 @@ def place(
     services: SigstoreServices, registry_host: str, cosign_program: Path, keys: Path, tmp_path: Path
 ) -> Iterator[Place]:
     place = Place(registry_host, cosign_program, keys)
-    signer = keyless_signer(tmp_path / "trust.json")
+    signer = make_keyless_signer(tmp_path / "trust.json")
     claim = Claim(GOOD.target.id, verdict.PREDICATE_TYPE, verdict.encode(GOOD))
     attach(place.registry, place.image, claim, signer, datetime.now(UTC))
     yield place
@@ -105,8 +105,8 @@ def test_the_command_verifies_what_an_identity_of_local_services_signed(
 def test_we_verify_what_cosign_attests_with_local_services(
     place: Place, services: SigstoreServices, tmp_path: Path, buildmatrix: Buildmatrix
 ) -> None:
-    place.image = place.push(place.name.tagged("2"), os.urandom(16))
-    place.name = place.name.tagged("2")
+    place.image = place.push(place.name.with_tag("2"), os.urandom(16))
+    place.name = place.name.with_tag("2")
     predicate = tmp_path / "verdict.json"
     predicate.write_bytes(verdict.encode(GOOD))
     trust = json.loads((tmp_path / "trust.json").read_text())

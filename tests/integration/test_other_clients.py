@@ -35,7 +35,7 @@ from buildmatrix.commands.verify.judgement import AdmissionDemands
 from buildmatrix.commands.verify.run import verify
 from buildmatrix.engines.docker.engine import DockerEngine
 from buildmatrix.inventory.model import Inventory
-from buildmatrix.oci.archive import archive as archive_of
+from buildmatrix.oci.archive import iter_archive as archive_of
 from buildmatrix.oci.compression import Compression
 from buildmatrix.oci.documents import (
     CONFIGURATION,
@@ -48,7 +48,7 @@ from buildmatrix.oci.documents import (
     RootFileSystem,
     encode,
 )
-from buildmatrix.oci.layers import LayerEntry, layer_writer, order
+from buildmatrix.oci.layers import LayerEntry, layer_writer, sort_key
 from buildmatrix.oci.layout import OciLayout
 from buildmatrix.registry.client import Registry
 from buildmatrix.registry.reference import Reference
@@ -99,7 +99,7 @@ def layout(tmp_path: Path, compression: Compression) -> OciLayout:
     with ThreadPoolExecutor(1) as pool:
         for files in LAYERS:
             with layer_writer(layout, compression, pool) as writer:
-                for path in sorted(files, key=order):
+                for path in sorted(files, key=sort_key):
                     writer.add(LayerEntry(path, "file", 0o644, len(files[path])), [files[path]])
             layers.append(writer.layer)
     configuration = ImageConfiguration(

@@ -82,11 +82,11 @@ def earlier_report(path: Path) -> FleetReport:
 
 def checked_store(store: str) -> str:
     """The address of a store as workers are told it. Raises `UsageError` for what is none."""
-    from buildmatrix.store.shared import open_place
+    from buildmatrix.store.shared import open_storage
 
     if store:
         # What is wrong with its address is said at once, and workers have other folders.
-        open_place(store)
+        open_storage(store)
         store = store if "://" in store or "::" in store else str(Path(store).absolute())
     return store
 

@@ -1,1 +1,1 @@
-"""What is signed about an image and travels with it: its verdict, and what it holds."""
+"""Signed statements about an image, attached to it: its verdict and its bill of materials."""

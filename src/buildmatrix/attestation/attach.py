@@ -1,21 +1,21 @@
-"""Signed statements beside an image in its registry, where cosign and admission controllers look.
+"""Claims of a build about an image, signed and attached to it in its registry.
 
-Two places, of one envelope. Since cosign 3 a bundle is a manifest that refers to the image (OCI
-distribution specification 1.1, "referrers"). cosign 2, and controllers that know no bundles, read
-the layers of the manifest under the tag `sha256-<digest>.att`. The forms are those that cosign
-3.1.1 writes (`WriteAttestationNewBundleFormat` and `WriteAttestations` in its
-`pkg/oci/remote/write.go`).
+cosign and admission controllers find them there, in two places with the same envelope. Since
+cosign 3, a bundle is in a manifest that refers to the image (OCI distribution specification 1.1,
+"referrers"). cosign 2, and controllers without bundle support, read the layers of the manifest
+under the tag `sha256-<digest>.att`. The formats are those of cosign 3.1.1
+(`WriteAttestationNewBundleFormat` and `WriteAttestations` in its `pkg/oci/remote/write.go`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TypeAlias
 
 import msgspec
 
-from buildmatrix.attestation import bundle, statement
+from buildmatrix.attestation import bundle, statement, verdict
 from buildmatrix.attestation.envelope import Envelope
 from buildmatrix.attestation.keyless import KeylessSigner
 from buildmatrix.attestation.keys import PrivateKey
@@ -23,40 +23,72 @@ from buildmatrix.attestation.tagged import CREATED, TARGET, add_to_tag, push_dat
 from buildmatrix.oci.documents import EMPTY, MANIFEST, Descriptor, Manifest, encode
 from buildmatrix.registry.client import Registry
 from buildmatrix.registry.reference import Reference
+from buildmatrix.reports.run import cyclonedx
+from buildmatrix.reports.run.model import FailOn, Report
+from buildmatrix.reports.run.shown import whole
+from buildmatrix.spec.model import Spec, Target
 
-#: A key of one's own, or the identity of a CI job.
+#: in-toto's type for bills of materials in CycloneDX; cosign calls it `cyclonedx`.
+CYCLONEDX = "https://cyclonedx.org/bom"
+#: A private key, or the identity of a CI job.
 Signer: TypeAlias = PrivateKey | KeylessSigner
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Something to be said of an image."""
+    """A predicate about an image."""
 
-    #: The target that it is said for.
+    #: ID of its target.
     target: str
     predicate_type: str
     #: JSON.
     predicate: bytes
 
 
+def make_claims(
+    spec: Spec,
+    target: Target,
+    lock: str,
+    report: Report,
+    image: Reference,
+    now: datetime,
+    *,
+    fail_on: FailOn,
+    strict: bool,
+) -> tuple[Claim, Claim]:
+    """Return the verdict and the bill of materials of one target; `image` has a digest.
+
+    `lock` is the digest of the target's lock. Raises OSError if a data file of the specification
+    cannot be read again.
+    """
+    own = verdict.make_verdict(spec, target, lock, report, now, fail_on=fail_on, strict=strict)
+    held = replace(whole(verdict.select_target(report, target.id)), subject=str(image))
+    return (
+        Claim(target.id, verdict.PREDICATE_TYPE, verdict.encode(own)),
+        Claim(target.id, CYCLONEDX, cyclonedx.render(held).encode("utf-8", "backslashreplace")),
+    )
+
+
 def attach(
     registry: Registry, image: Reference, claim: Claim, signer: Signer, now: datetime
 ) -> Descriptor:
-    """Sign a claim about `image`, which has its digest, and put it beside it; what refers to it.
+    """Sign a claim about `image`, which has a digest, and attach it; return the referrer.
 
-    Raises `UndecidedError` for what the registry does not take, and where nobody signs.
+    Raises `UndecidedError` if the registry or a signing service fails.
     """
-    payload = statement.statement(image.name, image.digest, claim.predicate_type, claim.predicate)
+    payload = statement.encode_statement(
+        image.name, image.digest, claim.predicate_type, claim.predicate
+    )
     if isinstance(signer, KeylessSigner):
         signed = signer.sign(payload)
     else:
-        signed = bundle.bundled(Envelope.signed(payload, signer), signer.public.hint)
-    attached = _refer(registry, image, claim, signed, now)
+        signed = bundle.encode_bundle(Envelope.sign(payload, signer), signer.public.hint)
+    attached = _push_referrer(registry, image, claim, signed, now)
     add_to_tag(registry, image, attached)
     return attached
 
 
-def _refer(
+def _push_referrer(
     registry: Registry, image: Reference, claim: Claim, data: bytes, now: datetime
 ) -> Descriptor:
     subject = registry.resolve(image)

@@ -1,7 +1,7 @@
-"""Sigstore's bundle: an envelope and what its signature is checked with, in one JSON document.
+"""Sigstore bundles: an envelope with its verification material, as one JSON document.
 
 Format: `sigstore_bundle.proto` of https://github.com/sigstore/protobuf-specs, in protobuf's JSON.
-It is what cosign 3 attaches to an image, and what it looks for there first.
+cosign 3 attaches bundles to images, and looks for them first.
 """
 
 from __future__ import annotations
@@ -19,62 +19,62 @@ from buildmatrix.attestation.envelope import Envelope
 from buildmatrix.strict_json import decode_json
 
 MEDIA_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
-#: What the media types of all versions have in common.
-FAMILY = "application/vnd.dev.sigstore.bundle"
-#: Annotation of the manifest that holds a bundle: what its statement says, by its type.
+#: Common prefix of the media types of all versions.
+MEDIA_TYPE_PREFIX = "application/vnd.dev.sigstore.bundle"
+#: Annotation of a bundle's manifest: the type of its predicate.
 PREDICATE_TYPE = "dev.sigstore.bundle.predicateType"
-#: Bytes of a bundle that are read. A bill of materials of an image with a thousand distributions
-#: has half a megabyte.
-LARGEST = 16 << 20
+#: Maximum bytes of a bundle. A bill of materials of an image with a thousand distributions has half
+#: a megabyte.
+MAX_BYTES = 16 << 20
 
 
 class KeyHint(msgspec.Struct, frozen=True):
-    """Which key was used: that of `PublicKey.hint`."""
+    """Reference to the signing key, by its `PublicKey.hint`."""
 
     hint: str = ""
 
 
 class VerificationMaterial(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """What a signature is to be checked with; logs are not read here."""
+    """Material to verify a signature; log entries are not read here."""
 
     public_key: KeyHint = KeyHint()
-    #: Of an identity, in place of a key; what is in it is not read here either.
+    #: Certificate of an identity, in place of a key; not parsed here either.
     certificate: msgspec.Raw = msgspec.Raw()
     #: The same in bundles before version 0.3.
     x509_certificate_chain: msgspec.Raw = msgspec.Raw()
 
 
 class Bundle(msgspec.Struct, frozen=True, rename="camel"):
-    """An envelope with what tells its key."""
+    """An envelope with its verification material."""
 
     media_type: str = MEDIA_TYPE
     verification_material: VerificationMaterial = VerificationMaterial()
-    #: None for the signature of something that is no statement.
+    #: None for a signature of something other than a statement.
     dsse_envelope: Envelope | None = None
 
     @property
     def is_by_identity(self) -> bool:
-        """Whether it has a certificate."""
+        """True if it has a certificate."""
         material = self.verification_material
         return any(map(bytes, (material.certificate, material.x509_certificate_chain)))
 
 
-def bundled(envelope: Envelope, hint: str) -> bytes:
-    """The bundle of an envelope that the key with this hint signed."""
+def encode_bundle(envelope: Envelope, hint: str) -> bytes:
+    """Encode the bundle of an envelope signed with the key of this hint."""
     material = VerificationMaterial(KeyHint(hint))
     return msgspec.json.encode(Bundle(MEDIA_TYPE, material, envelope))
 
 
 def parse(data: bytes) -> Bundle:
-    """A bundle. Raises `ValueError` for what is none."""
+    """Parse a bundle. Raises `ValueError`."""
     return decode_json(data, Bundle)
 
 
-# What cosign 2 keeps: the envelope by itself, and the rest in annotations.
+# The format of cosign 2: an envelope without a bundle, and annotations.
 
 
 class _Certificate(msgspec.Struct, frozen=True, rename="camel"):
-    """In DER."""
+    """A certificate in DER."""
 
     raw_bytes: bytes
 
@@ -94,7 +94,7 @@ class _LogEntry(msgspec.Struct, frozen=True, rename="camel"):
     log_id: _LogId
     canonicalized_body: bytes
     integrated_time: int = 0
-    #: None in logs of Rekor's second version.
+    #: None in logs of Rekor 2.
     inclusion_promise: _InclusionPromise | None = None
 
 
@@ -103,46 +103,46 @@ class _LoggedMaterial(msgspec.Struct, frozen=True, rename="camel"):
     tlog_entries: tuple[_LogEntry, ...] = ()
 
 
-class _LooseBundle(msgspec.Struct, frozen=True, rename="camel"):
+class _LoggedBundle(msgspec.Struct, frozen=True, rename="camel"):
     dsse_envelope: msgspec.Raw
     verification_material: _LoggedMaterial = _LoggedMaterial()
 
 
 @dataclass(frozen=True, slots=True)
-class LooseEnvelope:
-    """What cosign 2 keeps of a bundle."""
+class AnnotatedEnvelope:
+    """An envelope in the format of cosign 2."""
 
-    #: JSON; of a logged one the very bytes that were logged.
+    #: JSON, with the logged bytes if there is a log entry.
     envelope: bytes
     annotations: Mapping[str, str] = field(default_factory=dict)
 
 
-def loose(data: bytes) -> LooseEnvelope | None:
-    """What cosign 2 keeps of a bundle; None for a bundle that it has no form for.
+def convert_for_cosign2(data: bytes) -> AnnotatedEnvelope | None:
+    """Convert a bundle; None if the format of cosign 2 cannot express it.
 
-    That is one whose log entry has no promise of inclusion, or of another text of the envelope.
-    Raises `ValueError` for what is no bundle of an envelope.
+    Its log entry then has no promise of inclusion, or one for other bytes. Raises `ValueError` for
+    an invalid bundle.
     """
-    held = decode_json(data, _LooseBundle, has_numbers_as_text=True)
+    held = decode_json(data, _LoggedBundle, has_numbers_as_text=True)
     envelope = bytes(held.dsse_envelope)
     material = held.verification_material
     if material.certificate is None:
-        return LooseEnvelope(envelope)
+        return AnnotatedEnvelope(envelope)
     for entry in material.tlog_entries[:1]:
-        if entry.inclusion_promise is not None and _is_of(entry, envelope):
+        if entry.inclusion_promise is not None and _is_entry_of(entry, envelope):
             certificate = ssl.DER_cert_to_PEM_cert(material.certificate.raw_bytes)
-            return LooseEnvelope(
+            return AnnotatedEnvelope(
                 envelope,
                 {
                     "dev.sigstore.cosign/certificate": certificate,
-                    "dev.sigstore.cosign/bundle": _promise(entry, entry.inclusion_promise),
+                    "dev.sigstore.cosign/bundle": _encode_promise(entry, entry.inclusion_promise),
                 },
             )
     return None
 
 
-def _promise(entry: _LogEntry, promise: _InclusionPromise) -> str:
-    """`RekorBundle` of cosign's `pkg/cosign/bundle/rekor.go`."""
+def _encode_promise(entry: _LogEntry, promise: _InclusionPromise) -> str:
+    """Return a `RekorBundle` of cosign's `pkg/cosign/bundle/rekor.go`."""
     payload = {
         "body": base64.b64encode(entry.canonicalized_body).decode(),
         "integratedTime": entry.integrated_time,
@@ -166,8 +166,8 @@ class _LogBody(msgspec.Struct, frozen=True):
     spec: _LoggedEnvelope
 
 
-def _is_of(entry: _LogEntry, envelope: bytes) -> bool:
-    """Whether an entry is about this very text of an envelope, as cosign 2 wants it."""
+def _is_entry_of(entry: _LogEntry, envelope: bytes) -> bool:
+    """Return True if an entry logs exactly these bytes, as cosign 2 requires."""
     try:
         logged = decode_json(entry.canonicalized_body, _LogBody).spec.envelope_hash
     except ValueError:

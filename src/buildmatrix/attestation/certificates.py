@@ -1,7 +1,7 @@
-"""Signatures that were made by an identity: who signed, and whether the log has it.
+"""Verification of keyless signatures: the signer's identity and the transparency log.
 
-Everything is in the bundle: the certificate, its timestamp of the log of certificates, and the
-entry of the transparency log with its proof. No service is asked.
+Works offline: the bundle contains the certificate, its timestamp of the certificate log, and the
+entry of the transparency log with its proof.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ if TYPE_CHECKING:
     from cryptography.x509 import Certificate
     from sigstore.models import Bundle, TrustedRoot
 
-#: Of Fulcio's certificates: the name that Sigstore gives to those that are no address, and the
-#: issuer, as text and in DER (https://github.com/sigstore/fulcio/blob/main/docs/oid-info.md).
+#: Extensions of Fulcio's certificates: names other than addresses, and the issuer, as text and in
+#: DER (https://github.com/sigstore/fulcio/blob/main/docs/oid-info.md).
 _OTHER_NAME = "1.3.6.1.4.1.57264.1.7"
 _ISSUER = "1.3.6.1.4.1.57264.1.1"
 _ISSUER_DER = "1.3.6.1.4.1.57264.1.8"
-_LONGEST = 300
+_MAX_TEXT = 300
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who signed: a subject, and the URL of whoever says that it is."""
+    """Identity of a signer: a subject, and the URL of its issuer."""
 
-    #: `https://github.com/acme/inferno/.github/workflows/release.yml@refs/tags/1.4.0`. In what is
-    #: asked for, `*` stands for any text.
+    #: `https://github.com/acme/inferno/.github/workflows/release.yml@refs/tags/1.4.0`. In accepted
+    #: identities, `*` matches any text.
     subject: str
     issuer: str
 
     def covers(self, subject: str) -> bool:
-        """Whether a subject fits the pattern."""
+        """Return True if the subject matches the pattern."""
         pattern = ".*".join(map(re.escape, self.subject.split("*")))
         return re.fullmatch(pattern, subject, re.DOTALL) is not None
 
 
 class CertificateError(Exception):
-    """Why a signature is not that of the identity; `reason` is one of `reports.verify.Reason`."""
+    """Error for an unacceptable signature; `reason` is one of `reports.verify.Reason`."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class CertificateError(Exception):
 
 
 class CertificateCheck:
-    """Checks that a bundle is signed by an accepted identity."""
+    """Verifier of bundles against accepted identities."""
 
     def __init__(self, identities: Sequence[Identity], root: TrustedRoot) -> None:
         from sigstore.verify import Verifier
@@ -65,30 +65,30 @@ class CertificateCheck:
         self._identities = identities
         self._verifier = Verifier(trusted_root=root)
 
-    def signer(self, data: bytes, envelope: Envelope) -> Identity:
-        """Who signed the envelope of a bundle.
+    def verify_signer(self, data: bytes, envelope: Envelope) -> Identity:
+        """Return the verified identity that signed the envelope of a bundle.
 
         Raises `CertificateError`, whose text continues a sentence about the attestation.
 
         Args:
             data: the bundle.
-            envelope: the same as it was read out of the bundle.
+            envelope: the envelope in it, as parsed by us.
         """
-        bundle = _bundle(data)
+        bundle = _parse_bundle(data)
         certificate = bundle.signing_certificate
         policy = _Policy(self._identities)
         try:
             held = self._verifier.verify_dsse(bundle, policy)
-        # The library has errors of its own, and those of the libraries that it reads with.
+        # Raises errors of its own, and of the libraries that it uses.
         except Exception as error:
-            raise _refusal(bundle, envelope, policy, error) from None
+            raise _explain_refusal(bundle, envelope, policy, error) from None
         if held != (envelope.payload_type, envelope.payload):
             raise CertificateError("unreadable", "can be read in two ways")
         return Identity(_subjects(certificate)[0], _issuer(certificate))
 
 
 class _Policy:
-    """What the library asks once it trusts a certificate."""
+    """Policy that the library applies to a trusted certificate."""
 
     def __init__(self, identities: Sequence[Identity]) -> None:
         self._identities = identities
@@ -96,66 +96,65 @@ class _Policy:
         self.refusal: CertificateError | None = None
 
     def verify(self, cert: Certificate) -> None:
-        """Raises what the library takes for a refusal."""
+        """Raise the library's error if the identity is not accepted."""
         from sigstore.errors import VerificationError
 
         self.was_consulted = True
         subjects, issuer = _subjects(cert), _issuer(cert)
-        who = _text(subjects[0] if subjects else "nobody")
+        who = _safe_text(subjects[0] if subjects else "nobody")
         if len(subjects) != 1 or not any(item.covers(subjects[0]) for item in self._identities):
             accepted = " or ".join(item.subject for item in self._identities)
             self.refusal = CertificateError(
-                "other-identity", f"is signed by {who}, and not by {accepted}"
+                "other-identity", f"is signed by {who}, not by {accepted}"
             )
         elif not any(item.issuer == issuer for item in self._identities):
             accepted = self._identities[0].issuer
             self.refusal = CertificateError(
                 "other-issuer",
-                f"is signed by {who} as {_text(issuer) or 'nobody'} knows it, and not {accepted}",
+                f"is signed by {who} with the issuer {_safe_text(issuer) or 'nobody'}, "
+                f"not {accepted}",
             )
         if self.refusal is not None:
             raise VerificationError(str(self.refusal))
 
 
-def _bundle(data: bytes) -> Bundle:
+def _parse_bundle(data: bytes) -> Bundle:
     from sigstore.models import Bundle
 
     try:
         return Bundle.from_json(data)
     except Exception as error:
-        text = _text(str(error))
-        # What the library, and what its form of the data says of it.
+        text = _safe_text(str(error))
+        # Messages of the library and of its data model.
         if any(word in text for word in ("tlogEntries", "log entry", "inclusion")):
-            why = "has lost its entry of the transparency log"
+            why = "lacks its entry in the transparency log"
             raise CertificateError("stripped", why) from None
         raise CertificateError("unreadable", f"has a bundle that cannot be read: {text}") from None
 
 
-def _refusal(
+def _explain_refusal(
     bundle: Bundle, envelope: Envelope, policy: _Policy, error: Exception
 ) -> CertificateError:
-    """Which of the reasons it was that a bundle was refused."""
+    """Return the reason for which a bundle was refused."""
     if policy.refusal is not None:
         return policy.refusal
     certificate = bundle.signing_certificate
-    signed = _signed_at(bundle)
+    signed = _logged_time(bundle)
     first, last = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if not policy.was_consulted and signed is not None and not first <= signed <= last:
         return CertificateError(
             "certificate",
-            f"was signed at {_moment(signed)}, and its certificate was good from {_moment(first)} "
-            f"to {_moment(last)}",
+            f"was signed at {_format_time(signed)}, but its certificate was valid from "
+            f"{_format_time(first)} to {_format_time(last)}",
         )
     if not policy.was_consulted:
         return CertificateError(
-            "certificate", f"has a certificate that is not trusted: {_text(str(error))}"
+            "certificate", f"has a certificate that is not trusted: {_safe_text(str(error))}"
         )
     if not _is_signed(certificate, envelope):
-        return CertificateError(
-            "changed", "is not what was signed: it was changed after it was signed"
-        )
+        return CertificateError("changed", "was changed after it was signed")
     return CertificateError(
-        "changed", f"is not what the transparency log has of it: {_text(str(error))}"
+        "changed", f"differs from its entry in the transparency log: {_safe_text(str(error))}"
     )
 
 
@@ -167,11 +166,11 @@ def _is_signed(certificate: Certificate, envelope: Envelope) -> bool:
     key = certificate.public_key()
     if not isinstance(key, ec.EllipticCurvePublicKey):
         return False
-    return envelope.signer((PublicKey(key, ""),)) is not None
+    return envelope.find_signer((PublicKey(key, ""),)) is not None
 
 
-def _signed_at(bundle: Bundle) -> datetime | None:
-    """When the log says that it was signed; None for a log that does not say it."""
+def _logged_time(bundle: Bundle) -> datetime | None:
+    """Return the signing time in the log; None if the log has none."""
     seconds = bundle.log_entry._inner.integrated_time
     try:
         return datetime.fromtimestamp(int(seconds), UTC) if seconds else None
@@ -180,7 +179,7 @@ def _signed_at(bundle: Bundle) -> datetime | None:
 
 
 def _subjects(certificate: Certificate) -> list[str]:
-    """The names of a certificate: those of workflows are URLs, those of people e-mail addresses."""
+    """Return the names in a certificate: URLs of workflows, e-mail addresses of people."""
     from cryptography import x509
 
     try:
@@ -188,7 +187,7 @@ def _subjects(certificate: Certificate) -> list[str]:
     except (x509.ExtensionNotFound, ValueError):
         return []
     others = [
-        # UTF8String: type and length stand before it.
+        # A UTF8String with its type and length.
         _der_text(name.value)
         for name in names.get_values_for_type(x509.OtherName)
         if name.type_id.dotted_string == _OTHER_NAME
@@ -198,7 +197,7 @@ def _subjects(certificate: Certificate) -> list[str]:
 
 
 def _issuer(certificate: Certificate) -> str:
-    """The URL of the issuer; empty where the certificate names none."""
+    """Return the URL of the issuer; empty if the certificate has none."""
     from cryptography import x509
 
     held = {
@@ -212,7 +211,7 @@ def _issuer(certificate: Certificate) -> str:
 
 
 def _der_text(data: bytes) -> str:
-    """A UTF8String in DER; empty for anything else."""
+    """Decode a UTF8String in DER; empty for anything else."""
     from cryptography.hazmat import asn1
 
     try:
@@ -221,9 +220,9 @@ def _der_text(data: bytes) -> str:
         return ""
 
 
-def _moment(moment: datetime) -> str:
+def _format_time(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _text(text: str) -> str:
-    return printable(shown(text))[:_LONGEST]
+def _safe_text(text: str) -> str:
+    return printable(shown(text))[:_MAX_TEXT]

@@ -1,7 +1,7 @@
-"""DSSE envelopes: a payload with signatures of it (https://github.com/secure-systems-lab/dsse).
+"""DSSE envelopes: a payload with its signatures (https://github.com/secure-systems-lab/dsse).
 
-What is signed is not the payload alone but its type with it, each with its length (PAE), so that
-no signature can be carried over to bytes that mean something else.
+Signatures cover the payload and its type, each with its length (PAE), so that they cannot be reused
+for bytes with another meaning.
 """
 
 from __future__ import annotations
@@ -12,43 +12,45 @@ import msgspec
 
 from buildmatrix.attestation.keys import PrivateKey, PublicKey
 
-#: What the payload is: an in-toto statement.
+#: Payload type of in-toto statements.
 IN_TOTO = "application/vnd.in-toto+json"
-#: Signatures of one envelope that are looked at.
-_MOST_SIGNATURES = 16
+#: Maximum signatures to verify per envelope.
+_MAX_SIGNATURES = 16
 
 
 class EnvelopeSignature(msgspec.Struct, frozen=True, omit_defaults=True):
     """One signature of an envelope."""
 
     sig: bytes
-    #: Whatever the signer wrote: no reason to trust a key.
+    #: Chosen by the signer, and not to be trusted.
     keyid: str = ""
 
 
 class Envelope(msgspec.Struct, frozen=True, rename="camel"):
-    """A payload, what it is, and who signed both."""
+    """A payload with its type and signatures."""
 
     payload: bytes
     payload_type: str
     signatures: tuple[EnvelopeSignature, ...] = ()
 
     @classmethod
-    def signed(cls, payload: bytes, key: PrivateKey) -> Envelope:
-        """An in-toto statement, signed."""
-        return cls(payload, IN_TOTO, (EnvelopeSignature(key.sign(_encoded(IN_TOTO, payload))),))
+    def sign(cls, payload: bytes, key: PrivateKey) -> Envelope:
+        """Sign an in-toto statement."""
+        return cls(
+            payload, IN_TOTO, (EnvelopeSignature(key.sign(_signed_bytes(IN_TOTO, payload))),)
+        )
 
-    def signer(self, keys: Sequence[PublicKey]) -> PublicKey | None:
-        """The first of the keys that signed it; None where none did."""
-        data = _encoded(self.payload_type, self.payload)
-        for signature in self.signatures[:_MOST_SIGNATURES]:
+    def find_signer(self, keys: Sequence[PublicKey]) -> PublicKey | None:
+        """Return the first of the keys that signed it; None if there is none."""
+        data = _signed_bytes(self.payload_type, self.payload)
+        for signature in self.signatures[:_MAX_SIGNATURES]:
             for key in keys:
-                if key.signed(signature.sig, data):
+                if key.verifies(signature.sig, data):
                     return key
         return None
 
 
-def _encoded(payload_type: str, payload: bytes) -> bytes:
-    """The "pre-authentication encoding": what is signed."""
+def _signed_bytes(payload_type: str, payload: bytes) -> bytes:
+    """Return the signed bytes, in "pre-authentication encoding"."""
     kind = payload_type.encode()
     return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)

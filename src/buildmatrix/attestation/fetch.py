@@ -1,6 +1,6 @@
-"""Envelopes that lie beside an image in its registry; whoever put them there, nothing is trusted.
+"""Envelopes attached to an image in its registry; none of them is trusted yet.
 
-What is read is bounded in number and bytes, whatever the registry says.
+Number and bytes are limited, whatever the registry returns.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from buildmatrix.attestation import bundle
-from buildmatrix.attestation.bundle import LARGEST, PREDICATE_TYPE
+from buildmatrix.attestation.bundle import MAX_BYTES, PREDICATE_TYPE
 from buildmatrix.attestation.envelope import IN_TOTO, Envelope
 from buildmatrix.attestation.tagged import (
     CREATED,
     ENVELOPE,
     LAYER_PREDICATE_TYPE,
+    attestation_tag,
     is_missing,
-    layers_under,
-    tag_of,
+    list_tagged_layers,
 )
 from buildmatrix.errors import UndecidedError
 from buildmatrix.http.failures import RequestError
@@ -27,92 +27,101 @@ from buildmatrix.registry.client import Registry
 from buildmatrix.registry.reference import Reference
 from buildmatrix.strict_json import decode_json
 
-#: Manifests that are looked at, envelopes of each, and bytes of all.
-_MOST = 64
-_MOST_LAYERS = 64
-_LARGEST_TOTAL = 64 << 20
-#: Types of referrers that can hold an envelope. What lists the referrers of a registry without an
-#: API for them may say the type of the (empty) configuration instead.
+#: Maximum manifests, envelopes per manifest, and total bytes.
+_MAX_MANIFESTS = 64
+_MAX_LAYERS = 64
+_MAX_TOTAL_BYTES = 64 << 20
+#: Types of referrers that may contain an envelope. For a registry without a referrers API, the list
+#: may have the type of the (empty) configuration instead.
 _TYPES = ("", EMPTY, IN_TOTO, ENVELOPE)
 
 
 @dataclass(frozen=True, slots=True)
 class AttachedEnvelope:
-    """An envelope beside an image, or why what is listed there is none."""
+    """An envelope attached to an image, or the reason why it is unusable."""
 
-    #: What holds it: digest of a manifest, or a tag.
+    #: Digest of its manifest, or its tag.
     place: str
     envelope: Envelope | None = None
-    #: The key that it was stored with, as `PublicKey.hint`; empty where nothing says so.
+    #: `PublicKey.hint` of the key in its bundle; empty if unknown.
     hint: str = ""
-    #: The whole bundle, where an identity signed and no key.
+    #: The whole bundle, if it was signed by an identity instead of a key.
     certified: bytes = b""
-    #: `gone`: it is listed, and the registry does not have it. `unreadable`: it is no envelope, or
-    #: more than anybody reads.
+    #: `gone`: listed, but missing in the registry. `unreadable`: invalid, or above a limit.
     trouble: Literal["", "gone", "unreadable"] = ""
-    #: One sentence, where there is trouble.
+    #: One sentence about the trouble.
     why: str = ""
 
 
 class AttestationReader:
-    """Reads what is attached to `image`, which has its digest, and may be of a predicate's type.
+    """Reader of what is attached to `image`, which has a digest, for one type of predicate.
 
-    Raises `UndecidedError` where the registry cannot be reached.
+    Raises `UndecidedError` if the registry cannot be reached.
     """
 
     def __init__(self, registry: Registry, image: Reference, predicate_type: str) -> None:
         self._registry = registry
         self._image = image
         self._type = predicate_type
-        self._left = _LARGEST_TOTAL
+        self._left = _MAX_TOTAL_BYTES
 
     def referrers(self) -> Iterator[AttachedEnvelope]:
-        """Envelopes in manifests that refer to the image, but for those that name another type.
+        """Yield envelopes in manifests that refer to the image, except those of another type.
 
-        The last that were attached first, as far as they say when: an image of the same digest may
-        be attested each day, and not all are looked at.
+        The latest come first, by their annotations: an image may be attested every day, and the
+        number is limited.
         """
         listed = [
             item
             for item in self._registry.referrers(self._image, self._image.digest)
             if item.annotations.get(PREDICATE_TYPE, self._type) == self._type
-            and (item.artifact_type in _TYPES or item.artifact_type.startswith(bundle.FAMILY))
+            and (
+                item.artifact_type in _TYPES
+                or item.artifact_type.startswith(bundle.MEDIA_TYPE_PREFIX)
+            )
         ]
         listed.sort(key=lambda item: item.annotations.get(CREATED, ""), reverse=True)
-        for item in listed[:_MOST]:
+        for item in listed[:_MAX_MANIFESTS]:
             try:
                 held = self._registry.manifest(self._image.at(item.digest))
                 manifest = manifest_of(held.data, item.digest)
             except UndecidedError as error:
-                yield _trouble(item.digest, error)
+                yield _unusable_envelope(item.digest, error)
                 continue
             if manifest.annotations.get(PREDICATE_TYPE, self._type) == self._type:
-                yield from self._layers(item.digest, manifest.layers)
-        if len(listed) > _MOST:
-            yield _unread(self._image.digest, f"{len(listed)} attestations", _MOST)
+                yield from self._read_envelopes(item.digest, manifest.layers)
+        if len(listed) > _MAX_MANIFESTS:
+            yield _unread_envelopes(
+                self._image.digest, f"{len(listed)} attestations", _MAX_MANIFESTS
+            )
 
     def tagged(self) -> Iterator[AttachedEnvelope]:
-        """Envelopes under the tag of cosign 2."""
-        tag = tag_of(self._image)
-        yield from self._layers(tag.tag, layers_under(self._registry, tag))
+        """Yield the envelopes under the tag of cosign 2."""
+        tag = attestation_tag(self._image)
+        yield from self._read_envelopes(tag.tag, list_tagged_layers(self._registry, tag))
 
-    def _layers(self, place: str, layers: tuple[Descriptor, ...]) -> Iterator[AttachedEnvelope]:
+    def _read_envelopes(
+        self, place: str, layers: tuple[Descriptor, ...]
+    ) -> Iterator[AttachedEnvelope]:
         envelopes = [
             layer
             for layer in layers
-            if (layer.media_type == ENVELOPE or layer.media_type.startswith(bundle.FAMILY))
+            if (
+                layer.media_type == ENVELOPE
+                or layer.media_type.startswith(bundle.MEDIA_TYPE_PREFIX)
+            )
             and layer.annotations.get(LAYER_PREDICATE_TYPE, self._type) == self._type
         ]
-        # Who adds one writes it behind the others.
-        for layer in envelopes[: -_MOST_LAYERS - 1 : -1]:
+        # New envelopes are appended.
+        for layer in envelopes[: -_MAX_LAYERS - 1 : -1]:
             try:
-                data = self._data(layer)
+                data = self._read_layer(layer)
                 if layer.media_type == ENVELOPE:
                     yield AttachedEnvelope(place, decode_json(data, Envelope))
                     continue
                 held = bundle.parse(data)
             except UndecidedError as error:
-                yield _trouble(place, error)
+                yield _unusable_envelope(place, error)
             except ValueError as error:
                 why = f"its envelope is damaged: {error}"
                 yield AttachedEnvelope(place, trouble="unreadable", why=why)
@@ -121,19 +130,19 @@ class AttestationReader:
                 if held.dsse_envelope is not None:
                     certified = data if held.is_by_identity else b""
                     yield AttachedEnvelope(place, held.dsse_envelope, hint, certified)
-        if len(envelopes) > _MOST_LAYERS:
-            yield _unread(place, f"{len(envelopes)} envelopes", _MOST_LAYERS)
+        if len(envelopes) > _MAX_LAYERS:
+            yield _unread_envelopes(place, f"{len(envelopes)} envelopes", _MAX_LAYERS)
 
-    def _data(self, layer: Descriptor) -> bytes:
-        if layer.size > min(LARGEST, self._left):
+    def _read_layer(self, layer: Descriptor) -> bytes:
+        if layer.size > min(MAX_BYTES, self._left):
             raise ValueError(f"it has {layer.size} bytes, more than are read")
         self._left -= layer.size
         with self._registry.blob(self._image, layer) as chunks:
             return b"".join(chunks)
 
 
-def _trouble(place: str, error: UndecidedError) -> AttachedEnvelope:
-    """What is wrong with what is listed; raises the error of a registry that cannot be asked."""
+def _unusable_envelope(place: str, error: UndecidedError) -> AttachedEnvelope:
+    """Return an unusable entry; raises errors of an unreachable registry."""
     if is_missing(error):
         return AttachedEnvelope(place, trouble="gone", why=error.message)
     if isinstance(error, RequestError):
@@ -141,6 +150,6 @@ def _trouble(place: str, error: UndecidedError) -> AttachedEnvelope:
     return AttachedEnvelope(place, trouble="unreadable", why=error.message)
 
 
-def _unread(place: str, many: str, most: int) -> AttachedEnvelope:
+def _unread_envelopes(place: str, many: str, most: int) -> AttachedEnvelope:
     why = f"there are {many}, of which {most} were looked at"
     return AttachedEnvelope(place, trouble="unreadable", why=why)

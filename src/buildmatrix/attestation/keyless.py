@@ -1,8 +1,8 @@
-"""Signatures without a key of one's own: by the identity that a CI system gives to its job.
+"""Keyless signatures, by the identity of a CI job.
 
-Sigstore's Fulcio gives a certificate for that identity, good for ten minutes, and Rekor keeps in a
-public log that it was used: what was signed, as a hash, and by whom. The library `sigstore` speaks
-with both; it is imported where it is used alone.
+Sigstore's Fulcio issues a certificate for the identity, valid for ten minutes, and Rekor records
+its use in a public log: the hash of the signed content and the identity. The library `sigstore`,
+which talks to both, is only imported when needed.
 """
 
 from __future__ import annotations
@@ -20,86 +20,88 @@ if TYPE_CHECKING:
     from sigstore.models import ClientTrustConfig, TrustedRoot
     from sigstore.sign import Signer
 
-#: Bytes of a file of trust; that of the public services has 7,000.
-_LARGEST_FILE = 4 << 20
-#: The library waits without end; three services answer within some seconds.
+#: Bytes of a trust file; that of the public services has 7,000.
+_MAX_FILE = 4 << 20
+#: The library has no timeouts; three services respond within seconds.
 _SECONDS = 120.0
-_LONGEST_MESSAGE = 300
-#: Times that a certificate is asked for, which may run out before it is used.
-_TRIES = 2
+_MAX_MESSAGE = 300
+#: Attempts to get a certificate, which may expire before it is used.
+_ATTEMPTS = 2
 _Result = TypeVar("_Result")
 
 
 class KeylessSigner:
-    """Signs statements by the identity of this job. For one thread."""
+    """Signer of statements by the identity of this job. For one thread."""
 
     def __init__(self, trust: ClientTrustConfig) -> None:
         self._trust = trust
         self._signer: Signer | None = None
 
     def sign(self, payload: bytes) -> bytes:
-        """Sigstore's bundle of an in-toto statement: signature, certificate and log entry.
+        """Return a Sigstore bundle of an in-toto statement: signature, certificate and log entry.
 
-        Raises `UndecidedError` where one of the services does not do its part.
+        Raises `UndecidedError` if one of the services fails.
         """
         from sigstore.dsse import Statement
 
         def work() -> bytes:
-            for attempt in range(_TRIES):
+            for attempt in range(_ATTEMPTS):
                 try:
-                    return self._now().sign_dsse(Statement(payload)).to_json().encode()
+                    return self._current_signer().sign_dsse(Statement(payload)).to_json().encode()
                 except Exception as error:
-                    # What has run out since the last statement; its classes are not public.
+                    # Expired since the last statement; the classes are not public.
                     over = type(error).__name__ in ("ExpiredCertificate", "ExpiredIdentity")
-                    if not over or attempt == _TRIES - 1:
+                    if not over or attempt == _ATTEMPTS - 1:
                         raise
                     self._signer = None
             raise AssertionError("the last try returns or raises")
 
-        return _within(work, "the verdict was not signed")
+        return _call_with_timeout(work, "the verdict was not signed")
 
-    def _now(self) -> Signer:
+    def _current_signer(self) -> Signer:
         if self._signer is None:
             from sigstore.oidc import IdentityToken
             from sigstore.sign import Signer, SigningContext
 
             context = SigningContext.from_trust_config(self._trust)
-            # Asked for as late as this: a token is good for some minutes, and a build takes hours.
-            self._signer = Signer(IdentityToken(_token()), context)
+            # As late as possible: a token is valid for some minutes, and a build takes hours.
+            self._signer = Signer(IdentityToken(_detect_token()), context)
         return self._signer
 
 
-def keyless_signer(trust_root: Path | None) -> KeylessSigner:
-    """The signer of this job. `trust_root` names private services; None for the public ones.
+def make_keyless_signer(trust_root: Path | None) -> KeylessSigner:
+    """Create the signer of this job. `trust_root` selects private services, None the public ones.
 
-    Raises `UsageError` where this environment has no identity, `ComponentError` where the library
-    is not installed, and `UndecidedError` where the public services cannot be asked for.
+    Raises `UsageError` if this environment has no identity, `ComponentError` if the library is not
+    installed, and `UndecidedError` if the public services cannot be reached.
     """
-    need_library()
-    _token()
+    require_library()
+    _detect_token()
     if trust_root is not None:
-        return KeylessSigner(_client_trust(trust_root))
+        return KeylessSigner(_load_client_trust(trust_root))
     from sigstore.models import ClientTrustConfig
 
     return KeylessSigner(
-        _within(ClientTrustConfig.production, "the addresses of sigstore's public services")
+        _call_with_timeout(
+            ClientTrustConfig.production, "the addresses of sigstore's public services"
+        )
     )
 
 
-def trusted_root(path: Path | None) -> TrustedRoot:
-    """Whose certificates and logs are trusted; None for those of the public services.
+def load_trusted_root(path: Path | None) -> TrustedRoot:
+    """Load the trusted certificate authorities and logs; None for the public services.
 
-    A file is a trusted root, or the trust configuration of a client. Nothing is asked for: the
-    public ones are those that came with the library, or that it brought since.
+    A file is a trusted root, or the trust configuration of a client. Works offline: the public root
+    is the one included in the library, or updated by it since.
 
-    Raises `UsageError`, and `ComponentError` where the library is not installed.
+    Raises `UsageError`, and `ComponentError` if the library is not installed.
     """
-    need_library()
+    require_library()
     from sigstore.models import ClientTrustConfig, TrustedRoot
 
     if path is None:
         return ClientTrustConfig.production(offline=True).trusted_root
-    data = _read(path)
+    data = _read_text(path)
     try:
         return ClientTrustConfig.from_json(data).trusted_root
     except Exception:
@@ -108,58 +110,59 @@ def trusted_root(path: Path | None) -> TrustedRoot:
             root.get_fulcio_certs()
         except Exception:
             raise UsageError(
-                f"{path} is no trusted root of sigstore, and no trust configuration of a client"
+                f"{path} is neither a trusted root of sigstore nor a trust configuration of a "
+                "client"
             ) from None
         return root
 
 
-def need_library() -> None:
-    """Raises `ComponentError` where the library of the extra `keyless` is not installed."""
+def require_library() -> None:
+    """Raise `ComponentError` if the library of the extra `keyless` is not installed."""
     from importlib.util import find_spec
 
     if find_spec("sigstore") is None:
         raise ComponentError(
-            "signatures by an identity, without a key, need a library that is not installed; "
+            "keyless signatures require a library that is not installed; "
             "install `buildmatrix[keyless]`"
         )
 
 
-def _client_trust(path: Path) -> ClientTrustConfig:
+def _load_client_trust(path: Path) -> ClientTrustConfig:
     from sigstore.models import ClientTrustConfig
 
-    data = _read(path)
+    data = _read_text(path)
     try:
         trust = ClientTrustConfig.from_json(data)
-        # Both are looked at when they are asked for.
+        # Both are validated on access.
         trust.signing_config.get_fulcio()
         trust.trusted_root.get_fulcio_certs()
     except Exception:
         raise UsageError(
-            f"{path} is no trust configuration of a client (trusted root and signing "
-            "configuration of sigstore in one document), which signing needs"
+            f"{path} is not a trust configuration of a client (trusted root and signing "
+            "configuration of sigstore in one document), which signing requires"
         ) from None
     return trust
 
 
-def _read(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
-        data = read_at_most(path, _LARGEST_FILE)
+        data = read_at_most(path, _MAX_FILE)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
-    if len(data) > _LARGEST_FILE:
-        raise UsageError(f"{path} has more than {_LARGEST_FILE >> 20} MiB")
+    if len(data) > _MAX_FILE:
+        raise UsageError(f"{path} has more than {_MAX_FILE >> 20} MiB")
     return data.decode("utf-8", "replace")
 
 
-def _token() -> str:
-    """The identity of this job as a token, which is a secret. Raises `UsageError`."""
+def _detect_token() -> str:
+    """Return the identity token of this job, which is a secret. Raises `UsageError`."""
     from sigstore.oidc import IdentityError, detect_credential
 
     try:
         token = detect_credential()
     except IdentityError as error:
-        # An answer that was no token may still hold one.
-        text = printable(shown(str(error))).partition(", body=")[0][:_LONGEST_MESSAGE]
+        # The response may contain a token.
+        text = printable(shown(str(error))).partition(", body=")[0][:_MAX_MESSAGE]
         advice = ""
         if "permission" in text:
             advice = "; give the job `permissions: id-token: write`"
@@ -173,8 +176,8 @@ def _token() -> str:
     return token
 
 
-def _within(work: Callable[[], _Result], what: str) -> _Result:
-    """The result of a call into the library, which has many kinds of errors and no time-outs."""
+def _call_with_timeout(work: Callable[[], _Result], what: str) -> _Result:
+    """Call the library, which has many kinds of errors and no timeouts."""
     results: list[_Result] = []
     errors: list[BaseException] = []
 
@@ -195,5 +198,5 @@ def _within(work: Callable[[], _Result], what: str) -> _Result:
     if isinstance(error, UsageError):
         raise UndecidedError(f"{what}: {error.message}") from None
     text = printable(shown(str(error))).strip() or str(error.__cause__ or "")
-    # Its traceback would hold what was sent, the token too.
-    raise UndecidedError(f"{what}: {type(error).__name__}: {text[:_LONGEST_MESSAGE]}") from None
+    # The traceback would contain the request with its token.
+    raise UndecidedError(f"{what}: {type(error).__name__}: {text[:_MAX_MESSAGE]}") from None

@@ -1,11 +1,10 @@
-"""Keys that attestations are signed and checked with, in the formats of cosign and OpenSSL.
+"""Keys to sign and verify attestations, in the formats of cosign and OpenSSL.
 
-A private key is what `cosign generate-key-pair` or `cosign import-key-pair` writes (PEM, the key
-encrypted with scrypt and NaCl's secretbox:
-https://github.com/secure-systems-lab/go-securesystemslib, `encrypted/encrypted.go`), or PKCS #8 in
-PEM, encrypted or not. A public key is `cosign.pub`: PEM of its SubjectPublicKeyInfo. Curves are
-those of cosign's own keys, P-256 with SHA-256, and Ed25519, which signs what it is given and no
-hash of it (RFC 8032, 5.1).
+Private keys are those of `cosign generate-key-pair` or `cosign import-key-pair` (PEM, encrypted
+with scrypt and NaCl's secretbox: https://github.com/secure-systems-lab/go-securesystemslib,
+`encrypted/encrypted.go`), or PKCS #8 in PEM, encrypted or not. Public keys are those of
+`cosign.pub`: PEM of a SubjectPublicKeyInfo. Kinds are P-256 with SHA-256, as cosign's own, and
+Ed25519, which signs its input without a hash (RFC 8032, 5.1).
 """
 
 from __future__ import annotations
@@ -33,19 +32,19 @@ if TYPE_CHECKING:
         Ed25519PublicKey,
     )
 
-#: The environment variable that cosign takes a key's password from, too.
+#: Environment variable with the password of a key, as in cosign.
 PASSWORD = "COSIGN_PASSWORD"  # noqa: S105
 
 #: Bytes of a key file; those of P-256 have less than 1,000.
-_LARGEST_FILE = 64 << 10
+_MAX_FILE = 64 << 10
 _PEM = re.compile(
     rb"-----BEGIN (?P<label>[A-Z0-9 ]+)-----\s*(?P<body>[A-Za-z0-9+/=\s]*)-----END (?P=label)-----"
 )
 _COSIGN = frozenset({"ENCRYPTED COSIGN PRIVATE KEY", "ENCRYPTED SIGSTORE PRIVATE KEY"})
 _PRIVATE = frozenset({"PRIVATE KEY", "EC PRIVATE KEY", "ENCRYPTED PRIVATE KEY"})
-#: The cost that go-securesystemslib writes, today and before; it reads no other.
+#: Cost parameters that go-securesystemslib writes, now and earlier, and accepts.
 _SCRYPT_COSTS = (1 << 15, 1 << 16)
-_KINDS = "ECDSA with the curve P-256, and Ed25519"
+_KINDS = "ECDSA with P-256, or Ed25519"
 
 
 class _Scrypt(msgspec.Struct, frozen=True):
@@ -66,7 +65,7 @@ class _Cipher(msgspec.Struct, frozen=True):
 
 
 class _EncryptedKey(msgspec.Struct, frozen=True):
-    """A PKCS #8 key as cosign encrypts it."""
+    """A PKCS #8 key, encrypted by cosign."""
 
     kdf: _Derivation
     cipher: _Cipher
@@ -75,14 +74,14 @@ class _EncryptedKey(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """A key that signatures are checked with."""
+    """A key to verify signatures."""
 
     key: EllipticCurvePublicKey | Ed25519PublicKey
-    #: base64 of the SHA-256 of its SubjectPublicKeyInfo: what Sigstore's bundles name a key by.
+    #: base64 of the SHA-256 of its SubjectPublicKeyInfo: the key's name in Sigstore bundles.
     hint: str
 
-    def signed(self, signature: bytes, data: bytes) -> bool:
-        """Whether its owner made this signature of these bytes."""
+    def verifies(self, signature: bytes, data: bytes) -> bool:
+        """Return True if the signature of these bytes is valid."""
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric import ec
         from cryptography.hazmat.primitives.hashes import SHA256
@@ -99,13 +98,13 @@ class PublicKey:
 
 @dataclass(frozen=True, slots=True)
 class PrivateKey:
-    """A key that signs."""
+    """A key to sign with."""
 
     key: EllipticCurvePrivateKey | Ed25519PrivateKey
     public: PublicKey
 
     def sign(self, data: bytes) -> bytes:
-        """A signature of these bytes; that of ECDSA in DER."""
+        """Sign these bytes; ECDSA signatures are in DER."""
         from cryptography.hazmat.primitives.asymmetric import ec
         from cryptography.hazmat.primitives.hashes import SHA256
 
@@ -115,27 +114,27 @@ class PrivateKey:
 
 
 def read_public(path: Path) -> PublicKey:
-    """The key of a file such as `cosign.pub`. Raises `UsageError`, and `ComponentError`."""
+    """Read a file such as `cosign.pub`. Raises `UsageError`, and `ComponentError`."""
     from cryptography.hazmat.primitives.serialization import load_der_public_key
 
-    label, body = _pem(path)
+    label, body = _read_pem(path)
     if label in _COSIGN | _PRIVATE:
         raise UsageError(
             f"{path} holds a private key; name the file with the public one, such as cosign.pub"
         )
     if label != "PUBLIC KEY":
-        raise UsageError(f"{path} holds a {label.lower()}; what is needed is a public key in PEM")
+        raise UsageError(f"{path} holds a {label.lower()}, not a public key in PEM")
     try:
-        return _public(load_der_public_key(body), path)
+        return _make_public_key(load_der_public_key(body), path)
     except ValueError as error:
-        raise UsageError(f"{path} holds no public key: {error}") from None
+        raise UsageError(f"{path} holds an invalid public key: {error}") from None
 
 
 def read_private(path: Path, password: str | None) -> PrivateKey:
-    """The key of a file such as `cosign.key`; `password` is None where nobody gave one.
+    """Read a file such as `cosign.key`; `password` is None if it was not given.
 
-    Raises `UsageError` for what is no such key or has another password, and `ComponentError` where
-    the libraries for it are not installed.
+    Raises `UsageError` for an invalid key or a wrong password, and `ComponentError` if the
+    libraries for it are not installed.
     """
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519
     from cryptography.hazmat.primitives.serialization import (
@@ -143,7 +142,7 @@ def read_private(path: Path, password: str | None) -> PrivateKey:
         load_pem_private_key,
     )
 
-    label, body = _pem(path)
+    label, body = _read_pem(path)
     if label == "PUBLIC KEY":
         raise UsageError(
             f"{path} holds a public key; name the file with the private one, such as cosign.key"
@@ -152,56 +151,56 @@ def read_private(path: Path, password: str | None) -> PrivateKey:
         raise UsageError(f"{path} is encrypted; give its password in the variable {PASSWORD}")
     try:
         if label in _COSIGN:
-            key = load_der_private_key(_decrypted(path, body, password or ""), None)
+            key = load_der_private_key(_decrypt_cosign_key(path, body, password or ""), None)
         elif label in _PRIVATE:
             secret = (password or "").encode() if label.startswith("ENCRYPTED") else None
             key = load_pem_private_key(path.read_bytes(), secret)
         else:
-            raise UsageError(f"{path} holds a {label.lower()}; what is needed is a private key")
+            raise UsageError(f"{path} holds a {label.lower()}, not a private key")
     except (ValueError, TypeError) as error:
         raise UsageError(f"{path} cannot be opened: {error}; is {PASSWORD} its password?") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey):
-        raise _unfit(path)
-    return PrivateKey(key, _public(key.public_key(), path))
+        raise _unsupported_key_error(path)
+    return PrivateKey(key, _make_public_key(key.public_key(), path))
 
 
-def _public(key: object, path: Path) -> PublicKey:
+def _make_public_key(key: object, path: Path) -> PublicKey:
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
     if not isinstance(key, ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey):
-        raise _unfit(path)
+        raise _unsupported_key_error(path)
     if isinstance(key, ec.EllipticCurvePublicKey) and not isinstance(key.curve, ec.SECP256R1):
-        raise _unfit(path)
+        raise _unsupported_key_error(path)
     data = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     return PublicKey(key, base64.b64encode(hashlib.sha256(data).digest()).decode())
 
 
-def _pem(path: Path) -> tuple[str, bytes]:
-    """Label and bytes of the first block in a PEM file (RFC 7468)."""
+def _read_pem(path: Path) -> tuple[str, bytes]:
+    """Return label and content of the first block in a PEM file (RFC 7468)."""
     try:
-        data = read_at_most(path, _LARGEST_FILE)
+        data = read_at_most(path, _MAX_FILE)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
-    block = _PEM.search(data) if len(data) <= _LARGEST_FILE else None
+    block = _PEM.search(data) if len(data) <= _MAX_FILE else None
     try:
         body = base64.b64decode(b"".join(block["body"].split()), validate=True) if block else b""
     except ValueError:
         block = None
     if block is None:
-        raise UsageError(f"{path} is no key in PEM, as `cosign generate-key-pair` writes it")
+        raise UsageError(f"{path} is not a PEM key, as written by `cosign generate-key-pair`")
     return block["label"].decode(), body
 
 
-def _decrypted(path: Path, data: bytes, password: str) -> bytes:
-    """The PKCS #8 key in what cosign encrypted. Raises `ValueError`."""
+def _decrypt_cosign_key(path: Path, data: bytes, password: str) -> bytes:
+    """Decrypt a PKCS #8 key that cosign encrypted. Raises `ValueError`."""
     from nacl.exceptions import CryptoError
     from nacl.secret import SecretBox
 
     held = msgspec.json.decode(data, type=prepare_type(_EncryptedKey))
     cost = held.kdf.params
     if cost.cost not in _SCRYPT_COSTS or (cost.block_size, cost.parallelism) != (8, 1):
-        raise ValueError("its scrypt parameters are none of those that cosign writes")
+        raise ValueError("its scrypt parameters are not those of cosign")
     key = hashlib.scrypt(
         password.encode(),
         salt=held.kdf.salt,
@@ -217,5 +216,5 @@ def _decrypted(path: Path, data: bytes, password: str) -> bytes:
         raise UsageError(f"{path}: the password in {PASSWORD} is not that of the key") from None
 
 
-def _unfit(path: Path) -> UsageError:
-    return UsageError(f"{path} holds a key of another kind; what can be used is {_KINDS}")
+def _unsupported_key_error(path: Path) -> UsageError:
+    return UsageError(f"{path} holds an unsupported kind of key; use {_KINDS}")

@@ -1,4 +1,4 @@
-"""The policy that a verdict was made under, as it is signed."""
+"""The policy of a verdict, as it is signed."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedPolicy:
-    """What `[policy]` said for the backend of one target."""
+    """`[policy]` for the backend of one target."""
 
-    #: Code of a rule → what its findings count.
+    #: Code of a rule → severity of its findings.
     severities: Mapping[str, PolicySeverity] = field(default_factory=dict)
-    #: Gates that had to run.
+    #: Required gates.
     gates: tuple[str, ...] = ()
-    #: `digest`, `tag` or `none`; empty where it was left to the rule.
+    #: `digest`, `tag` or `none`; empty for the rule's default.
     pinned_bases: str = ""
-    #: Bytes.
+    #: In bytes.
     bloat_threshold: int = 0
-    #: What a known vulnerability counts.
+    #: Severity of known vulnerabilities.
     vulnerabilities: Severity = "error"
-    #: Patterns of sonames that nothing has to provide, and of variables that must not be set.
+    #: Patterns of sonames that need no provider, and of forbidden variables.
     allow_unresolved: tuple[str, ...] = ()
     forbid_env: tuple[str, ...] = ()
-    #: Key of a budget (`max-size`) → bytes, or layers.
+    #: Name of a budget (`max-size`) → bytes, or layers.
     budgets: Mapping[str, int] = field(default_factory=dict)
-    #: `distributions`, `libraries` and `licenses` → entries as written; kinds without a list are
-    #: left out.
+    #: `distributions`, `libraries` and `licenses` → entries as written; kinds without entries are
+    #: omitted.
     allow: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     forbid: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-def in_force(policy: Policy, target: Target) -> JudgedPolicy:
-    """The policy as it was for a target."""
+def effective_policy(policy: Policy, target: Target) -> JudgedPolicy:
+    """Return the policy that applies to a target."""
     backend = target.backend
     entries = (policy.severity(rule, backend) for rule in {i.rule for i in policy.severities})
     return JudgedPolicy(
@@ -49,11 +49,11 @@ def in_force(policy: Policy, target: Target) -> JudgedPolicy:
         pinned_bases=policy.pinned_bases or "",
         bloat_threshold=policy.bloat_threshold,
         vulnerabilities=policy.vulnerabilities.severity,
-        allow_unresolved=_both(policy.allow_unresolved, backend),
-        forbid_env=_both(policy.forbid_env, backend),
+        allow_unresolved=_common_and_own(policy.allow_unresolved, backend),
+        forbid_env=_common_and_own(policy.forbid_env, backend),
         budgets=_budgets(policy, target),
-        allow=_entries(policy.allow, backend),
-        forbid=_entries(policy.forbid, backend),
+        allow=_list_entries(policy.allow, backend),
+        forbid=_list_entries(policy.forbid, backend),
     )
 
 
@@ -68,18 +68,18 @@ def _budgets(policy: Policy, target: Target) -> dict[str, int]:
     return {key: limit for key, limit in limits.items() if limit is not None}
 
 
-def _entries(lists: Lists, backend: str) -> dict[str, tuple[str, ...]]:
+def _list_entries(lists: Lists, backend: str) -> dict[str, tuple[str, ...]]:
     kinds = {
         "distributions": lists.distributions,
         "libraries": lists.libraries,
         "licenses": lists.licenses,
     }
     held = {
-        kind: tuple(entry.text for entry in _both(entries, backend))
+        kind: tuple(entry.text for entry in _common_and_own(entries, backend))
         for kind, entries in kinds.items()
     }
     return {kind: texts for kind, texts in held.items() if texts}
 
 
-def _both(texts: Mapping[str, tuple[T, ...]], backend: str) -> tuple[T, ...]:
+def _common_and_own(texts: Mapping[str, tuple[T, ...]], backend: str) -> tuple[T, ...]:
     return (*texts.get("*", ()), *texts.get(backend, ()))

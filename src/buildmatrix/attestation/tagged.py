@@ -1,10 +1,9 @@
 """Attestations under the tag `sha256-<digest>.att`, where cosign 2 looks for them.
 
-The form is that of cosign 3.1.1 (`WriteAttestations` in `pkg/oci/remote/write.go`, and the
-annotations in `pkg/oci/static/options.go`). A tag has one writer at a time and no lock: whoever
-writes may take out what somebody else put there a moment before. What is attached here is
-therefore announced first, as a manifest that refers to the image, and whoever wrote the tag last
-finds there what he took out.
+The format is that of cosign 3.1.1 (`WriteAttestations` in `pkg/oci/remote/write.go`, and the
+annotations in `pkg/oci/static/options.go`). Tags have no lock: a writer may overwrite the layers
+that another one added a moment before. So each attestation is first attached as a manifest that
+refers to the image, and the last writer of the tag restores from these what it overwrote.
 """
 
 from __future__ import annotations
@@ -32,35 +31,35 @@ from buildmatrix.oci.documents import (
 from buildmatrix.registry.client import Registry
 from buildmatrix.registry.reference import Reference
 
-#: Media type of an envelope that lies in a registry by itself.
+#: Media type of an envelope without a bundle.
 ENVELOPE = "application/vnd.dsse.envelope.v1+json"
-#: Annotation of a layer that cosign reads: the type of its predicate.
+#: Annotation of a layer, as read by cosign: the type of its predicate.
 LAYER_PREDICATE_TYPE = "predicateType"
-#: When something was attached, in UTC: `2026-11-22T15:04:26Z`.
+#: Annotation: UTC time of attachment, as `2026-11-22T15:04:26Z`.
 CREATED = "org.opencontainers.image.created"
-#: Ours: what was attached for a target before makes room for what is attached now.
+#: Our own annotation: the target. A new attestation replaces the previous one of its target.
 TARGET = "dev.buildmatrix.target"
-#: Ours: the manifest that holds the bundle of the same envelope.
+#: Our own annotation: digest of the manifest with the bundle of the same envelope.
 _BUNDLE = "dev.buildmatrix.bundle"
 _SIGNATURE = "dev.cosignproject.cosign/signature"
-#: Envelopes of other tools that a tag may hold beside ours.
-_MOST_LAYERS = 64
-#: Times that the tag is written again after somebody else wrote it at the same moment.
-_TRIES = 8
+#: Maximum envelopes under a tag.
+_MAX_LAYERS = 64
+#: Attempts to write a tag that others write at the same time.
+_ATTEMPTS = 8
 
 
-def tag_of(image: Reference) -> Reference:
-    """The tag under which cosign 2 keeps attestations of an image."""
-    return image.tagged(image.digest.replace(":", "-") + ".att")
+def attestation_tag(image: Reference) -> Reference:
+    """Return the tag of an image's attestations in cosign 2."""
+    return image.with_tag(image.digest.replace(":", "-") + ".att")
 
 
 def is_missing(error: UndecidedError) -> bool:
-    """Whether a registry said that there is no such thing."""
+    """Return True if a registry does not have the requested content."""
     return isinstance(error, RequestError) and error.status in (404, 410)
 
 
-def layers_under(registry: Registry, tag: Reference) -> tuple[Descriptor, ...]:
-    """The envelopes under the tag that `tag_of` names; none where there is no such tag."""
+def list_tagged_layers(registry: Registry, tag: Reference) -> tuple[Descriptor, ...]:
+    """List the envelopes under a tag of `attestation_tag`; none if it does not exist."""
     try:
         held = registry.manifest(tag)
     except UndecidedError as error:
@@ -71,7 +70,7 @@ def layers_under(registry: Registry, tag: Reference) -> tuple[Descriptor, ...]:
 
 
 def push_data(registry: Registry, image: Reference, data: bytes, media_type: str) -> Descriptor:
-    """Have a small blob beside an image."""
+    """Push a small blob to the repository of an image."""
     digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
     descriptor = Descriptor(media_type=media_type, digest=digest, size=len(data))
     registry.push_blob(image, descriptor, lambda: BytesIO(data))
@@ -79,45 +78,46 @@ def push_data(registry: Registry, image: Reference, data: bytes, media_type: str
 
 
 def add_to_tag(registry: Registry, image: Reference, attached: Descriptor) -> None:
-    """Add what was attached to what is under the tag; what others wrote there stays.
+    """Add an attestation to the tag, and keep those of others.
 
-    Raises `UndecidedError` where the registry does not keep it.
+    Raises `UndecidedError` if the registry fails, or others overwrite the tag in every attempt.
 
     Args:
-        registry: that of the image.
-        image: with its digest.
-        attached: the manifest that refers to the image, with its annotations.
+        registry: registry of the image.
+        image: reference with a digest.
+        attached: manifest that refers to the image, with its annotations.
     """
-    own = _Attached(attached)
-    held = {own: _layer(registry, image, own)}
-    for attempt in range(_TRIES):
-        # In this order: what is under the tag was on the list before.
-        layers = layers_under(registry, tag_of(image))
+    own = _Referrer(attached)
+    held = {own: _push_layer(registry, image, own)}
+    for attempt in range(_ATTEMPTS):
+        # The tag first: its layers were in the list before.
+        layers = list_tagged_layers(registry, attestation_tag(image))
         listed = registry.referrers(image, image.digest)
         lost = [
             item
-            for item in _newest((own, *filter(None, map(_attached, listed))))
-            # Of two verdicts of one second the last counts.
+            for item in _select_newest((own, *filter(None, map(_parse_referrer, listed))))
+            # Of two verdicts of the same second, the last one counts.
             if not item.is_in(layers) or (item == own and attempt == 0)
         ]
         for item in lost:
             if item not in held:
-                held[item] = _others_layer(registry, image, item)
+                held[item] = _push_valid_layer(registry, image, item)
         added = {item: layer for item in lost if (layer := held[item]) is not None}
         if added:
-            _write(registry, image, layers, added)
-        elif not _list_again(registry, image, layers, {item.digest for item in listed}):
+            _write_tag(registry, image, layers, added)
+        elif not _restore_referrers(registry, image, layers, {item.digest for item in listed}):
             return
     if not added:
-        # What registries list may be some seconds old.
+        # Registries may list referrers with some seconds of delay.
         return
     raise UndecidedError(
-        f"{tag_of(image)} is written by others at the same time, and does not keep what was added"
+        f"{attestation_tag(image)} is being overwritten by others"
+        ", and loses the new attestation; try again"
     )
 
 
-class _Attached:
-    """A manifest of ours that refers to an image, as what lists it describes it."""
+class _Referrer:
+    """One of our manifests that refer to an image, by its descriptor in the list."""
 
     def __init__(self, descriptor: Descriptor) -> None:
         self.descriptor = descriptor
@@ -126,58 +126,59 @@ class _Attached:
         self.created = descriptor.annotations.get(CREATED, "")
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Attached) and self.descriptor.digest == other.descriptor.digest
+        return isinstance(other, _Referrer) and self.descriptor.digest == other.descriptor.digest
 
     def __hash__(self) -> int:
         return hash(self.descriptor.digest)
 
     @property
     def key(self) -> tuple[str, str]:
-        """What only one under the tag has: its target, and what it says of it."""
+        """Target and predicate type, which are unique under the tag."""
         return self.target, self.predicate_type
 
-    def is_key_of(self, layer: Descriptor) -> bool:
-        """Whether an envelope is for the same target and of the same kind."""
+    def is_replacing(self, layer: Descriptor) -> bool:
+        """Return True if an envelope has the same target and predicate type."""
         annotations = layer.annotations
         return self.key == (annotations.get(TARGET), annotations.get(LAYER_PREDICATE_TYPE))
 
     def is_in(self, layers: Iterable[Descriptor]) -> bool:
-        """Whether it, or what was attached later in its place, is under the tag."""
+        """Return True if the attestation, or a later one in its place, is in `layers`."""
         return any(
-            self.is_key_of(layer) and layer.annotations.get(CREATED, "") >= self.created
+            self.is_replacing(layer) and layer.annotations.get(CREATED, "") >= self.created
             for layer in layers
         )
 
 
-def _attached(descriptor: Descriptor) -> _Attached | None:
-    """What is ours of what is listed."""
+def _parse_referrer(descriptor: Descriptor) -> _Referrer | None:
+    """Return the attestation of a descriptor; None if it is not ours."""
     annotations = descriptor.annotations
     is_ours = {TARGET, bundle.PREDICATE_TYPE} <= annotations.keys()
-    return _Attached(descriptor) if is_ours else None
+    return _Referrer(descriptor) if is_ours else None
 
 
-def _newest(items: Iterable[_Attached]) -> list[_Attached]:
-    """The last of each kind, the oldest first."""
-    newest: dict[tuple[str, str], _Attached] = {}
+def _select_newest(items: Iterable[_Referrer]) -> list[_Referrer]:
+    """Return the newest attestation of each key, the oldest first."""
+    newest: dict[tuple[str, str], _Referrer] = {}
     for item in items:
         before = newest.get(item.key)
         if before is None or before.created < item.created:
             newest[item.key] = item
-    # No more than are read; what anybody may have put into the list is read in part.
-    return sorted(newest.values(), key=lambda item: item.created)[-_MOST_LAYERS:]
+    # Others may have listed more than are ever read.
+    return sorted(newest.values(), key=lambda item: item.created)[-_MAX_LAYERS:]
 
 
-def _write(
+def _write_tag(
     registry: Registry,
     image: Reference,
     layers: Sequence[Descriptor],
-    added: Mapping[_Attached, Descriptor],
+    added: Mapping[_Referrer, Descriptor],
 ) -> None:
-    tag = tag_of(image)
-    others = [layer for layer in layers if not any(item.is_key_of(layer) for item in added)]
-    if len(others) + len(added) > _MOST_LAYERS:
+    tag = attestation_tag(image)
+    others = [layer for layer in layers if not any(item.is_replacing(layer) for item in added)]
+    if len(others) + len(added) > _MAX_LAYERS:
         raise UndecidedError(
-            f"{tag} has {len(others)} attestations already, more than are read; delete that tag"
+            f"{tag} has {len(others)} attestations already"
+            f", and the limit is {_MAX_LAYERS}; delete the tag"
         )
     layers = (*others, *added.values())
     configuration = ImageConfiguration(
@@ -196,52 +197,53 @@ def _write(
     registry.push_manifest(tag, encode(manifest), MANIFEST)
 
 
-def _layer(registry: Registry, image: Reference, item: _Attached) -> Descriptor | None:
-    """The envelope in a bundle, as cosign 2 has it; None where cosign 2 has no form for it.
+def _push_layer(registry: Registry, image: Reference, item: _Referrer) -> Descriptor | None:
+    """Push a bundle's envelope in the format of cosign 2; None if that cannot express it.
 
-    Raises `UndecidedError`, also for what is no bundle.
+    Raises `UndecidedError`, also for an invalid bundle.
     """
     where = image.at(item.descriptor.digest)
     manifest = manifest_of(registry.manifest(where).data, str(where))
-    if len(manifest.layers) != 1 or manifest.layers[0].size > bundle.LARGEST:
-        raise UndecidedError(f"{where} holds no bundle, or a larger one than is read")
+    if len(manifest.layers) != 1 or manifest.layers[0].size > bundle.MAX_BYTES:
+        limit = bundle.MAX_BYTES >> 20
+        raise UndecidedError(f"{where} has no bundle, or one larger than {limit} MiB")
     with registry.blob(image, manifest.layers[0]) as chunks:
         try:
-            loose = bundle.loose(b"".join(chunks))
+            converted = bundle.convert_for_cosign2(b"".join(chunks))
         except ValueError as error:
-            raise UndecidedError(f"{where} holds no bundle: {error}") from error
-    if loose is None:
+            raise UndecidedError(f"{where} has no valid bundle: {error}") from error
+    if converted is None:
         return None
-    layer = push_data(registry, image, loose.envelope, ENVELOPE)
+    layer = push_data(registry, image, converted.envelope, ENVELOPE)
     annotations = {
         _SIGNATURE: "",
         LAYER_PREDICATE_TYPE: item.predicate_type,
         TARGET: item.target,
         CREATED: item.created,
         _BUNDLE: item.descriptor.digest,
-        **loose.annotations,
+        **converted.annotations,
     }
     return msgspec.structs.replace(layer, annotations=annotations)
 
 
-def _others_layer(registry: Registry, image: Reference, item: _Attached) -> Descriptor | None:
-    """The same for what anybody may have put into the list: what cannot be read is left out."""
+def _push_valid_layer(registry: Registry, image: Reference, item: _Referrer) -> Descriptor | None:
+    """Do the same for an entry that others may have listed; None if it is unreadable."""
     try:
-        return _layer(registry, image, item)
+        return _push_layer(registry, image, item)
     except UndecidedError as error:
         if isinstance(error, RequestError) and not is_missing(error):
             raise
         return None
 
 
-def _list_again(
+def _restore_referrers(
     registry: Registry, image: Reference, layers: Iterable[Descriptor], listed: set[str]
 ) -> bool:
-    """List what somebody took off the list, which may be under a tag, too; whether there was any.
+    """List manifests again that others removed from the list; return True if there were any.
 
-    What was deleted since stays so.
+    The list may be a tag, too, without a lock. Deleted manifests stay deleted.
     """
-    again = False
+    is_restored = False
     for layer in layers:
         digest = layer.annotations.get(_BUNDLE, "")
         if digest and digest not in listed:
@@ -252,5 +254,5 @@ def _list_again(
                     raise
             else:
                 registry.push_referrer(image, data)
-                again = True
-    return again
+                is_restored = True
+    return is_restored

@@ -1,7 +1,7 @@
-"""The verdict of a target, as it is signed: the predicate of our own statements.
+"""The signed verdict of a target: the predicate of our own statements.
 
-`docs/attestation.md` is its description, and `buildmatrix schema verdict` its JSON schema. Its type
-keeps its meaning; what changes the meaning of a field gets a new number.
+Described in `docs/attestation.md`, with a JSON schema from `buildmatrix schema verdict`. The type
+never changes its meaning; a field with a new meaning needs a new type number.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal
 
-from buildmatrix.attestation.policy import JudgedPolicy, in_force
+from buildmatrix.attestation.policy import JudgedPolicy, effective_policy
 from buildmatrix.reports import json_form
 from buildmatrix.reports.json_form import Json
 from buildmatrix.reports.run.model import FailOn, Report, ReportTool
@@ -31,15 +31,15 @@ from buildmatrix.rules.model import (
 from buildmatrix.rules.registry import RULES
 from buildmatrix.rules.rungs import Rung
 from buildmatrix.spec.model import Policy, Spec, Target
-from buildmatrix.store.cache import code
+from buildmatrix.store.cache import source_digest
 
-#: The type of the predicate: an URI that names no place, since there is no place that it must have.
+#: Type of the predicate: a URN, as it has no address.
 PREDICATE_TYPE = "urn:buildmatrix:verdict:1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedTarget:
-    """What an image was judged as: one point of the matrix."""
+    """The judged point of the matrix."""
 
     id: str
     backend: str
@@ -52,38 +52,38 @@ class JudgedTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedBy:
-    """The rules that a target was judged by."""
+    """Rules and settings of a verdict."""
 
     #: Codes of all rules.
     codes: tuple[str, ...]
-    #: Names the sources of the rules and the catalogue that come with the tool.
+    #: Digest of the sources of the rules and the built-in catalogue.
     sources: str
-    #: The specification's own data files of the catalogue: path → SHA-256 in hex.
+    #: The specification's own catalogue files: path → SHA-256 in hex.
     catalogue_files: Mapping[str, str] = field(default_factory=dict)
     fail_on: FailOn
     strict: bool
-    #: None in verdicts of versions that signed none.
+    #: None in verdicts of versions that did not sign it.
     policy: JudgedPolicy | None = field(default=None, metadata=IF_KNOWN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedFinding:
-    """A finding, without what only a person needs; its report has the rest."""
+    """A finding in short; its report has the details."""
 
     rule: str
     severity: Severity
-    #: What its rule says, where the policy makes something else of it.
+    #: Severity of the rule, if the policy changes it.
     judged: Severity | None = field(default=None, metadata=IF_KNOWN)
     fingerprint: Fingerprint
     distribution: str | None = None
     version: str | None = None
-    #: None for a finding that is open.
+    #: None for an open finding.
     accepted: Acceptance | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindingCounts:
-    """How many findings there are; those that were accepted count apart."""
+    """Numbers of findings; accepted ones are counted separately."""
 
     error: int = 0
     warning: int = 0
@@ -93,33 +93,33 @@ class FindingCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetVerdict:
-    """What the gates of one target came to, and what they judged by."""
+    """Results of the gates of one target, and the rules they applied."""
 
     schema: Literal["buildmatrix/verdict/1"] = "buildmatrix/verdict/1"
-    #: With the date of the catalogue.
+    #: Includes the date of the catalogue.
     tool: ReportTool
-    #: When, in UTC: `2026-11-22T15:04:26Z`.
+    #: UTC time, as `2026-11-22T15:04:26Z`.
     judged: str
     target: JudgedTarget
     #: Digest of the lock's bytes, `sha256:...`.
     lock: str
-    #: Base images: reference → digest, where the builder said so.
+    #: Base images: reference → digest, if the builder reported it.
     bases: Mapping[str, str] = field(default_factory=dict)
     gates: Mapping[Gate, GateState]
-    #: The gates that the target has, and those that the policy requires: without smoke commands
-    #: there is no gate `smoke`.
+    #: Gates of the target, and those that the policy requires: without smoke commands there is no
+    #: gate `smoke`.
     required: tuple[Gate, ...]
-    #: Smoke commands that could not run where it was built: `warmup (batch)`.
+    #: Smoke commands that could not run on the build machine: `warmup (batch)`.
     smoke_not_run: tuple[str, ...] = ()
-    #: Rungs of `preflight` that the image passed there; None where it did not climb.
+    #: Rungs of `preflight` that the image passed there; None if it was not run.
     rungs_passed: tuple[Rung, ...] | None = field(default=None, metadata=IF_KNOWN)
     rules: JudgedBy
     counts: FindingCounts = field(default_factory=FindingCounts)
     findings: tuple[JudgedFinding, ...] = ()
 
 
-def of_target(report: Report, id: str) -> Report:
-    """What a report says of one of its targets; findings of the run as a whole belong to none."""
+def select_target(report: Report, id: str) -> Report:
+    """Return a report on one of its targets, without findings about the whole run."""
     return Report(
         tool=report.tool,
         subject=report.subject,
@@ -134,7 +134,7 @@ def of_target(report: Report, id: str) -> Report:
     )
 
 
-def verdict(
+def make_verdict(
     spec: Spec,
     target: Target,
     lock: str,
@@ -144,11 +144,11 @@ def verdict(
     fail_on: FailOn,
     strict: bool,
 ) -> TargetVerdict:
-    """The verdict of `target`, whose lock has the digest `lock`, out of a run's report.
+    """Return the verdict of `target`, whose lock has the digest `lock`, from a run's report.
 
-    Secrets of addresses are taken out of every text.
+    Secrets in addresses are removed from every text.
     """
-    report = whole(of_target(report, target.id))
+    report = whole(select_target(report, target.id))
     (result,) = report.targets
     return TargetVerdict(
         tool=report.tool,
@@ -165,34 +165,34 @@ def verdict(
         lock=lock,
         bases=result.bases,
         gates=result.gates,
-        required=_required(target, spec.policy),
+        required=_required_gates(target, spec.policy),
         smoke_not_run=result.smoke_not_run,
         rungs_passed=None
         if result.rungs is None
-        # What was accepted is said in the report; a signature stands for the rest.
+        # Accepted rungs are in the report; a signature covers the others.
         else tuple(rung.rung for rung in result.rungs if rung.state == "passed" and not rung.why),
         rules=JudgedBy(
             codes=tuple(rule.code for rule in RULES),
-            sources=code("rules", "catalogue"),
+            sources=source_digest("rules", "catalogue"),
             catalogue_files={
                 name: hashlib.sha256(path.read_bytes()).hexdigest()
                 for name, path in zip(spec.catalogue, spec.catalogue_files, strict=True)
             },
             fail_on=fail_on,
             strict=strict,
-            policy=in_force(spec.policy, target),
+            policy=effective_policy(spec.policy, target),
         ),
-        counts=_counts(report.findings),
-        findings=tuple(map(_judged, report.findings)),
+        counts=_count_findings(report.findings),
+        findings=tuple(map(_summarize_finding, report.findings)),
     )
 
 
-def _required(target: Target, policy: Policy) -> tuple[Gate, ...]:
+def _required_gates(target: Target, policy: Policy) -> tuple[Gate, ...]:
     required = policy.required_gates(target.backend)
     return tuple(gate for gate in GATES if gate != "smoke" or target.smoke or gate in required)
 
 
-def _counts(findings: Sequence[Finding]) -> FindingCounts:
+def _count_findings(findings: Sequence[Finding]) -> FindingCounts:
     counts = Counter(finding.severity for finding in findings if finding.waived is None)
     return FindingCounts(
         error=counts["error"],
@@ -202,7 +202,7 @@ def _counts(findings: Sequence[Finding]) -> FindingCounts:
     )
 
 
-def _judged(finding: Finding) -> JudgedFinding:
+def _summarize_finding(finding: Finding) -> JudgedFinding:
     return JudgedFinding(
         rule=finding.rule,
         severity=finding.severity,
@@ -215,15 +215,15 @@ def _judged(finding: Finding) -> JudgedFinding:
 
 
 def encode(held: TargetVerdict) -> bytes:
-    """The predicate as JSON; the same verdict gives the same bytes."""
+    """Encode the predicate as JSON; equal verdicts have equal bytes."""
     return json_form.render(held).encode("utf-8", "backslashreplace")
 
 
 def parse(data: bytes) -> TargetVerdict:
-    """A predicate of this type. Raises `ValueError` for what is none."""
+    """Parse a predicate. Raises `ValueError`."""
     return json_form.parse(data, TargetVerdict)
 
 
 def schema() -> dict[str, Json]:
-    """The JSON schema of the predicate."""
+    """Return the JSON schema of the predicate."""
     return json_form.schema(TargetVerdict, "The verdict of a target, as buildmatrix attests it")

@@ -189,13 +189,13 @@ def command(
 
 def _signer(key: Path | None, trust_root: Path | None, *, published: bool) -> Signer:
     """Return the signer of verdicts. Raises `UsageError`, `ComponentError`, `UndecidedError`."""
-    from buildmatrix.attestation.keyless import keyless_signer
+    from buildmatrix.attestation.keyless import make_keyless_signer
     from buildmatrix.attestation.keys import PASSWORD, read_private
 
     if not published:
         raise UsageError("--attest signs what is published; add --push or --stage")
     if key is None:
-        return keyless_signer(trust_root)
+        return make_keyless_signer(trust_root)
     if trust_root is not None:
         raise UsageError("--sign-key signs with a key, and --trust-root without one; give one")
     return read_private(key, os.environ.get(PASSWORD))

@@ -121,4 +121,6 @@ def _journal(path: Path, targets: Sequence[Target]) -> dict[str, float]:
     from buildmatrix.state import journal
     from buildmatrix.state.folder import State
 
-    return {target.id: journal.seconds(State(path).of(target.id)) for target in targets}
+    return {
+        target.id: journal.load_seconds(State(path).target_files(target.id)) for target in targets
+    }

@@ -45,7 +45,7 @@ def command(settings: CommandSettings, pattern: str, engine: str) -> int:
     for target in targets:
         try:
             builder, reference, facts = find_last_image(
-                target, state.of(target.id), engines, engine
+                target, state.target_files(target.id), engines, engine
             )
         except UndecidedError as error:
             complain(error.message)

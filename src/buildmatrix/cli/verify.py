@@ -34,7 +34,7 @@ def _certificates(
 ) -> CertificateCheck | None:
     """Return the check of signatures by an identity; None if none may sign. Raises `UsageError`."""
     from buildmatrix.attestation.certificates import CertificateCheck, Identity
-    from buildmatrix.attestation.keyless import trusted_root
+    from buildmatrix.attestation.keyless import load_trusted_root
 
     if not subjects:
         for name, value in (("--issuer", issuer), ("--trust-root", trust_root)):
@@ -46,7 +46,7 @@ def _certificates(
             "--identity is known by an issuer: add --issuer URL, such as "
             "https://token.actions.githubusercontent.com"
         )
-    root = trusted_root(trust_root)
+    root = load_trusted_root(trust_root)
     return CertificateCheck([Identity(subject, issuer) for subject in subjects], root)
 
 

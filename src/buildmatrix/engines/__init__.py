@@ -1,1 +1,1 @@
-"""Who builds, opens and runs images, behind one interface."""
+"""Engines that build, open and run images, behind one interface."""

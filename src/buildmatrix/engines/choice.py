@@ -1,4 +1,4 @@
-"""Which engine is meant: one that was named, or the one that this machine has."""
+"""Choice of the engine: the requested one, or the one on this machine."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from buildmatrix.errors import ComponentError, UsageError
 if TYPE_CHECKING:
     from buildmatrix.engines.model import Engine
 
-#: What `--engine` takes.
+#: Values of `--engine`.
 DOCKER, OCI, AUTO = "docker", "oci", "auto"
 NAMES = (AUTO, DOCKER, OCI)
-#: What `--mirror` begins with that is no registry: a layout, an archive (`engines.oci.bases`).
+#: Prefixes of `--mirror` that are not registries: a layout, an archive (`engines.oci.bases`).
 _SAVED = ("oci:", "tar:")
 
 
@@ -25,10 +25,10 @@ def builder(
     own: Callable[[], Engine],
     log: Callable[[Literal["warning", "info"], str], None],
 ) -> Engine:
-    """Who builds; `auto` is Docker where it answers, else our `own`, and `log` says so.
+    """Return the engine that builds. `auto`: Docker if it responds, else our `own`, with a message.
 
-    A warning where Docker is installed: its user expects the image there. `buildx` is the name of a
-    builder that only Docker has, where one was given.
+    The message is a warning if Docker is installed, as its user expects the image there. `buildx`:
+    the name of a builder, which only Docker has, if any.
     """
     if name == OCI:
         return own()
@@ -46,9 +46,9 @@ def builder(
 
 
 def keeper(name: str, own: Callable[[], Engine], images: Path) -> Engine:
-    """Whose images are read; `auto` is our `own` only where that has `images`, and Docker not.
+    """Return the engine that has the images. `auto`: our `own` if it has `images` and Docker fails.
 
-    What was never built without Docker is no reason to hide that Docker does not answer.
+    If there are no such images, the error of Docker must not be hidden.
     """
     if name == OCI:
         return own()
@@ -62,7 +62,7 @@ def keeper(name: str, own: Callable[[], Engine], images: Path) -> Engine:
 
 
 def engine_for_mirror(name: str, mirror: str) -> str:
-    """The engine that takes base images from there. Raises `UsageError` where that one cannot."""
+    """Return the engine for a mirror. Raises `UsageError` if the named engine cannot use it."""
     if not mirror.startswith(_SAVED):
         return name
     path = Path(mirror.partition(":")[2])
@@ -74,7 +74,7 @@ def engine_for_mirror(name: str, mirror: str) -> str:
 
 
 def is_saved(mirror: str) -> bool:
-    """Whether base images lie in a layout or an archive."""
+    """Return True if the mirror is a layout or an archive."""
     return mirror.startswith(_SAVED)
 
 

@@ -1,4 +1,4 @@
-"""Errors of our own disk, turned into sentences."""
+"""Messages for errors of the local disk."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """Raise `BuildError` for an operating system error while something is written to `folder`."""
+    """Raise `BuildError` for operating system errors while writing to `folder`."""
     try:
         yield
     except BrokenPipeError:

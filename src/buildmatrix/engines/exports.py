@@ -1,4 +1,4 @@
-"""How the files of an image are opened: exported by its engine, or saved in a file."""
+"""Readers of an image's files: exported by its engine, or saved in a file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OpenTree = Callable[[], AbstractContextManager[Tree]]
 
 @contextmanager
 def saved_image(path: Path, wanted: Platform | None = None) -> Iterator[Tree]:
-    """The files of a saved image; of several, the one for the platform `wanted`."""
+    """Open the files of a saved image; of several, the one for the platform `wanted`."""
     from buildmatrix.layers.saved_image import SavedImage
 
     with SavedImage(path, wanted) as image:
@@ -29,7 +29,7 @@ def saved_image(path: Path, wanted: Platform | None = None) -> Iterator[Tree]:
 
 @contextmanager
 def exported(engine: Engine, image: str) -> Iterator[Tree]:
-    """The files of an engine's image, which is exported into a temporary file."""
+    """Open the files of an engine's image by exporting it to a temporary file."""
     with scratch("image") as folder:
         path = folder / "image.tar"
         with path.open("wb") as file, engine.export(image) as chunks:
@@ -40,18 +40,18 @@ def exported(engine: Engine, image: str) -> Iterator[Tree]:
 
 
 def layers_of_image(name: str, engine: Engine, inventory: Inventory) -> Inventory:
-    """An inventory that holds only the layers of an engine's image.
+    """Return an inventory with only the layers of an engine's image.
 
-    Raises OSError, and what the engine raises.
+    Raises OSError and the engine's errors.
     """
     from buildmatrix.inventory.layers import add_layers
     from buildmatrix.layers.image import LayerReader
-    from buildmatrix.layers.merging import merged
-    from buildmatrix.layers.saved import layers_of_export
+    from buildmatrix.layers.merging import merge_layers
+    from buildmatrix.layers.saved import read_export
     from buildmatrix.store.cache import Cache
 
     reader = LayerReader(Cache(None), names_only=True)
-    configuration, blobs = layers_of_export(lambda: engine.export(name), reader)
-    tree = merged(reader.layers(blobs))
+    configuration, blobs = read_export(lambda: engine.export(name), reader)
+    tree = merge_layers(reader.layers(blobs))
     read = add_layers(inventory, tree, configuration.digests, configuration.instructions)
     return Inventory(layers=read.layers, origins=read.origins, buried=read.buried)

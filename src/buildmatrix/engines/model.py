@@ -13,29 +13,29 @@ from buildmatrix.locks.model import Lock
 from buildmatrix.progress import Progress
 from buildmatrix.spec.model import Spec, Target
 
-#: What a scan leaves in its output folder.
+#: File in the output folder of a scan.
 INVENTORY = "inventory.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a build needs from the machine it is started on; never part of generated files."""
+    """Machine-specific settings of a build; never part of generated files."""
 
     #: Prefix for every base image, `localhost:5000/`; empty for none.
     mirror: str = ""
     #: `host`, `none` or empty for the builder's default.
     network: str = ""
-    #: Secret id → file on this machine, mounted into the steps that ask for it.
+    #: Secret ID → file on this machine, mounted into the steps that require it.
     secrets: Mapping[str, Path] = field(default_factory=dict)
-    #: Who builds: the name of an engine, or `auto`.
+    #: Name of an engine, or `auto`.
     engine: str = "auto"
-    #: Seconds of silence after which a builder is asked whether it lives, and for its answer.
+    #: Seconds without output until a builder is pinged, and timeout of the ping.
     builder_patience: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Ingredients:
-    """What an image is made of, for an engine that reads no Dockerfile."""
+    """Inputs of an image, for an engine that does not run Dockerfiles."""
 
     spec: Spec
     target: Target
@@ -47,75 +47,75 @@ class BuildJob:
     """One target to build and scan."""
 
     id: str
-    #: The generated bake file, and the names in it.
+    #: The generated bake file, and the target names in it.
     bake_file: Path
     image_target: str
     scan_target: str
-    #: Working folder of the bake file: the specification's.
+    #: Working folder of the bake file: that of the specification.
     context: Path
     tags: tuple[str, ...]
     log: Path
     #: Folder that receives the scanner's output.
     scan_output: Path
-    #: Whether the image is needed on this machine: to run in it, not only to push it. The images
-    #: of a daemon's own builder are here in any case.
+    #: True if the image is needed on this machine, to run commands in it. The daemon's own builder
+    #: always leaves images here.
     load: bool = True
-    #: Digests of the configuration and the manifest of the image that was scanned: `push` publishes
-    #: no other. Not every builder says the first of an image that it hands over.
+    #: Digests of the configuration and the manifest of the scanned image: `push` publishes no
+    #: other. Not every builder reports the first one.
     config: str | None = None
     digest: str | None = None
-    #: The name that a loaded image has until its gates have passed: `tags` stay where they are
-    #: until then. Empty: it gets its tags at once.
+    #: Name of a loaded image until its gates have passed: `tags` are not moved before. Empty: it is
+    #: tagged at once.
     staged: str = ""
-    #: Name of the buildx builder that makes the image, or has it; None for the current one.
+    #: Name of the image's buildx builder; None for the current one.
     builder: str | None = None
-    #: What the Dockerfile says, as data. None where an image is only scanned.
+    #: The content of the Dockerfile, as data. None if an image is only scanned.
     ingredients: Ingredients | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class BuildOutcome:
-    """What came out of one job that succeeded."""
+    """Result of a successful job."""
 
     id: str
-    #: Digest of the image as the builder names it (`sha256:...`).
+    #: Digest of the image, as reported by the builder (`sha256:...`).
     digest: str
     #: `inventory.json` of the scanner.
     inventory: Path
     seconds: float
-    #: Digest of the image's configuration: the same wherever the image is loaded or pushed.
+    #: Digest of the image's configuration, which does not change when it is loaded or pushed.
     config: str | None = None
-    #: Whether the image is on this machine.
+    #: True if the image is on this machine.
     loaded: bool = True
     #: Environment variables of the image's configuration.
     environment: Mapping[str, str] = field(default_factory=dict)
     #: Its labels.
     labels: Mapping[str, str] = field(default_factory=dict)
-    #: Digests of the base images, reference → digest, where provenance names them.
+    #: Base image → digest, as far as the provenance records them.
     bases: Mapping[str, str] = field(default_factory=dict)
-    #: Whether the inventory has the layers already.
+    #: True if the inventory includes the layers.
     has_layers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """How far publishing got."""
+    """Result of publishing."""
 
     #: Target → digest in the registry.
     digests: Mapping[str, str] = field(default_factory=dict)
-    #: The target that could not be published, and why; those behind it were not tried.
+    #: The target that failed, and the reason; later targets were not tried.
     stopped_at: str | None = None
     error: BuildmatrixError | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ImageFacts:
-    """What an engine says of an image that it has."""
+    """Facts of an image, as reported by its engine."""
 
     digest: str
     environment: Mapping[str, str]
     labels: Mapping[str, str]
-    #: Bytes, as the engine counts them.
+    #: Bytes, as counted by the engine.
     size: int
     user: str
     #: `created_by` of each layer with its bytes, oldest first.
@@ -126,37 +126,37 @@ class ImageFacts:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """How a command inside a container ended."""
+    """Result of a command in a container."""
 
     exit_code: int
     output: str
     timed_out: bool
-    #: Seconds that it took, where it ran elsewhere and whoever asks cannot measure it.
+    #: Duration in seconds of a command on another machine, which the caller cannot measure.
     seconds: float | None = None
 
 
-#: Runs a command, for some seconds at most.
+#: Runs a command with a timeout in seconds.
 Run = Callable[[Sequence[str], float], RunResult]
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceAccess:
-    """The devices of this machine that a container gets beside its image; none by default."""
+    """Devices of this machine to expose to a container; none by default."""
 
     #: Character devices: absolute paths, the same inside.
     nodes: tuple[str, ...] = ()
-    #: Numbers of the groups that may open them. An image's `/etc/group` has other numbers.
+    #: IDs of the groups that may open them. IDs in the image's `/etc/group` differ.
     groups: tuple[int, ...] = ()
     #: Devices of the Container Device Interface: `amd.com/gpu=all`.
     cdi: tuple[str, ...] = ()
-    #: Docker's own request for all NVIDIA GPUs, `--gpus all`.
+    #: Request all NVIDIA GPUs by Docker's own `--gpus all`.
     gpus: bool = False
     #: The vendor's runtime of the Docker daemon, which reads `environment`.
     runtime: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """What it is, as options of `docker run`."""
+        """Return the options of `docker run`."""
         options = [f"--device {name}" for name in (*self.cdi, *self.nodes)]
         options += ["--gpus all"] if self.gpus else []
         options += [f"--runtime {self.runtime}"] if self.runtime else []
@@ -169,66 +169,66 @@ NO_DEVICES = DeviceAccess()
 
 @dataclass(frozen=True, slots=True)
 class Facilities:
-    """What an engine says of the machine that it runs on."""
+    """Facts of the engine's machine."""
 
-    #: Runtimes that containers can be started with: `runc`, `nvidia`.
+    #: Available container runtimes: `runc`, `nvidia`.
     runtimes: tuple[str, ...] = ()
-    #: Where its images are, if that is a folder of this machine.
+    #: Folder of its images, if on this machine.
     folder: Path | None = None
-    #: Whether it gives containers devices of the Container Device Interface, and those that it
-    #: says it has; older ones say nothing.
+    #: True if it supports devices of the Container Device Interface, and the devices that it
+    #: reports; older engines report none.
     has_cdi: bool = False
     cdi: tuple[str, ...] = ()
-    #: Whether it knows `DeviceAccess.gpus`.
+    #: True if it supports `DeviceAccess.gpus`.
     has_gpus: bool = False
 
 
 class Engine(Protocol):
     """Builds, opens and runs images.
 
-    Every method raises `ComponentError` when the engine is missing, too old or its daemon is down,
-    `BuildError` when a build failed (with `log`), `UndecidedError` for what it could not reach.
+    Every method raises `ComponentError` if the engine is missing or too old or its daemon is down,
+    `BuildError` (with `log`) for a failed build, and `UndecidedError` for an unreachable host.
     """
 
     name: str
 
     def check(self, builder: str | None = None) -> str:
-        """The engine's version line; raises `ComponentError` when it cannot be used.
+        """Return the engine's version line. Raises `ComponentError` if it is unusable.
 
-        Raises `UsageError` when there is no builder of that name.
+        Raises `UsageError` if there is no builder with that name.
         """
 
     def facilities(self) -> Facilities:
-        """What it says of the machine that it runs on."""
+        """Return the facts of the engine's machine."""
 
     def refusals(self, jobs: Sequence[BuildJob]) -> Mapping[str, BuildmatrixError]:
-        """Target → why the engine cannot build it, as far as the specification shows it.
+        """Return target → reason why the engine cannot build it, as far as the specification tells.
 
-        Costs nothing, and comes before anything is fetched.
+        Cheap; nothing is fetched.
         """
 
     def build(self, job: BuildJob, surroundings: Surroundings, progress: Progress) -> BuildOutcome:
-        """Build and scan one target. Blocks; may be called from several threads."""
+        """Build and scan one target. Blocks; thread-safe."""
 
     def release(self, staged: str, tags: Sequence[str]) -> None:
-        """Move `tags` on this machine to the image `staged`, and take that name from it."""
+        """Move `tags` on this machine to the image `staged`, and remove that name."""
 
     def cancel(self) -> None:
-        """End every build that runs, soon; the blocked `build` calls raise `Interrupted`."""
+        """Cancel all running builds; blocked `build` calls raise `Interrupted`."""
 
     def close(self) -> None:
-        """Free what it holds: connections, open files."""
+        """Close connections and open files."""
 
     def image(self, reference: str) -> ImageFacts | None:
-        """The facts of an image that the engine has, or None."""
+        """Return the facts of an image; None if the engine does not have it."""
 
     def present(self, references: Sequence[str]) -> Mapping[str, str]:
-        """Reference → digest of those images that are on this machine; one cheap call for all."""
+        """Return reference → digest of the images on this machine, in one cheap call."""
 
     def unreachable(self, references: Sequence[str], builder: str | None) -> Mapping[str, str]:
-        """Reference → why its registry cannot be reached, as far as that can be found out.
+        """Return reference → reason why its registry is unreachable, as far as can be found out.
 
-        Nothing is published for it, and a registry that refuses to answer counts as reached.
+        Publishes nothing. A registry that refuses requests counts as reachable.
         """
 
     def push(
@@ -239,29 +239,29 @@ class Engine(Protocol):
         *,
         tagged: bool = True,
     ) -> Pushed:
-        """Publish all tags of all jobs, until one cannot be published.
+        """Publish all tags of all jobs; stop at the first failure, which is returned, not raised.
 
-        Unless `tagged`, the images alone, by their digests, to the repositories of their tags.
+        Unless `tagged`, push only the images by digest, to the repositories of their tags.
 
-        That is an `UndecidedError`, before anything is published, when an image would not be the
-        one that was scanned. Nothing of it is raised.
+        If an image is not the scanned one, the failure is an `UndecidedError` and nothing is
+        published.
         """
 
     def cannot_run(self, reference: str) -> BuildmatrixError | None:
-        """Why no command of that image can be run on this machine; None where it can be tried.
+        """Return why no command of that image can run on this machine; None if it can be tried.
 
-        A `ComponentError` where something is to be installed, else an `UndecidedError`: another
-        machine has the answer.
+        A `ComponentError` if something has to be installed, else an `UndecidedError`: the command
+        may run on another machine.
         """
 
     def runner(
         self, reference: str, devices: DeviceAccess = NO_DEVICES
     ) -> AbstractContextManager[Run]:
-        """Runs commands in an image, each in a container without network or mounts.
+        """Yield a function that runs commands, each in a container without network or mounts.
 
-        It has `devices`, and no others. One that is gone when a command starts ends that command
-        with exit code 127, as an unknown program does.
+        The container has `devices`, and no others. If one is missing when a command starts, the
+        command exits with 127, like a missing program.
         """
 
     def export(self, reference: str) -> AbstractContextManager[Iterator[bytes]]:
-        """The bytes of `docker save` for an existing image, as they come; nothing is stored."""
+        """Stream the bytes of `docker save` for an existing image; nothing is stored."""

@@ -1,4 +1,4 @@
-"""Programs that are started, listened to, and ended with all their children."""
+"""Child processes, whose output is read, and which are ended with all their descendants."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from typing import IO
 
 from buildmatrix.errors import Interrupted
 
-#: Seconds that a program has to clean up after SIGINT: buildx cancels its build in them.
+#: Seconds for cleanup after SIGINT, in which buildx cancels its build.
 GRACE = 10.0
 
 
-#: `prctl(2)`: the signal that a process gets when the thread ends that started it.
+#: `prctl(2)`: signal on the end of the parent thread.
 _PR_SET_PDEATHSIG = 1
 _prctl = getattr(ctypes.CDLL(None), "prctl", None)
 
 
 class Watch:
-    """Ends a program that waits in silence for somebody who does not answer any more."""
+    """Watchdog that ends a program which silently waits for an unresponsive daemon."""
 
     def __init__(self, patience: float, answers: Callable[[], bool]) -> None:
-        """`answers` is asked after `patience` seconds of silence, and once more after as many."""
+        """Call `answers` after `patience` seconds of silence, and once more after as many."""
         self._patience = patience
         self._answers = answers
         self._heard = time.monotonic()
         self._over = threading.Event()
-        #: Whether it ended the program.
+        #: True if it ended the program.
         self.gave_up = False
 
     def heard(self) -> None:
-        """Note that the program said something."""
+        """Record that the program wrote output."""
         self._heard = time.monotonic()
 
     @contextlib.contextmanager
     def over(self, end: Callable[[], None]) -> Iterator[None]:
-        """Watch while the block runs; `end` ends the program."""
+        """Watch during the block; `end` ends the program."""
         self.heard()
         thread = threading.Thread(target=self._watch, args=(end,), name="watch", daemon=True)
         thread.start()
@@ -66,11 +66,11 @@ class Watch:
 
 
 class Processes:
-    """The programs that run now, each leading a process group of its own.
+    """Running programs, each in its own process group.
 
-    A group of its own keeps the terminal's Ctrl-C away from them: they are ended by `cancel`, once
-    and in order. Should this process be killed outright, Linux ends them by SIGTERM; elsewhere the
-    pipe that it reads breaks, and a program that writes into it ends by SIGPIPE.
+    So the terminal's Ctrl-C does not reach them, and `cancel` ends them once and in order. If this
+    process is killed, Linux ends them by SIGTERM; elsewhere their output pipe breaks, and they end
+    by SIGPIPE.
     """
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class Processes:
 
     @property
     def cancelled(self) -> bool:
-        """Whether `cancel` was called."""
+        """True after `cancel`."""
         return self._cancelled
 
     def follow(
@@ -96,8 +96,7 @@ class Processes:
         """Run `command`, let `read` consume its standard error, and return its exit status.
 
         With `both`, its standard output as well, in the order of the lines. `watch` may end it
-        before.
-        Raises `Interrupted` when `cancel` was called before or meanwhile.
+        early. Raises `Interrupted` after `cancel`.
         """
         with self._lock:
             if self._cancelled:
@@ -110,7 +109,7 @@ class Processes:
                 stdout=subprocess.PIPE if both else subprocess.DEVNULL,
                 stderr=subprocess.STDOUT if both else subprocess.PIPE,
                 start_new_session=True,
-                # One system call that was looked up before: no lock that another thread may hold.
+                # Only a system call, resolved before the fork: other threads may hold locks.
                 preexec_fn=_end_with_parent,  # noqa: PLW1509
             )
             self._running.add(process)
@@ -132,7 +131,7 @@ class Processes:
         return status
 
     def cancel(self) -> None:
-        """End every program that runs; returns when all are gone. None starts afterwards."""
+        """End all running programs, and wait for them. No program can start afterwards."""
         with self._lock:
             self._cancelled = True
             running = list(self._running)
@@ -140,20 +139,20 @@ class Processes:
 
 
 def _end_with_parent() -> None:
-    """Have the kernel end a program, which this runs in, when the one that starts it ends."""
+    """Let the kernel end this child process with its parent."""
     if _prctl is not None:
         _prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
 
 
 def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """SIGINT to the groups, SIGKILL to what is left of them after `GRACE` seconds."""
+    """Send SIGINT to the groups, and SIGKILL to the remaining ones after `GRACE` seconds."""
     for process in processes:
         _signal(process, signal.SIGINT)
     deadline = time.monotonic() + GRACE
     for process in processes:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(max(0.0, deadline - time.monotonic()))
-        # The leader may be gone and a child of it not.
+        # A child may outlive the group's leader.
         _signal(process, signal.SIGKILL)
         process.wait()
 

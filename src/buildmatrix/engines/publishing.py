@@ -1,4 +1,4 @@
-"""An image out of a layout into a registry: all blobs, then the manifest, by digest alone."""
+"""Push of an image from a layout to a registry: all blobs, then the manifest, by digest only."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def push_content(
     progress: Progress,
     check: Callable[[], None],
 ) -> None:
-    """Have an image in each repository of its job's tags, with what an index of it names.
+    """Push an image, or all images of an index, to each repository of its job's tags.
 
-    `mounts`: see `repositories`. `check` is called between steps, and raises what is to end the
-    push. Raises `BuildError` for what a registry does not take.
+    `mounts`: see `repositories`. `check` is called between steps, and raises an error to end the
+    push. Raises `BuildError` if a registry rejects the image.
     """
     documents = list(_documents(layout, image))
     blobs = {
@@ -54,7 +54,7 @@ def push_content(
 
 
 def repositories(jobs: Sequence[BuildJob]) -> Mapping[str, list[str]]:
-    """Host → repositories that targets are pushed to: another one may have a layer already."""
+    """Return host → repositories of all targets: another one may already have a layer."""
     by_host: dict[str, list[str]] = {}
     for job in jobs:
         for tag in job.tags:
@@ -67,7 +67,7 @@ def repositories(jobs: Sequence[BuildJob]) -> Mapping[str, list[str]]:
 
 @contextmanager
 def explained(job: BuildJob, tag: str | None = None) -> Iterator[None]:
-    """A registry that does not take an image is a failure of the push: the image is as it was."""
+    """Turn errors of a registry into `BuildError`: the push failed, not the build."""
     try:
         yield
     except UndecidedError as error:
@@ -76,7 +76,7 @@ def explained(job: BuildJob, tag: str | None = None) -> Iterator[None]:
 
 
 def _documents(layout: OciLayout, image: Descriptor) -> Iterator[Descriptor]:
-    """The manifests of an image, and last what names them; an index names no other index."""
+    """Yield the manifests of an image, and the index last; indexes are not nested."""
     if image.media_type in INDEXES:
         yield from index_of(layout.document(image), f"{layout.folder}: the image").manifests
     yield image

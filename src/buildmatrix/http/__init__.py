@@ -1,1 +1,1 @@
-"""HTTP with servers of strangers: bounded in time and size, credentials kept to their origin."""
+"""HTTP client for untrusted servers: bounded in time and size, credentials sent to their origin."""

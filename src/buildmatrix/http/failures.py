@@ -1,4 +1,4 @@
-"""What went wrong between here and a server, in one sentence each."""
+"""Errors of failed requests, each with one sentence for the user."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from buildmatrix.errors import UndecidedError
 from buildmatrix.http.addresses import HttpAddress
 from buildmatrix.text import shown
 
-#: Answers of a server that is busy or broken for the moment.
-PASSING = frozenset({408, 429, 500, 502, 503, 504})
-#: OpenSSL's codes for a certificate that no known authority signed (x509_vfy.h): 18 to 21.
+#: Status codes of a server that is temporarily busy or broken.
+TEMPORARY_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
+#: OpenSSL's codes for a certificate of an unknown authority (x509_vfy.h).
 _UNKNOWN_ISSUER = frozenset({18, 19, 20, 21})
-#: OpenSSL's reasons for a server that does not speak TLS, or no version of it that we do. Every
-#: other failed handshake is tried again, as pip and uv do: proxies send alerts when they are busy.
+#: OpenSSL's reasons for a server that does not speak TLS, or only versions that we do not. Other
+#: failed handshakes are retried, as in pip and uv: busy proxies send alerts.
 _NO_TLS = frozenset(
     {
         "HTTP_REQUEST",
@@ -31,59 +31,58 @@ _NO_TLS = frozenset(
 
 
 class RequestError(UndecidedError):
-    """One request that failed."""
+    """A failed request."""
 
     def __init__(
         self,
         message: str,
         *,
-        again: bool = False,
+        is_temporary: bool = False,
         wait: float | None = None,
         status: int | None = None,
-        of_host: str = "",
-        unconnected: bool = False,
+        host_message: str = "",
+        is_unconnected: bool = False,
         connect_timed_out: bool = False,
     ) -> None:
         super().__init__(message)
-        #: Whether the same request may succeed in a moment.
-        self.again = again
-        #: Seconds that the server wants to be left alone.
+        #: True if the same request may succeed soon.
+        self.is_temporary = is_temporary
+        #: Seconds until the server wants the next request.
         self.wait = wait
-        #: What the server answered, where it did.
+        #: Status code of the response, if there was one.
         self.status = status
-        #: The failure as a sentence about the host alone; empty where the host answered.
-        self.of_host = of_host
-        #: Whether there was no connection to ask anything on.
-        self.unconnected = unconnected
+        #: The failure as a sentence about the host alone; empty if the host responded.
+        self.host_message = host_message
+        #: True if no connection could be made.
+        self.is_unconnected = is_unconnected
         self.connect_timed_out = connect_timed_out
-        #: Who was asked last: host and port. `Requests.send` fills it in.
+        #: Host and port of the last request; set by `Requests.send`.
         self.host = ""
 
 
-def refused(
+def error_for_status(
     status: int, headers: Mapping[str, str], address: HttpAddress, sent: str | None
 ) -> RequestError:
-    """The error for an answer of 400 or more; `sent`: where the credentials came from."""
-    if status in PASSING:
+    """Return the error for a response of 400 or more; `sent`: the source of the credentials."""
+    if status in TEMPORARY_STATUSES:
         wait = retry_after(headers.get("retry-after"), datetime.now(UTC))
         return RequestError(
-            f"{address} answers {status}{_ask_again(status, wait)}",
-            again=True,
+            f"{address} answers {status}{_retry_hint(status, wait)}",
+            is_temporary=True,
             wait=wait,
             status=status,
         )
-    return RequestError(f"{address} {_meaning(status, sent)}", status=status)
+    return RequestError(f"{address} {_explain_status(status, sent)}", status=status)
 
 
-def _ask_again(status: int, wait: float | None) -> str:
+def _retry_hint(status: int, wait: float | None) -> str:
+    busy = " (too many requests)" if status == 429 else ""
     if wait is not None:
-        return f" and asks to be left alone for {math.ceil(wait)} s; try again later"
-    if status == 429:
-        return " (too many requests); try again later, or with fewer --jobs"
-    return "; try again later"
+        return f"{busy}; retry after {math.ceil(wait)} s"
+    return f"{busy}; try again later{', or with fewer --jobs' if busy else ''}"
 
 
-def _meaning(status: int, sent: str | None) -> str:
+def _explain_status(status: int, sent: str | None) -> str:
     if status in (401, 403, 407) and sent is not None:
         return f"answers {status}: it does not take the credentials from {sent}"
     if status in (401, 407):
@@ -95,11 +94,11 @@ def _meaning(status: int, sent: str | None) -> str:
         return "answers 403: it does not have this, or wants credentials (~/.netrc) for it"
     if status in (404, 410):
         return f"answers {status}: there is no such file; lock again if it was deleted"
-    return f"answers {status}, which is no answer to this request"
+    return f"answers {status}: unexpected response"
 
 
 def retry_after(value: str | None, now: datetime) -> float | None:
-    """Seconds that a `Retry-After` header names: a number, or a date (RFC 9110, 10.2.3)."""
+    """Seconds in a `Retry-After` header: a number, or a date (RFC 9110, 10.2.3)."""
     if value is None:
         return None
     value = value.strip()
@@ -114,19 +113,19 @@ def retry_after(value: str | None, now: datetime) -> float | None:
     return max(0.0, (when - now).total_seconds())
 
 
-def unreached(error: Exception, address: HttpAddress, proxy: str | None) -> RequestError:
-    """The error for a connection that could not be made, or broke; `error` is httpcore's."""
+def error_for_connection(error: Exception, address: HttpAddress, proxy: str | None) -> RequestError:
+    """Return the error for a connection that failed or broke; `error` is httpcore's."""
     import httpcore
 
     where = address.authority
     through = f" (through the proxy {shown(proxy).rstrip('/')})" if proxy else ""
-    if unconnected := _unconnected(error, where, through):
-        text, again = unconnected
+    if explanation := _explain_unconnected(error, where, through):
+        text, again = explanation
         return RequestError(
             text,
-            again=again,
-            of_host=text,
-            unconnected=True,
+            is_temporary=again,
+            host_message=text,
+            is_unconnected=True,
             connect_timed_out=isinstance(error, httpcore.ConnectTimeout),
         )
     if isinstance(error, httpcore.PoolTimeout):
@@ -136,20 +135,20 @@ def unreached(error: Exception, address: HttpAddress, proxy: str | None) -> Requ
     elif isinstance(error, httpcore.ProtocolError):
         text = str(error).rstrip(".") or type(error).__name__
         said = f"breaks off, or does not speak HTTP{through}: {text}"
-        # A bad answer is one file's; a connection that ends without any is the host's.
+        # A bad response concerns one file; a connection without a response concerns the host.
         if not text.startswith("Server disconnected"):
-            return RequestError(f"{address} {said}", again=True)
+            return RequestError(f"{address} {said}", is_temporary=True)
     else:
-        text = f"the connection to {where} broke{through}: {_last_words(error)}"
-        return RequestError(text, again=True, of_host=text)
-    return RequestError(f"{address} {said}", again=True, of_host=f"{where} {said}")
+        text = f"the connection to {where} broke{through}: {_innermost_text(error)}"
+        return RequestError(text, is_temporary=True, host_message=text)
+    return RequestError(f"{address} {said}", is_temporary=True, host_message=f"{where} {said}")
 
 
-def _unconnected(error: Exception, where: str, through: str) -> tuple[str, bool] | None:
+def _explain_unconnected(error: Exception, where: str, through: str) -> tuple[str, bool] | None:
     """Return the reason for a missing connection, and whether a retry may help; else None."""
     import httpcore
 
-    for cause in causes(error):
+    for cause in iter_causes(error):
         if isinstance(cause, ssl.SSLCertVerificationError):
             advice = (
                 "; set SSL_CERT_FILE to the file that holds your certificate authority"
@@ -172,19 +171,19 @@ def _unconnected(error: Exception, where: str, through: str) -> tuple[str, bool]
     if isinstance(error, httpcore.ProxyError):
         return f"no connection to {where}{through}: {error}", False
     if isinstance(error, httpcore.ConnectTimeout):
-        return f"{where} does not take a connection in time{through}", True
+        return f"connecting to {where} timed out{through}", True
     if isinstance(error, httpcore.ConnectError):
-        return f"the connection to {where} broke{through}: {_last_words(error)}", True
+        return f"the connection to {where} broke{through}: {_innermost_text(error)}", True
     return None
 
 
-def _last_words(error: Exception) -> str:
-    every = tuple(causes(error))
+def _innermost_text(error: Exception) -> str:
+    every = tuple(iter_causes(error))
     return next((str(cause) for cause in reversed(every) if str(cause)), type(error).__name__)
 
 
-def causes(error: BaseException) -> Iterator[BaseException]:
-    """An error, and those that it came from, the last one first."""
+def iter_causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and its causes, outermost first."""
     seen: set[int] = set()
     cause: BaseException | None = error
     while cause is not None and id(cause) not in seen:

@@ -1,4 +1,4 @@
-"""What a request says of who sends it."""
+"""Credentials of requests."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from buildmatrix.http.addresses import HttpAddress, Origin
 
 
 class Authorization(Protocol):
-    """What one server is shown."""
+    """Credentials for one server."""
 
     @property
     def source(self) -> str:
-        """Where it was found, for messages."""
+        """Place where the credentials were found, for messages."""
 
     def header(self) -> str:
-        """The value of `Authorization`."""
+        """Return the value of the `Authorization` header."""
 
 
 class Logins(Protocol):
-    """Who knows which server gets which credentials."""
+    """Credentials by server."""
 
     def of(self, address: HttpAddress) -> Authorization | None:
-        """What to send to the server of `address`, which may be where a redirect leads."""
+        """Return the credentials for the server of `address`, which may be a redirect's target."""
 
 
 @dataclass(frozen=True, slots=True)
-class OneOrigin:
-    """An authorization for one server, and none for whatever it redirects to."""
+class SingleOriginLogins:
+    """Credentials for one origin, never sent to the targets of its redirects."""
 
     origin: Origin
     authorization: Authorization | None
@@ -41,13 +41,13 @@ class OneOrigin:
 
 @dataclass(frozen=True, slots=True)
 class Bearer:
-    """A token that another server gave."""
+    """A token from a token server."""
 
     token: str
     source: str
 
     def header(self) -> str:
-        """The value of `Authorization` (RFC 6750)."""
+        """Return the value of the `Authorization` header (RFC 6750)."""
         return f"Bearer {self.token}"
 
     def __repr__(self) -> str:
@@ -60,11 +60,11 @@ class Login:
 
     user: str
     password: str
-    #: Where they were found, for messages.
+    #: Place where they were found, for messages.
     source: str
 
     def header(self) -> str:
-        """The value of `Authorization` (RFC 7617)."""
+        """Return the value of the `Authorization` header (RFC 7617)."""
         token = base64.b64encode(f"{self.user}:{self.password}".encode())
         return f"Basic {token.decode('ascii')}"
 

@@ -1,36 +1,36 @@
-"""How long a server is waited for, and how often it is asked again."""
+"""Timeouts and retries."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: Methods that change nothing.
-READING = frozenset({"GET", "HEAD"})
+#: Methods that change nothing on the server.
+READING_METHODS = frozenset({"GET", "HEAD"})
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """All times in seconds."""
+    """Timeouts and retries of requests, in seconds."""
 
-    #: Requests in all for one answer.
+    #: Total attempts per request.
     tries: int = 4
-    #: Before the second request; doubles each time.
+    #: Pause before the second attempt; doubles each time.
     pause: float = 0.3
-    #: A server that says `Retry-After` more than this is not waited for.
+    #: A longer `Retry-After` ends the retries.
     longest_pause: float = 30.0
-    #: TCP asks three times within these.
+    #: Time to connect; TCP sends three SYN packets in it.
     connect: float = 4.0
-    #: A host that gave no answer in all tries is not asked again for as long.
+    #: Time without requests to a host that did not respond in any attempt.
     rest: float = 60.0
-    #: Without any byte.
+    #: Time without any byte received.
     silence: float = 20.0
-    #: Without any byte of the answer to what changes something: a server may store an upload first.
+    #: Time without any byte of the response to an upload: the server may store it first.
     storing: float = 300.0
-    #: For one request, however little it asks for ...
+    #: Total time of a request with a small body ...
     request: float = 30.0
-    #: ... and bytes per second beyond that; a slower server is given up.
+    #: ... and the minimum speed of a larger one, in bytes per second.
     slowest: int = 32 << 10
 
     def seconds(self, length: int) -> float:
-        """How long a request for `length` bytes may take."""
+        """Return the time limit of a request for `length` bytes."""
         return self.request + length / self.slowest

@@ -1,4 +1,4 @@
-"""Requests as this project makes them: redirects followed, failures tried again."""
+"""HTTP requests with redirects and retries."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from typing import TYPE_CHECKING, TypeVar
 
 from buildmatrix.errors import UndecidedError
 from buildmatrix.http.addresses import HttpAddress
-from buildmatrix.http.failures import RequestError, refused
+from buildmatrix.http.failures import RequestError, error_for_status
 from buildmatrix.http.logins import Logins
-from buildmatrix.http.patience import READING, Patience
+from buildmatrix.http.patience import READING_METHODS, Patience
 from buildmatrix.http.trust import Trust
 
 if TYPE_CHECKING:
     from buildmatrix.http.transport import Transport
 
-#: Hops of one request; package indexes need one or two.
-MOST_REDIRECTS = 5
+#: Maximum redirects per request; package indexes need one or two.
+MAX_REDIRECTS = 5
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _CHUNK = 64 << 10
 
 T = TypeVar("T")
-#: Gives what is sent, piece by piece, and from the start again for each request.
+#: Returns the body of a request from its start, for each attempt.
 Body = Callable[[], Iterator[bytes]]
 
 
 class Traffic:
-    """Counts what went over the network; one counter may be a part of another."""
+    """Counts of bytes and requests; a counter may also add to a larger one."""
 
     def __init__(self, whole: Traffic | None = None) -> None:
         self._whole = whole
@@ -40,7 +40,7 @@ class Traffic:
         self.requests = 0
 
     def add(self, count: int, requests: int = 0) -> None:
-        """Count `count` bytes of a body, and `requests`."""
+        """Add `count` bytes of a body, and `requests`."""
         with self._lock:
             self.bytes += count
             self.requests += requests
@@ -49,54 +49,54 @@ class Traffic:
 
 
 @dataclass(frozen=True, slots=True)
-class HttpAnswer:
-    """What a server said. The body comes as it arrives, and only once."""
+class HttpResponse:
+    """A response. Its body is read as it arrives, once."""
 
     status: int
     #: Names in lower case.
     headers: Mapping[str, str]
     body: Iterator[bytes]
-    #: Who answered, after all redirects.
+    #: Address of the response, after all redirects.
     address: HttpAddress
 
     def length(self) -> int | None:
-        """Bytes of the body, where the server says so (h11 lets nothing but digits pass)."""
+        """Return the length of the body, if the server states it (h11 only accepts digits)."""
         length = self.headers.get("content-length")
         return None if length is None or len(length) > 18 else int(length)
 
     def read(self, limit: int) -> bytes:
-        """The whole body, at most `limit` bytes after decompression. Raises RequestError."""
+        """Return the whole body, at most `limit` bytes decompressed. Raises RequestError."""
         data = bytearray()
-        for chunk in _plain(self):
+        for chunk in _iter_decoded(self):
             data += chunk
             if len(data) > limit:
                 raise RequestError(
-                    f"{self.address} is larger than {limit >> 20} MiB, which no honest page is"
+                    f"{self.address}: response exceeds the limit of {limit >> 20} MiB"
                 )
         return bytes(data)
 
 
-def _plain(answer: HttpAnswer) -> Iterator[bytes]:
-    coding = answer.headers.get("content-encoding", "identity").lower()
+def _iter_decoded(response: HttpResponse) -> Iterator[bytes]:
+    coding = response.headers.get("content-encoding", "identity").lower()
     if coding == "identity":
-        yield from answer.body
+        yield from response.body
         return
     if coding != "gzip":
         raise RequestError(
-            f"{answer.address} is compressed with {coding!r}, which was not asked for"
+            f"{response.address} has the content encoding {coding!r}, which was not requested"
         )
     decoder = zlib.decompressobj(wbits=31)
     try:
-        for chunk in answer.body:
+        for chunk in response.body:
             while chunk:
                 yield decoder.decompress(chunk, _CHUNK)
                 chunk = decoder.unconsumed_tail
             if decoder.eof:
                 break
     except zlib.error as error:
-        raise RequestError(f"{answer.address} is damaged: {error}", again=True) from None
+        raise RequestError(f"{response.address} is damaged: {error}", is_temporary=True) from None
     if not decoder.eof:
-        raise RequestError(f"{answer.address} ends too early", again=True)
+        raise RequestError(f"{response.address} ends too early", is_temporary=True)
 
 
 class _Reachability:
@@ -107,28 +107,30 @@ class _Reachability:
         self._clock = clock
         self._changed = threading.Condition()
         self._answered: set[str] = set()
-        #: Host → the thread that tries it again.
+        #: Host → thread that retries it.
         self._trying: dict[str, int] = {}
-        #: Host → when it may be asked again, and the failure that it was given up for.
+        #: Host → time of the next attempt, and the error until then.
         self._given_up: dict[str, tuple[float, RequestError]] = {}
         self._closed = False
 
     def check(self, host: str) -> None:
-        """Raise the failure that a host was given up for, as long as it is."""
+        """Raise the error of a host that was given up, until its next attempt is due."""
         end, error = self._given_up.get(host, (0.0, None))
         if error is not None and self._clock() < end:
-            raise _about_host(error)
+            raise _host_error(error)
 
     def is_silent(self, error: RequestError) -> bool:
         """Return True if the host failed, and not one of its files."""
-        return bool(error.of_host) and (error.unconnected or error.host not in self._answered)
+        return bool(error.host_message) and (
+            error.is_unconnected or error.host not in self._answered
+        )
 
-    def is_lost(self, error: RequestError) -> bool:
+    def is_connect_lost(self, error: RequestError) -> bool:
         """Return True if a retry cannot help: TCP has retried already."""
         return error.connect_timed_out and error.host not in self._answered
 
     def note_answer(self, host: str) -> None:
-        """Note that a host answered, and wake those who wait for it."""
+        """Record a response of a host, and wake the threads that wait for it."""
         if host in self._answered and not self._trying and not self._given_up:
             return
         with self._changed:
@@ -138,23 +140,23 @@ class _Reachability:
             self._changed.notify_all()
 
     def give_up(self, error: RequestError) -> None:
-        """Answer all questions to a host with `error` for a while."""
+        """Fail all requests to a host with `error` for a while."""
         with self._changed:
             self._given_up[error.host] = self._clock() + self._patience.rest, error
             self._trying.pop(error.host, None)
             self._changed.notify_all()
 
-    def leave(self, host: str) -> None:
-        """End the tries of this thread, so that another one may go on."""
+    def stop_retrying(self, host: str) -> None:
+        """Stop retrying in this thread, so that another one may go on."""
         if self._trying.get(host) == threading.get_ident():
             with self._changed:
                 self._trying.pop(host, None)
                 self._changed.notify_all()
 
     def is_tried_by_another(self, host: str) -> bool:
-        """Wait for the thread that tries a host again; False where this thread is to do it.
+        """Wait for the thread that retries a host; return False if this thread should do it.
 
-        Raises the failure that the host was given up for.
+        Raises the error of a host that was given up.
         """
         this = threading.get_ident()
         self.check(host)
@@ -162,7 +164,7 @@ class _Reachability:
             other = self._trying.setdefault(host, this)
             if other == this:
                 return False
-            # Whoever stops trying without a word is replaced.
+            # Replaces a thread that stopped retrying without telling.
             if not self._changed.wait_for(
                 lambda: self._closed or self._trying.get(host) != other, self._patience.request
             ):
@@ -178,17 +180,17 @@ class _Reachability:
             self._changed.notify_all()
 
 
-def _about_host(error: RequestError) -> RequestError:
-    """The last word about a host: no reason to try again, nor to give it up once more."""
-    last = RequestError(error.of_host)
+def _host_error(error: RequestError) -> RequestError:
+    """Return the final error of a host: neither retried nor given up again."""
+    last = RequestError(error.host_message)
     last.host = error.host
     return last
 
 
 class Requests:
-    """Sends requests for all threads. Opens nothing before the first one.
+    """HTTP client for all threads. Connects on the first request.
 
-    `clock` says how long a host that gave no answer has been left alone.
+    `clock` measures the time without requests to a silent host.
     """
 
     def __init__(
@@ -203,7 +205,7 @@ class Requests:
         self.patience = patience
         self.offline = offline
         self.traffic = Traffic()
-        #: Who gave no answer in all tries, and may later: host and port.
+        #: Hosts and ports that did not respond in any attempt, but may later.
         self.away: set[str] = set()
         self._logins = logins
         self._trust = trust
@@ -213,17 +215,17 @@ class Requests:
         self._reachability = _Reachability(patience, clock)
 
     def close(self) -> None:
-        """Close all connections, and end all waiting."""
+        """Close all connections and end all waiting."""
         self._closed.set()
         self._reachability.close()
         with self._lock:
             if self._transport is not None:
                 self._transport.close()
 
-    def again(self, work: Callable[[], T]) -> T:
-        """What `work` returns; it is called again after a failure that may pass.
+    def retry(self, work: Callable[[], T]) -> T:
+        """Call `work`, again after temporary failures, and return its result.
 
-        Raises RequestError: that of the last try, or one that cannot pass.
+        Raises RequestError: that of the last attempt, or one that is not temporary.
         """
         attempt = 0
         while True:
@@ -234,9 +236,9 @@ class Requests:
                 self.pause(error, attempt)
 
     def pause(self, error: RequestError, attempt: int) -> None:
-        """Wait before one more try after the failure number `attempt`; raises it to give up.
+        """Wait for the attempt after failure number `attempt`, or raise the error to give up.
 
-        A host that gave no answer in all tries is given up: what others ask of it fails at once.
+        A host that did not respond in any attempt is given up: other requests to it fail at once.
         """
         patience, reachability = self.patience, self._reachability
         pause = patience.pause * 2 ** (attempt - 1)
@@ -244,20 +246,20 @@ class Requests:
             pause = max(pause, error.wait)
         is_silent = reachability.is_silent(error)
         if (
-            not error.again
+            not error.is_temporary
             or attempt >= patience.tries
             or pause > patience.longest_pause
-            or reachability.is_lost(error)
+            or reachability.is_connect_lost(error)
         ):
-            if error.again:
+            if error.is_temporary:
                 self.away.add(error.host)
             if is_silent:
                 reachability.give_up(error)
-                raise _about_host(error) from error
-            reachability.leave(error.host)
+                raise _host_error(error) from error
+            reachability.stop_retrying(error.host)
             raise error
         if not is_silent:
-            reachability.leave(error.host)
+            reachability.stop_retrying(error.host)
         elif reachability.is_tried_by_another(error.host) and not self._closed.is_set():
             return
         if self._closed.wait(pause):
@@ -276,29 +278,27 @@ class Requests:
         logins: Logins | None = None,
         body: Body | None = None,
         direct: bool = False,
-    ) -> Iterator[HttpAnswer]:
-        """One try: the first answer that is no redirect, its status one of `accepted`.
+    ) -> Iterator[HttpResponse]:
+        """Send one request and yield the first response that is not a redirect.
 
-        Raises RequestError, here or while the body is read. Redirects are followed for what only
-        reads.
+        Raises RequestError, also while the body is read. Follows redirects of reading methods only.
 
         Args:
-            address: who is asked, and for what.
-            headers: without those that say who asks.
-            method: of HTTP.
-            length: bytes that the bodies of request and answer may have, which decides how long
-                they may take.
-            accepted: statuses whose answers are handed out; others are raised.
-            traffic: what is counted by, in place of the common counter.
-            logins: in place of those that all requests share.
-            body: what is sent; has to give the same again for each request.
-            direct: past all proxies.
+            address: URL to request.
+            headers: without `Authorization` and `User-Agent`.
+            method: HTTP method.
+            length: expected bytes of the request's and response's bodies; sets the time limit.
+            accepted: status codes to yield; others raise.
+            traffic: counter to use in place of the shared one.
+            logins: credentials to use in place of the shared ones.
+            body: content to send; has to return the same for each attempt.
+            direct: bypass all proxies.
         """
         if self.offline:
-            raise RequestError(f"{address} was not asked for: --offline was given")
+            raise RequestError(f"{address} was not requested: --offline was given")
         transport = self._connect()
         traffic = traffic or self.traffic
-        for _ in range(MOST_REDIRECTS + 1):
+        for _ in range(MAX_REDIRECTS + 1):
             login = (logins or self._logins).of(address)
             sent = [("User-Agent", _user_agent()), *headers.items()]
             if login is not None:
@@ -310,19 +310,21 @@ class Requests:
                 sending = transport.send(method, address, sent, seconds, body, direct=direct)
                 with sending as (status, fields, data):
                     self._reachability.note_answer(address.authority)
-                    answer = HttpAnswer(status, fields, _counted(data, traffic), address)
+                    response = HttpResponse(status, fields, _count_traffic(data, traffic), address)
                     if status in accepted:
-                        yield answer
+                        yield response
                         return
-                    drain(answer)
-                    is_redirect = status in _REDIRECTS and method in READING
+                    drain(response)
+                    is_redirect = status in _REDIRECTS and method in READING_METHODS
                     if not is_redirect or "location" not in fields:
-                        raise refused(status, fields, address, login.source if login else None)
+                        raise error_for_status(
+                            status, fields, address, login.source if login else None
+                        )
             except RequestError as error:
                 error.host = address.authority
                 raise
-            address = _redirected(address, fields["location"])
-        raise RequestError(f"{address} redirects more than {MOST_REDIRECTS} times")
+            address = _redirect_target(address, fields["location"])
+        raise RequestError(f"{address} redirects more than {MAX_REDIRECTS} times")
 
     def _connect(self) -> Transport:
         with self._lock:
@@ -335,26 +337,26 @@ class Requests:
             return self._transport
 
 
-def _redirected(address: HttpAddress, location: str) -> HttpAddress:
+def _redirect_target(address: HttpAddress, location: str) -> HttpAddress:
     try:
         target = address.join(location)
     except (UndecidedError, ValueError):
-        raise RequestError(f"{address} redirects to what is no http or https URL") from None
+        raise RequestError(f"{address} redirects to an invalid or unsupported URL") from None
     if address.scheme == "https" and target.scheme != "https":
         raise RequestError(f"{address} redirects from https to http, which is not followed")
-    # What a server writes into a redirect is no credential of the user's.
+    # Credentials in a redirect are the server's, not the user's.
     return target.bare()
 
 
-def drain(answer: HttpAnswer) -> None:
-    """Read a short body that nobody wants: else its connection cannot be used again."""
-    length = answer.length()
+def drain(response: HttpResponse) -> None:
+    """Read a short unused body: otherwise its connection cannot be reused."""
+    length = response.length()
     if length is not None and length <= _CHUNK:
-        for _ in answer.body:
+        for _ in response.body:
             pass
 
 
-def _counted(body: Iterator[bytes], traffic: Traffic) -> Iterator[bytes]:
+def _count_traffic(body: Iterator[bytes], traffic: Traffic) -> Iterator[bytes]:
     for chunk in body:
         traffic.add(len(chunk))
         yield chunk

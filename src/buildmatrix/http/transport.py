@@ -1,8 +1,8 @@
-"""HTTP connections: shared, bounded in time, through the proxies and certificates of this machine.
+"""HTTP connections: shared and time-limited, with this machine's proxies and certificates.
 
-httpcore and not httpx on top of it: what httpx adds (redirects, credentials, cookies, decoding)
-has to be done with care here, and only httpcore lets a deadline hold for everything that is read
-from a connection, the header lines included. Import this module late: it costs 80 ms.
+Uses httpcore rather than httpx: redirects, credentials and decoding need special care here, and
+only httpcore allows a deadline for everything that is read from a connection, headers included.
+Import this module late: it costs 80 ms.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ import httpcore
 
 from buildmatrix.errors import UndecidedError
 from buildmatrix.http.addresses import HttpAddress
-from buildmatrix.http.failures import unreached
-from buildmatrix.http.patience import READING, Patience
+from buildmatrix.http.failures import error_for_connection
+from buildmatrix.http.patience import READING_METHODS, Patience
 from buildmatrix.http.trust import Trust
 
-#: More than the threads that read at once, so that none waits for another one's open stream.
-MOST_CONNECTIONS = 64
-KEPT_CONNECTIONS = 32
+#: More than the threads that read at once, so that no thread waits for another one's stream.
+MAX_CONNECTIONS = 64
+MAX_IDLE_CONNECTIONS = 32
 #: Seconds; servers close idle connections after 5 to 75.
-KEPT_FOR = 30.0
+IDLE_SECONDS = 30.0
 
 Headers = list[tuple[str, str]]
-_FAILURES = (
+_HTTPCORE_ERRORS = (
     httpcore.NetworkError,
     httpcore.ProtocolError,
     httpcore.ProxyError,
@@ -54,7 +54,7 @@ class Transport:
         self._pools: dict[
             tuple[str, str | None, bool, tuple[Path, ...]], httpcore.ConnectionPool
         ] = {}
-        #: Scheme and authority → proxy. To find it reads the whole environment.
+        #: Scheme and authority → proxy. Cached, as a lookup reads the whole environment.
         self._proxy_of: dict[tuple[str, str], str | None] = {}
         self._lock = threading.Lock()
 
@@ -76,23 +76,25 @@ class Transport:
         *,
         direct: bool = False,
     ) -> Iterator[tuple[int, Mapping[str, str], Iterator[bytes]]]:
-        """One request: the status, the headers (names in lower case) and the body as it comes.
+        """Send one request: yield the status, headers (lower-case names) and body as it arrives.
 
-        Everything up to the last byte of the body is over after `seconds`. Follows no redirect and
-        tries nothing twice; `direct`: uses no proxy. Raises RequestError, here or from the body.
+        `seconds` limits the time to the last byte of the body. Follows no redirects and retries
+        nothing; `direct` bypasses proxies. Raises RequestError, also from the body.
         """
         patience = self._patience
         end = self._clock.now() + seconds
         timeouts = {
             "connect": min(patience.connect, seconds),
-            "read": min(patience.silence if method in READING else patience.storing, seconds),
+            "read": min(
+                patience.silence if method in READING_METHODS else patience.storing, seconds
+            ),
             "write": min(patience.silence, seconds),
             "pool": seconds,
         }
         url = httpcore.URL(
             scheme=address.scheme,
             host=address.host,
-            port=address.explicit_port,
+            port=address.nondefault_port,
             target=address.target,
         )
         proxy = None if direct else self._proxy(address)
@@ -107,17 +109,17 @@ class Transport:
             ) as response:
                 body = self._body(response, end)
                 if method == "HEAD":
-                    # It has none; but a connection is kept only where the end of it was read.
+                    # There is no body, but a connection is only reused after its end was read.
                     for _ in body:
                         pass
-                yield response.status, _named(response.headers), body
-        except _FAILURES as error:
-            raise unreached(error, address, proxy) from error
+                yield response.status, _merge_headers(response.headers), body
+        except _HTTPCORE_ERRORS as error:
+            raise error_for_connection(error, address, proxy) from error
 
     def _body(self, response: httpcore.Response, end: float) -> Iterator[bytes]:
         chunks = iter(response.iter_stream())
         while True:
-            # Between two chunks, the thread may have sent another request.
+            # The thread may have sent another request between two chunks.
             self._clock.end = end
             chunk = next(chunks, None)
             if chunk is None:
@@ -145,21 +147,21 @@ class Transport:
             key = address.scheme, proxy, is_checked, own
             if key not in self._pools:
                 self._pools[key] = httpcore.ConnectionPool(
-                    # To read the certificates takes 50 to 100 ms.
-                    ssl_context=_context(self._trust, is_checked, own)
+                    # Loading the certificates takes 50 to 100 ms.
+                    ssl_context=_tls_context(self._trust, is_checked, own)
                     if address.scheme == "https"
                     else None,
-                    proxy=_parsed(proxy) if proxy else None,
-                    max_connections=MOST_CONNECTIONS,
-                    max_keepalive_connections=KEPT_CONNECTIONS,
-                    keepalive_expiry=KEPT_FOR,
+                    proxy=_parse_proxy(proxy) if proxy else None,
+                    max_connections=MAX_CONNECTIONS,
+                    max_keepalive_connections=MAX_IDLE_CONNECTIONS,
+                    keepalive_expiry=IDLE_SECONDS,
                     network_backend=_TimedNetwork(self._clock),
                 )
             return self._pools[key]
 
 
-def _named(headers: Iterable[tuple[bytes, bytes]]) -> Mapping[str, str]:
-    """Headers by their names in lower case; those that come twice are one list (RFC 9110, 5.3)."""
+def _merge_headers(headers: Iterable[tuple[bytes, bytes]]) -> Mapping[str, str]:
+    """Return headers by lower-case name; repeated ones are joined (RFC 9110, 5.3)."""
     named: dict[str, str] = {}
     for name, value in headers:
         key, text = name.decode("latin-1").lower(), value.decode("latin-1").strip()
@@ -167,12 +169,12 @@ def _named(headers: Iterable[tuple[bytes, bytes]]) -> Mapping[str, str]:
     return named
 
 
-def _parsed(proxy: str) -> httpcore.Proxy:
+def _parse_proxy(proxy: str) -> httpcore.Proxy:
     try:
         parts = urlsplit(proxy)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname)
         port = parts.port or (443 if parts.scheme == "https" else 80)
-    # Its text may hold a part of the password.
+    # The error's text may contain a part of the password.
     except ValueError:
         usable = False
     if not usable:
@@ -188,18 +190,18 @@ def _parsed(proxy: str) -> httpcore.Proxy:
     return httpcore.Proxy(url, auth=auth)
 
 
-def _context(trust: Trust, is_checked: bool, own: tuple[Path, ...]) -> ssl.SSLContext:
-    """`is_checked` is False where the user said that the certificate is not to be checked.
+def _tls_context(trust: Trust, is_checked: bool, own: tuple[Path, ...]) -> ssl.SSLContext:
+    """Return the TLS settings for a server; `is_checked` is False if the user disabled checks.
 
-    `own`: what there is for this server alone, as `Trust.own` has it.
+    `own`: certificates of this server, from `Trust.own`.
     """
     if is_checked:
-        context = _certificates(*trust.certificates)
+        context = _load_certificates(*trust.certificates)
         for path in own:
             if path.is_dir():
-                _take_own(context, path)
+                _load_server_folder(context, path)
             else:
-                _trust(context, "hosts.toml", str(path))
+                _load_authorities(context, "hosts.toml", str(path))
         return context
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -207,11 +209,11 @@ def _context(trust: Trust, is_checked: bool, own: tuple[Path, ...]) -> ssl.SSLCo
     return context
 
 
-def _certificates(setting: str, place: str | None) -> ssl.SSLContext:
-    """Whom to trust, the first that is set: SSL_CERT_FILE and SSL_CERT_DIR, REQUESTS_CA_BUNDLE,
-    the setting handed in, and else system and certifi.
+def _load_certificates(setting: str, place: str | None) -> ssl.SSLContext:
+    """Load the certificates of the first source that is set.
 
-    Raises UndecidedError for a file that holds no certificates.
+    Sources are SSL_CERT_FILE and SSL_CERT_DIR, REQUESTS_CA_BUNDLE, `setting`, and else the system
+    and certifi. Raises UndecidedError for a file without certificates.
     """
     files = [(name, os.environ.get(name)) for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")]
     files.append((setting, place))
@@ -222,30 +224,30 @@ def _certificates(setting: str, place: str | None) -> ssl.SSLContext:
         for folder in folders:
             context.load_verify_locations(capath=folder)
         if named is not None:
-            _trust(context, *named)
+            _load_authorities(context, *named)
         return context
     context = ssl.create_default_context()
     context.load_verify_locations(cafile=certifi.where())
     return context
 
 
-def _take_own(context: ssl.SSLContext, folder: Path) -> None:
-    """What Docker takes from such a folder: authorities, and pairs of certificate and key.
+def _load_server_folder(context: ssl.SSLContext, folder: Path) -> None:
+    """Load a server's folder as Docker does: authorities, and pairs of certificate and key.
 
     https://docs.docker.com/engine/security/certificates/
     """
     for path in sorted(folder.glob("*.crt")):
-        _trust(context, str(folder), str(path))
+        _load_authorities(context, str(folder), str(path))
     for path in sorted(folder.glob("*.cert")):
         try:
             context.load_cert_chain(path, path.with_suffix(".key"))
         except (OSError, ssl.SSLError) as error:
             raise UndecidedError(
-                f"{path} and its .key are no certificate to show to a server ({error})"
+                f"cannot load the client certificate {path} and its .key ({error})"
             ) from error
 
 
-def _trust(context: ssl.SSLContext, name: str, place: str) -> None:
+def _load_authorities(context: ssl.SSLContext, name: str, place: str) -> None:
     try:
         if Path(place).is_dir():
             context.load_verify_locations(capath=place)
@@ -253,13 +255,13 @@ def _trust(context: ssl.SSLContext, name: str, place: str) -> None:
             context.load_verify_locations(cafile=place)
     except (OSError, ssl.SSLError) as error:
         raise UndecidedError(
-            f"{name} says {place}, which is no readable file of certificates ({error}); name one "
+            f"{name} is {place}, which is not a readable certificate file ({error}); use a file "
             "in PEM format"
         ) from error
 
 
 class _Clock(threading.local):
-    """When the request that this thread reads has to be over."""
+    """Deadline of the request that this thread reads."""
 
     end = math.inf
     now = staticmethod(time.monotonic)
@@ -272,7 +274,7 @@ class _Clock(threading.local):
 
 
 class _TimedNetwork(httpcore.SyncBackend):
-    """Sockets whose every operation keeps to the deadline of its thread."""
+    """Sockets whose every operation keeps the deadline of its thread."""
 
     def __init__(self, clock: _Clock) -> None:
         self._clock = clock

@@ -1,4 +1,4 @@
-"""Which servers are taken for who they say they are."""
+"""Certificate settings by server."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from buildmatrix.http.addresses import HttpAddress
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """What the settings of this machine say of certificates."""
+    """Certificate settings of this machine."""
 
-    #: `HOST` or `HOST:PORT` of servers whose certificates are not checked; `*` for all.
+    #: `HOST` or `HOST:PORT` of servers whose certificates are not verified; `*` for all.
     unchecked: frozenset[str] = frozenset()
-    #: What else than the usual variables names a file of certificates, and that file.
+    #: Name of a further setting with a certificate file, and that file.
     certificates: tuple[str, str | None] = ("", None)
 
-    #: Folders with a folder for each server that has certificates of its own, named `HOST[:PORT]`.
+    #: Folders with one subfolder of certificates per server, named `HOST[:PORT]`.
     folders: tuple[Path, ...] = ()
-    #: Files with authorities for one server alone, by `HOST[:PORT]`; may grow.
+    #: Certificate authorities for one server, by `HOST[:PORT]`; may grow.
     authorities: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
 
     def own(self, address: HttpAddress) -> tuple[Path, ...]:
-        """What there is for this server alone: files of authorities, and else a folder."""
+        """Return the certificate files of this server, or else its folder."""
         if files := self.authorities.get(address.authority):
             return files
         folders = (folder / address.authority for folder in self.folders)
         return tuple([folder for folder in folders if folder.is_dir()][:1])
 
     def is_checked(self, address: HttpAddress) -> bool:
-        """Whether the certificate of this server has to be good."""
+        """True if the certificate of this server must be valid."""
         names = {"*", address.host, f"{address.host}:{address.port}"}
         return names.isdisjoint(self.unchecked)

@@ -24,7 +24,7 @@ from buildmatrix.http.addresses import HttpAddress
 from buildmatrix.index.model import DEPTHS, Depth, FileVersion, WheelFacts
 from buildmatrix.inventory.archive import PACKAGES
 from buildmatrix.inventory.model import SCHEMA
-from buildmatrix.store.cache import DAY, Cache, code
+from buildmatrix.store.cache import DAY, Cache, source_digest
 from buildmatrix.threads import prepare_type
 
 #: Bytes of all entries together; the least recently used ones go first.
@@ -89,7 +89,7 @@ class WheelCache:
     """The facts of wheels that a cache keeps, about `limit` bytes."""
 
     def __init__(self, cache: Cache, limit: int = LIMIT) -> None:
-        version = f"{SCHEMA} {code(*PACKAGES, 'index')}"
+        version = f"{SCHEMA} {source_digest(*PACKAGES, 'index')}"
         self._store = cache.store("wheels", version, limit=limit, age=90 * DAY, by_use=True)
 
     def get(self, identity: str, depth: Depth, most: int | None) -> WheelEntry | None:
@@ -105,7 +105,7 @@ class WheelCache:
 
     def put(self, entry: WheelEntry) -> None:
         """Keep what was read of a wheel, unless the same is kept already or more."""
-        if not self._store.keeps:
+        if not self._store.is_enabled:
             return
         depth = entry.facts.depth
         present = self._read(entry.identity, depth)

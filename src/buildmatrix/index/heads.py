@@ -121,7 +121,7 @@ def _afforded(parts: WheelParts, members: Sequence[Member]) -> dict[str, int]:
 def _sniff(parts: WheelParts, path: str) -> bool:
     """Return whether a file whose name says otherwise may be a binary, by its first bytes."""
     try:
-        head = parts.tree.beginning(path, SNIFF, containers.FARTHEST)
+        head = parts.tree.beginning(path, SNIFF, containers.FAR_HEAD)
         is_binary = (
             # A stream may begin with blocks of nothing.
             len(head) < min(parts.members[path].size, containers.HEAD)

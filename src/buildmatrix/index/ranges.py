@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from buildmatrix.http.addresses import HttpAddress
 from buildmatrix.http.failures import RequestError
-from buildmatrix.http.requests import HttpAnswer, Requests, Traffic
+from buildmatrix.http.requests import HttpResponse, Requests, Traffic
 from buildmatrix.index.model import FileVersion
 
 #: Bytes of the first request.
@@ -26,11 +26,11 @@ _NO_SUFFIX = frozenset({400, 405, 416, 501})
 _EXPIRED = frozenset({401, 403, 404, 410})
 
 
-def _version_of(answer: HttpAnswer, size: int) -> FileVersion:
+def _version_of(answer: HttpResponse, size: int) -> FileVersion:
     return FileVersion(size, answer.headers.get("etag"), answer.headers.get("last-modified"))
 
 
-def _check_version(version: FileVersion, answer: HttpAnswer, size: int) -> None:
+def _check_version(version: FileVersion, answer: HttpResponse, size: int) -> None:
     """Raises RequestError where `answer`, of a file of `size` bytes, is about another version."""
     current = _version_of(answer, size)
     if (
@@ -112,10 +112,10 @@ class Ranges:
             yield from _exactly(answer, self.size)
 
     def _open(self, expected: int | None) -> _FileEnd:
-        end = self._requests.again(lambda: self._ask_end(expected))
+        end = self._requests.retry(lambda: self._ask_end(expected))
         if isinstance(end, int):
             size = end
-            end = self._requests.again(lambda: self._ask_end(size))
+            end = self._requests.retry(lambda: self._ask_end(size))
         if isinstance(end, int):
             raise RequestError(f"{self._address}: its server does not say how large it is")
         return end
@@ -140,7 +140,7 @@ class Ranges:
                 raise RequestError(f"{answer.address} refuses to give bytes {ranges[6:]}")
         return self._ask_size()
 
-    def _take_end(self, answer: HttpAnswer, size: int | None) -> _FileEnd | int:
+    def _take_end(self, answer: HttpResponse, size: int | None) -> _FileEnd | int:
         first, last, total = _content_range(answer)
         if total is None:
             if not size:
@@ -155,7 +155,7 @@ class Ranges:
         data = b"".join(_exactly(answer, last - first + 1))
         return _FileEnd(_version_of(answer, total), first, data)
 
-    def _take_whole(self, answer: HttpAnswer, size: int | None) -> _FileEnd | int:
+    def _take_whole(self, answer: HttpResponse, size: int | None) -> _FileEnd | int:
         length = answer.length()
         if length is not None:
             self._check_size(answer, size, length)
@@ -176,7 +176,7 @@ class Ranges:
                 raise RequestError(f"{answer.address}: its server does not say how large it is")
             return length
 
-    def _check_size(self, answer: HttpAnswer, expected: int | None, size: int) -> None:
+    def _check_size(self, answer: HttpResponse, expected: int | None, size: int) -> None:
         if expected and size != expected:
             raise RequestError(
                 f"{answer.address} has {size} bytes, and {expected} were announced: it is another "
@@ -190,10 +190,10 @@ class Ranges:
         length: int,
         accepted: Collection[int] = (200,),
         method: str = "GET",
-    ) -> Iterator[HttpAnswer]:
+    ) -> Iterator[HttpResponse]:
         headers = {"Accept-Encoding": "identity", **headers}
 
-        def enter(address: HttpAddress) -> HttpAnswer:
+        def enter(address: HttpAddress) -> HttpResponse:
             return stack.enter_context(
                 self._requests.send(
                     address,
@@ -216,7 +216,7 @@ class Ranges:
             yield answer
 
 
-def _content_range(answer: HttpAnswer) -> tuple[int, int, int | None]:
+def _content_range(answer: HttpResponse) -> tuple[int, int, int | None]:
     """First and last byte, and the size where it is given. Raises RequestError."""
     if answer.headers.get("content-type", "").lower().startswith("multipart/"):
         raise RequestError(
@@ -235,12 +235,12 @@ def _content_range(answer: HttpAnswer) -> tuple[int, int, int | None]:
     return first, last, total
 
 
-def _length(answer: HttpAnswer, default: int) -> int:
+def _length(answer: HttpResponse, default: int) -> int:
     length = answer.length()
     return default if length is None else length
 
 
-def _identity(answer: HttpAnswer) -> Iterator[bytes]:
+def _identity(answer: HttpResponse) -> Iterator[bytes]:
     """The body as it is. Raises RequestError where it was compressed on the way."""
     coding = answer.headers.get("content-encoding", "identity").lower()
     if coding != "identity":
@@ -250,7 +250,7 @@ def _identity(answer: HttpAnswer) -> Iterator[bytes]:
     return answer.body
 
 
-def _exactly(answer: HttpAnswer, length: int) -> Iterator[bytes]:
+def _exactly(answer: HttpResponse, length: int) -> Iterator[bytes]:
     """The body, which must have `length` bytes. Raises RequestError."""
     at = 0
     for chunk in _identity(answer):
@@ -260,11 +260,12 @@ def _exactly(answer: HttpAnswer, length: int) -> Iterator[bytes]:
         yield chunk
     if at < length:
         raise RequestError(
-            f"{answer.address}: the range was cut short after {at} of {length} bytes", again=True
+            f"{answer.address}: the range was cut short after {at} of {length} bytes",
+            is_temporary=True,
         )
 
 
-def _up_to(answer: HttpAnswer, most: int) -> bytes:
+def _up_to(answer: HttpResponse, most: int) -> bytes:
     """The body of an answer that does not say how long it is. Raises RequestError."""
     data = bytearray()
     for chunk in _identity(answer):

@@ -193,4 +193,4 @@ class RemoteFile:
                 f"{self._address} has {self.size} bytes, and its server gives no parts of files "
                 "(it ignores Range); use an index that does, or download the file"
             )
-        return self._requests.again(lambda: b"".join(self._server.part(start, stop)))
+        return self._requests.retry(lambda: b"".join(self._server.part(start, stop)))

@@ -27,11 +27,11 @@ from buildmatrix.inventory.shallow import collect_shallow
 from buildmatrix.trees.base import Unreadable
 from buildmatrix.trees.inflating import LARGEST_HELD, Inflated, Sequential
 from buildmatrix.trees.wheel import (
+    INFLATION_ALLOWANCE,
     MOST_INFLATION,
-    SMALL_WHEEL_ALLOWANCE,
     PackedMember,
     WheelTree,
-    installed,
+    install_path,
 )
 from buildmatrix.trees.zipdirectory import (
     DEFLATED,
@@ -80,7 +80,7 @@ def read_stream(chunks: Iterator[bytes], size: int, listed: WheelTree | None) ->
 
     forward = Forward(hashed())
     sizes = {entry.offset: entry for entry in listed.entries} if listed is not None else {}
-    passing = _StreamedMembers(forward, sizes, SMALL_WHEEL_ALLOWANCE + MOST_INFLATION * size)
+    passing = _StreamedMembers(forward, sizes, INFLATION_ALLOWANCE + MOST_INFLATION * size)
     while forward.peek(len(LOCAL_MARK)) == LOCAL_MARK:
         passing.member()
     tail_at = forward.at
@@ -175,7 +175,7 @@ class _StreamedMembers:
             raise Unreadable(
                 f"the wheel inflates to more than {MOST_INFLATION} times its size: a ZIP bomb"
             )
-        path = installed(entry.name)
+        path = install_path(entry.name)
         start = self.forward.at
         is_held = is_metadata(path) or is_source(path)
         if is_held and entry.compressed <= LARGEST_PACKED:
@@ -238,7 +238,7 @@ class _StreamedMembers:
                 pieces.append(piece)
         self.allowance -= size
         completed = replace(entry, crc=crc, compressed=self.forward.at - start, size=size)
-        path = installed(entry.name)
+        path = install_path(entry.name)
         if size > LARGEST_HELD or path.endswith("/"):
             return completed
         data = b"".join(pieces)

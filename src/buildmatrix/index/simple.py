@@ -98,7 +98,7 @@ class SimplePages:
                 etag = answer.headers.get("etag")
                 return Page(body, kind, url, etag, until or 0.0), until is not None
 
-        new, keep = self._requests.again(fetch)
+        new, keep = self._requests.retry(fetch)
         if keep:
             self._store.save(key, new)
         return new

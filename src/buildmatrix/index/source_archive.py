@@ -17,7 +17,7 @@ from buildmatrix import toml
 from buildmatrix.inventory.distributions import LARGEST_METADATA, metadata_headers
 from buildmatrix.parsing import parse_marker, requirement_or_none, version_or_none
 from buildmatrix.trees import containers
-from buildmatrix.trees.archive import Spool, plain
+from buildmatrix.trees.archive import Spool, safe_path
 from buildmatrix.trees.base import Closing, Unreadable
 
 #: Bytes of an archive.
@@ -93,7 +93,7 @@ class SourceArchive(Closing):
         is no such archive, is damaged or a bomb, or has files beside its one folder or outside it.
         """
         archive = self._archive
-        kind = containers.format_of(archive.read(0, containers.HEAD), archive.size)
+        kind = containers.detect_format(archive.read(0, containers.HEAD), archive.size)
         if kind not in ("zip", "tar", "compressed"):
             raise Unreadable("neither a ZIP archive nor a tar archive")
         root = ""
@@ -101,7 +101,7 @@ class SourceArchive(Closing):
         for number, member in enumerate(members):
             if number == MOST_FILES:
                 raise Unreadable(f"it has more than {MOST_FILES} files")
-            name = plain(member.name)
+            name = safe_path(member.name)
             folder, slash, path = (name or "").partition("/")
             if name is None or not slash or folder != (root := root or folder):
                 raise Unreadable(f"{member.name[:200]!r} lies outside of its one folder")

@@ -92,4 +92,4 @@ def _is_built(file: SourceFile) -> bool:
         return True
     if devicefile.detect_kind(file.path, head) is not None:
         return True
-    return file.size >= LEAST and containers.format_of(head, file.size) is not None
+    return file.size >= LEAST and containers.detect_format(head, file.size) is not None

@@ -24,8 +24,8 @@ from buildmatrix.inventory.model import Distribution
 from buildmatrix.locks.model import LockedFile, Wheel
 from buildmatrix.parsing import parse_version, parse_wheel_name, split_variant, version_or_none
 from buildmatrix.phrases import size
-from buildmatrix.store.cache import DAY, Cache, code
-from buildmatrix.store.facts import digest
+from buildmatrix.store.cache import DAY, Cache, source_digest
+from buildmatrix.store.facts import file_digest
 from buildmatrix.threads import prepare_type
 from buildmatrix.trees.base import Closing, reason
 
@@ -55,7 +55,7 @@ class WheelReader:
     def __init__(self, client: FileServer | None, cache: Cache | None = None) -> None:
         self._client = client
         self._cache = WheelCache(cache or Cache(None))
-        version = code("index", "locks")
+        version = source_digest("index", "locks")
         self._sources = (cache or Cache(None)).store(
             "sources", version, limit=LIMIT, age=90 * DAY, by_use=True
         )
@@ -275,7 +275,7 @@ def _facts_of(
 def _digest(path: Path, wheel: Wheel) -> str:
     """SHA-256 of a file. Raises UndecidedError where the lock means another one."""
     try:
-        sha256 = digest(path)
+        sha256 = file_digest(path)
     except OSError as error:
         raise UndecidedError(f"{path} cannot be read: {reason(error)}") from error
     if wheel.sha256 and wheel.sha256 != sha256:

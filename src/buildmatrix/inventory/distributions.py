@@ -28,7 +28,7 @@ from buildmatrix.inventory.sboms import read_components
 from buildmatrix.inventory.variants import LARGEST as LARGEST_VARIANT
 from buildmatrix.inventory.variants import read_variant
 from buildmatrix.trees.base import reason
-from buildmatrix.trees.wheel import installed
+from buildmatrix.trees.wheel import install_path
 
 #: Bytes of METADATA; the headers come first, long descriptions reach a few hundred kilobytes.
 LARGEST_METADATA = 4 << 20
@@ -285,7 +285,7 @@ def _resolve_recorded_path(listing: Listing, site: str, name: str) -> str | None
             return None
     if path in listing.files:
         return path
-    unpacked = posixpath.normpath(posixpath.join(site, installed(name)))
+    unpacked = posixpath.normpath(posixpath.join(site, install_path(name)))
     return unpacked if unpacked in listing.files else listing.paths.file(path)
 
 

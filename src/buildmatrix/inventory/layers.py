@@ -8,7 +8,7 @@ from heapq import nlargest
 
 from buildmatrix.inventory.model import Inventory, Layer, ShadowedFiles
 from buildmatrix.inventory.names import readable
-from buildmatrix.trees.archive_layers import Hidden, LayeredTree
+from buildmatrix.trees.archive_layers import HiddenFile, LayeredTree
 
 #: Listed groups of hidden files, and the least size of a group.
 MOST_SHADOWED = 500
@@ -32,7 +32,7 @@ def add_layers(
 
     `digests` and `instructions` have one text for each layer of `tree`, empty if unknown.
     """
-    hidden = list(tree.hidden())
+    hidden = list(tree.hidden_files())
     lost = [0] * len(tree.sizes)
     for item in hidden:
         lost[item.layer] += item.size
@@ -92,7 +92,7 @@ class _ShadowedGroup:
     names: list[tuple[int, str]] = field(default_factory=list)
 
 
-def _group_shadowed(hidden: Iterable[Hidden]) -> tuple[ShadowedFiles, ...]:
+def _group_shadowed(hidden: Iterable[HiddenFile]) -> tuple[ShadowedFiles, ...]:
     """Group hidden files by package or folder, layers, and manner, the largest first."""
     groups: dict[tuple[str, int, int, bool], _ShadowedGroup] = {}
     for item in hidden:

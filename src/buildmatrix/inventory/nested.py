@@ -18,9 +18,9 @@ from buildmatrix.elf.layout import MAGIC as ELF_MAGIC
 from buildmatrix.inventory.mattering import LARGE_CONTAINER, LEAST, may_matter
 from buildmatrix.inventory.names import readable
 from buildmatrix.trees import containers
-from buildmatrix.trees.archive import MOST_INFLATION, Slice
+from buildmatrix.trees.archive import MAX_INFLATION, Slice
 from buildmatrix.trees.base import RandomAccess, reason
-from buildmatrix.trees.containers import Format, Inner
+from buildmatrix.trees.containers import ContainerMember, Format
 
 #: Separator of the path of a container and the name of a file in it, as in Java's jar URLs.
 SEPARATOR = "!/"
@@ -86,13 +86,13 @@ def detect_container(
     A compressed file counts if it holds an archive, a program, or device code, and if its contents
     cannot be seen. Device code in text (`kernel.ptx.zst`) is recognized by its name.
     """
-    format = containers.format_of(head, size)
+    format = containers.detect_format(head, size)
     if format is None and size >= LARGE_CONTAINER:
-        format = containers.image_format(source)
+        format = containers.detect_image_format(source)
     if format is None:
         return None
     if format in ("compressed", "lz4"):
-        inside = containers.peek(source, head, size)
+        inside = containers.decompress_head(source, head, size)
         if inside is not None and not _is_binary(strip_compression(path), inside):
             return None
         if inside is not None and inside.startswith(ELF_MAGIC) and inside[16:18] == _REL:
@@ -105,7 +105,7 @@ def _is_binary(name: str, head: bytes) -> bool:
     return (
         head.startswith(ELF_MAGIC)
         or devicefile.detect_kind(name, head) is not None
-        or containers.format_of(head, 0) is not None
+        or containers.detect_format(head, 0) is not None
     )
 
 
@@ -115,9 +115,9 @@ def detect_appended_container(source: RandomAccess, elf: Elf, size: int) -> Nest
         return None
     ends = [s.offset + s.size for s in elf.sections if not s.nobits]
     pydata = next((s.offset + s.size for s in elf.sections if s.name == "pydata"), None)
-    if ends and pydata is None and size - max(ends) < containers.LARGEST_TABLES:
+    if ends and pydata is None and size - max(ends) < containers.MAX_TABLES:
         return None
-    format = containers.behind_program(source, size, max(ends, default=size), pydata)
+    format = containers.detect_appended(source, size, max(ends, default=size), pydata)
     return None if format is None else NestedContents(format, waiting=format)
 
 
@@ -165,7 +165,7 @@ def read_container(source: RandomAccess, path: str, size: int, format: Format) -
     Problems are in `NestedContents.closed`. Time and memory are bounded for any input.
     """
     reader = _ContainerReader(format)
-    most = SMALL_ALLOWANCE + MOST_INFLATION * size
+    most = SMALL_ALLOWANCE + MAX_INFLATION * size
     most_files = min(MOST_FILES, MANY_FILES + size // _BYTES_PER_FILE)
     try:
         for number, inner in enumerate(
@@ -197,7 +197,7 @@ class _ContainerReader:
         if len(self._troubles) < _MOST_NAMED:
             self._troubles.setdefault(why)
 
-    def add(self, inner: Inner) -> None:
+    def add(self, inner: ContainerMember) -> None:
         """Examine one file of the container."""
         self._files += 1
         self._inflated += inner.size
@@ -221,7 +221,7 @@ class _ContainerReader:
             if _has_binary_name(name) or inner.size >= LARGE_CONTAINER:
                 self.note_problem(f"{name}: {reason(error)}")
 
-    def _inspect(self, source: RandomAccess, name: str, inner: Inner) -> None:
+    def _inspect(self, source: RandomAccess, name: str, inner: ContainerMember) -> None:
         # Imported here: `collect` imports this module for the contents of containers.
         from buildmatrix.inventory.file_facts import inspect_source
 
@@ -238,7 +238,7 @@ class _ContainerReader:
             self._closed.append(name)
 
     def _may_hold_binaries(
-        self, source: RandomAccess, name: str, head: bytes, inner: Inner
+        self, source: RandomAccess, name: str, head: bytes, inner: ContainerMember
     ) -> bool:
         """True if a file of the container may itself hold binaries."""
         size = inner.size

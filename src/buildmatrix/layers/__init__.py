@@ -1,1 +1,1 @@
-"""Images read layer by layer: each layer once, whoever has it, and its facts are kept."""
+"""Images read layer by layer, each layer once; facts are cached by digest and shared by images."""

@@ -1,16 +1,18 @@
-"""Layers that only add files on which nothing depends: an application on top of a stack.
+"""Layers that only add independent files: an application on top of a base.
 
-Thousands of images differ in such layers alone. What is known of the layers below holds for all of
-them then, but for sizes. Whether a layer is of this kind is seen in two steps: in its own entries
-(`plain_layer`), and in what the readers of the tree below asked for (`Below.takes`). Both say no
-where they are not sure. A test holds inventories with and without such layers against one another.
+Thousands of images differ only in such layers. All facts of the layers below then hold for all of
+them, except sizes. The decision takes two steps: the layer's own entries (`plain_layer`), and the
+lookups in the tree below (`BaseTreeIndex.accepts`). Both decline if in doubt. A test compares
+inventories with and without such layers.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -20,47 +22,48 @@ from buildmatrix.inventory.listing import RecordedLookups
 from buildmatrix.inventory.names import readable
 from buildmatrix.inventory.own_files import is_content_read
 from buildmatrix.layers.model import KINDS, LayerFacts
-from buildmatrix.layers.path_hashes import PathHashes
-from buildmatrix.trees.archive import plain
+from buildmatrix.trees.archive import safe_path
 from buildmatrix.trees.archive_layers import WHITEOUT
 
-#: Entries of such a layer; one with more takes as long as merging it.
-MOST_ENTRIES = 20_000
-#: `layers.reading` has deeper ones as trouble, and folders are counted down to some depth.
-_DEEPEST = 64
-#: Parts of paths that readers look for by their names, and ends of paths that they do.
+#: Entries per layer; merging a larger one takes as long.
+MAX_ENTRIES = 20_000
+#: Maximum depth: `layers.reading` reports deeper paths, and folders are counted down to a depth.
+_MAX_DEPTH = 64
+#: Path components that readers look for by name, and suffixes of others.
 _PARTS = frozenset({"site-packages", "dist-packages", "conda-meta"})
 _PART_ENDS = (".dist-info", ".egg-info", ".data")
 _LOOKED_FOR = re.compile(r"\.so(\.|$)|(?:^|/)bin/python[0-9.]*$")
-_NOTHING = FileFacts()
+_NO_FACTS = FileFacts()
+#: Bytes per path in `PathHashes`.
+_HASH_BYTES = 8
 
 
 class PlainLayer(msgspec.Struct, frozen=True):
-    """A layer that only adds files and folders, whose bytes mean nothing where nobody asks."""
+    """A layer that only adds files and folders without meaning to other readers."""
 
-    #: Paths, as they are read, and bytes.
+    #: Paths, decoded as the reader does, and sizes in bytes.
     files: tuple[tuple[str, int], ...]
     folders: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:
-        """Bytes of its files."""
+        """Total bytes of its files."""
         return sum(size for _, size in self.files)
 
 
 def plain_layer(layer: LayerFacts) -> PlainLayer | None:
-    """`layer` as one that only adds what means nothing; None where it may do more.
+    """Return `layer` as a plain one; None if it may do more.
 
-    Python sources mean something where distributions are, which is seen later.
+    Python sources only matter beside distributions, which `BaseTreeIndex` decides.
     """
-    if not layer.is_final or layer.count > MOST_ENTRIES:
+    if not layer.is_final or layer.count > MAX_ENTRIES:
         return None
     files: dict[str, int] = {}
     folders: list[str] = []
     for entry in layer.unpack():
-        path = plain(os.fsdecode(entry.name))
+        path = safe_path(os.fsdecode(entry.name))
         kind = KINDS[entry.kind]
-        if path is None or readable(path) != path or path.count("/") > _DEEPEST:
+        if path is None or readable(path) != path or path.count("/") > _MAX_DEPTH:
             return None
         if path.rpartition("/")[2].startswith(WHITEOUT):
             return None
@@ -68,10 +71,10 @@ def plain_layer(layer: LayerFacts) -> PlainLayer | None:
             if path:
                 folders.append(path)
             continue
-        facts = entry.facts or _NOTHING
+        facts = entry.facts or _NO_FACTS
         if kind != "file" or entry.size is None or not path or path in files:
             return None
-        if replace(facts, outline=None, stated=None, bytes_read=0) != _NOTHING:
+        if replace(facts, outline=None, stated=None, bytes_read=0) != _NO_FACTS:
             return None
         if _is_looked_for(path):
             return None
@@ -80,7 +83,7 @@ def plain_layer(layer: LayerFacts) -> PlainLayer | None:
 
 
 def _is_looked_for(path: str) -> bool:
-    """Whether some reader looks for files of this name, wherever they lie."""
+    """Return True if a reader looks for files of this name in any folder."""
     parts = path.split("/")
     return (
         not _PARTS.isdisjoint(parts)
@@ -90,26 +93,54 @@ def _is_looked_for(path: str) -> bool:
     )
 
 
-class Below(msgspec.Struct, frozen=True):
-    """A tree that such layers may lie on, and what its readers asked it for.
+class PathHashes(msgspec.Struct, frozen=True):
+    """Set of paths, stored as hashes that are equal on every machine.
 
-    Every set counts against a layer that has a path of it, so a hash that two paths share makes the
-    tree take less than it could, and nothing else.
+    Every member is found; one in about 10^13 other paths is found by collision. Use it only where
+    that merely costs time.
     """
 
-    #: Files and links, and what has some of them below it.
+    #: Sorted BLAKE2b hashes of 8 bytes (RFC 7693).
+    data: bytes = b""
+
+    @classmethod
+    def of(cls, paths: Iterable[str]) -> PathHashes:
+        """Create the set of these paths."""
+        return cls(b"".join(sorted(set(map(_hash, paths)))))
+
+    def __contains__(self, path: str) -> bool:
+        wanted = _hash(path)
+        at = bisect_left(range(len(self.data) // _HASH_BYTES), wanted, key=self._at)
+        return self._at(at) == wanted
+
+    def _at(self, number: int) -> bytes:
+        return self.data[number * _HASH_BYTES : (number + 1) * _HASH_BYTES]
+
+
+def _hash(path: str) -> bytes:
+    return hashlib.blake2b(os.fsencode(path), digest_size=_HASH_BYTES).digest()
+
+
+class BaseTreeIndex(msgspec.Struct, frozen=True):
+    """Tree below plain layers, indexed by what its readers looked for.
+
+    A layer with a path in any set is declined: a hash collision declines a layer needlessly, and is
+    harmless otherwise.
+    """
+
+    #: Files and links, and folders above them.
     names: PathHashes = PathHashes()
     folders: PathHashes = PathHashes()
-    #: What was looked for, and is none of these.
+    #: Lookups that found nothing.
     absent: PathHashes = PathHashes()
     listed: PathHashes = PathHashes()
-    #: Folders of which everything below counts: those of distributions among them.
+    #: Folders whose whole content matters, including those of distributions.
     whole: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, asked: RecordedLookups, sites: Sequence[str]) -> Below:
-        """The tree whose readers `asked` this; `sites` are folders that hold distributions."""
-        folders = {above for name in asked.names for above in _above(name)}
+    def of(cls, asked: RecordedLookups, sites: Sequence[str]) -> BaseTreeIndex:
+        """Index a tree by the lookups `asked`; `sites` are folders with distributions."""
+        folders = {above for name in asked.names for above in _parent_folders(name)}
         return cls(
             names=PathHashes.of(asked.names),
             folders=PathHashes.of(folders),
@@ -118,23 +149,23 @@ class Below(msgspec.Struct, frozen=True):
             whole=tuple(sorted({*asked.below, *sites})),
         )
 
-    def takes(self, layers: Sequence[PlainLayer], is_counted: Callable[[str], bool]) -> bool:
-        """Whether all that is known of the tree still holds with these layers on it.
+    def accepts(self, layers: Sequence[PlainLayer], is_counted: Callable[[str], bool]) -> bool:
+        """Return True if all facts of the tree still hold with these layers on top.
 
-        `is_counted` says of a folder whether its bytes have a meaning.
+        `is_counted` returns True for folders whose bytes have a meaning.
         """
         files = [path for layer in layers for path, _ in layer.files]
         folders = {path for layer in layers for path in layer.folders}
         for path in (*files, *folders):
-            folders.update(_above(path))
+            folders.update(_parent_folders(path))
         if len(set(files)) < len(files) or not folders.isdisjoint(files):
-            return False  # One of them replaces what another one brought.
+            return False  # One layer replaces a file of another.
         return not any(map(is_counted, folders)) and not (
-            any(map(self._is_changed, files)) or any(map(self._is_in_the_way, folders))
+            any(map(self._is_changed, files)) or any(map(self._displaces, folders))
         )
 
     def _is_changed(self, path: str) -> bool:
-        """Whether a new file changes what somebody has found."""
+        """Return True if a new file changes the result of a lookup."""
         folder = path.rpartition("/")[0]
         return (
             path in self.names
@@ -144,18 +175,18 @@ class Below(msgspec.Struct, frozen=True):
             or any(not whole or f"{path}/".startswith(f"{whole}/") for whole in self.whole)
         )
 
-    def _is_in_the_way(self, folder: str) -> bool:
-        """Whether a folder takes the place of a file or a link, or was looked for before it was."""
+    def _displaces(self, folder: str) -> bool:
+        """Return True if a folder replaces a file or a link, or was looked for in vain."""
         return folder in self.names or folder in self.absent
 
     @property
     def size(self) -> int:
-        """Bytes in memory, about."""
+        """Approximate bytes in memory."""
         hashes = (self.names, self.folders, self.absent, self.listed)
         return sum(len(item.data) for item in hashes)
 
 
-def _above(path: str) -> Iterator[str]:
-    """The folders above a path."""
+def _parent_folders(path: str) -> Iterator[str]:
+    """Yield the folders above a path."""
     while path := path.rpartition("/")[0]:
         yield path

@@ -1,16 +1,18 @@
-"""An image, wherever it lies: its configuration, its layers, and its inventory.
+"""Images from any source: configuration, layers and inventory.
 
-One way for all of them. Facts are kept under the digest that was computed over all bytes of a layer
-while they passed by: what a name, a manifest or a configuration claims is never enough.
+Facts are cached under a digest computed over all bytes of a layer: claims of names, manifests and
+configurations are never trusted.
 """
 
 from __future__ import annotations
 
 import hashlib
 import time
+import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
+from typing import overload
 
 import msgspec
 
@@ -18,44 +20,86 @@ from buildmatrix.inventory.archive import PACKAGES
 from buildmatrix.inventory.listing import RecordedLookups
 from buildmatrix.inventory.model import SCHEMA, Inventory
 from buildmatrix.inventory.workers import trim_heap
-from buildmatrix.layers.merging import inventory_of
+from buildmatrix.layers.merging import merge_inventory
 from buildmatrix.layers.model import LAYER_FACTS, LayerFacts
 from buildmatrix.layers.reading import read_layer
-from buildmatrix.layers.resting import RestingBlocks
 from buildmatrix.layers.saved_image import Configuration
 from buildmatrix.progress import Progress, Silent
-from buildmatrix.store.cache import DAY, Cache, code
+from buildmatrix.store.cache import DAY, Cache, source_digest
 from buildmatrix.store.facts import FactCache
 from buildmatrix.store.python_answers import PythonAnswers
-from buildmatrix.trees.archive_layers import MOST_ENTRIES
+from buildmatrix.trees.archive import Slice, Spool
+from buildmatrix.trees.archive_layers import MAX_ENTRIES
 from buildmatrix.trees.base import Unreadable
 
-#: Bytes of the facts of all layers together. Those of a layer with torch have 20 MB.
-LIMIT = 4_000_000_000
-_TEXT = msgspec.msgpack.Decoder(str)
+#: Bytes of all cached facts. Those of a layer with torch take 20 MB.
+MAX_CACHED_BYTES = 4_000_000_000
+_STR_DECODER = msgspec.msgpack.Decoder(str)
 
 
 @dataclass(frozen=True, slots=True)
 class LayerBlob:
-    """A layer as the image's place has it, maybe compressed."""
+    """A layer as stored, compressed or not."""
 
-    #: `sha256:...` of its bytes; empty where nothing says it.
+    #: `sha256:...` of its bytes; empty if unknown.
     digest: str
     #: Bytes.
     size: int
-    #: All of its bytes.
+    #: Opens all of its bytes.
     open: Callable[[], AbstractContextManager[Iterator[bytes]]]
 
 
-#: What progress calls the layers of an image.
+#: Name of the layers' progress step.
 STEP = "layers"
 
 
-class LayerReader:
-    """Reads layers that are not known yet. Without a cache, it knows those that it read itself.
+class LayerSpillFile:
+    """Temporary file for layers' packed bytes, freed with the last layer that uses it.
 
-    With `names_only`, no file of a layer is looked at, and nothing is kept. `progress` is opened
-    when the first byte is read.
+    An image of 4 GB has 60 MB of them. All layers are merged at once, but little is read at a time.
+    """
+
+    def __init__(self) -> None:
+        self._spool = Spool()
+        weakref.finalize(self, self._spool.close)
+
+    def put(self, layer: LayerFacts) -> LayerFacts:
+        """Move the packed bytes of `layer` to the file; return it unchanged if the disk is full."""
+        with suppress(OSError):
+            entries, blocks = self._spill(layer.entries), self._spill(layer.blocks)
+            return msgspec.structs.replace(layer, entries=entries, blocks=blocks)
+        return layer
+
+    def _spill(self, blocks: Sequence[bytes]) -> Sequence[bytes]:
+        return _SpilledBlocks(self, [self._spool.kept(iter((block,))) for block in blocks])
+
+
+class _SpilledBlocks(Sequence[bytes]):
+    """Blocks of bytes, read from the file on access; usable in forked processes."""
+
+    def __init__(self, owner: LayerSpillFile, places: Sequence[Slice]) -> None:
+        self._owner = owner
+        self._places = places
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @overload
+    def __getitem__(self, index: int) -> bytes: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[bytes]: ...
+    def __getitem__(self, index: int | slice) -> bytes | Sequence[bytes]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        place = self._places[index]
+        return place.read(0, place.size)
+
+
+class LayerReader:
+    """Reader of layers and cache of their facts; without a disk cache, for this run only.
+
+    With `names_only`, files are not inspected and nothing is cached. `progress` is opened by the
+    first byte read.
     """
 
     def __init__(
@@ -68,64 +112,68 @@ class LayerReader:
         cache = Cache(None) if names_only else cache
         self._names_only = names_only
         self._progress = progress
-        #: Bytes that have passed by, and those that will have; None where nobody knows.
+        #: Bytes read so far, and in total; None if unknown.
         self._passed = 0
         self._total: int | None = None
         self._started = time.monotonic()
-        version = f"{SCHEMA} {code(*PACKAGES, 'store', 'layers')}"
-        self._store = cache.store("layers", version, limit=LIMIT, age=90 * DAY, by_use=True)
-        self._answers = PythonAnswers(cache)
-        #: Digest of the uncompressed bytes → facts; digest of a blob → that digest.
+        version = f"{SCHEMA} {source_digest(*PACKAGES, 'store', 'layers')}"
+        self._store = cache.store(
+            "layers", version, limit=MAX_CACHED_BYTES, age=90 * DAY, by_use=True
+        )
+        self._python_answers = PythonAnswers(cache)
+        #: diff ID → facts; digest of a blob → diff ID.
         self._layers: dict[str, LayerFacts] = {}
-        self._resting = RestingBlocks()
+        self._spill_file = LayerSpillFile()
         self._digests: dict[str, str] = {}
-        #: Bytes that were read, and the digests of the layers that they were of.
+        #: Bytes read, and the diff IDs of the layers read.
         self.bytes_read = 0
         self._fresh: set[str] = set()
 
     def known(self, digest: str) -> LayerFacts | None:
-        """The facts of the layer with the blob `digest`, if it was read before."""
+        """Return the facts of the layer with the blob `digest`, if they are cached."""
         if not digest:
             return None
-        inner = self.inner(digest)
-        if inner is None:
+        diff_id = self.diff_id(digest)
+        if diff_id is None:
             return None
-        layer = self._layers.get(inner)
+        layer = self._layers.get(diff_id)
         if layer is None:
-            layer = self._store.load(f"layer {inner}", LAYER_FACTS)
+            layer = self._store.load(f"layer {diff_id}", LAYER_FACTS)
             if layer is None:
                 return None
-            layer = self._resting.put(layer)
-        self._layers[inner] = layer
+            layer = self._spill_file.put(layer)
+        self._layers[diff_id] = layer
         return layer
 
-    def inner(self, digest: str) -> str | None:
-        """Digest of the uncompressed bytes of the blob `digest`, if it was read before."""
-        inner = self._digests.get(digest) or self._store.load(f"blob {digest}", _TEXT)
-        if inner is not None:
-            self._digests[digest] = inner
-        return inner
+    def diff_id(self, digest: str) -> str | None:
+        """Return the diff ID of the blob `digest`, if it was read before."""
+        diff_id = self._digests.get(digest) or self._store.load(f"blob {digest}", _STR_DECODER)
+        if diff_id is not None:
+            self._digests[digest] = diff_id
+        return diff_id
 
     def has(self, blob: LayerBlob) -> bool:
-        """Whether a layer is known, as far as one can tell without its facts."""
+        """Return True if the facts of a layer are probably cached; does not load them."""
         if not blob.digest:
             return False
-        inner = self.inner(blob.digest)
-        return inner is not None and (inner in self._layers or self._store.has(f"layer {inner}"))
+        diff_id = self.diff_id(blob.digest)
+        return diff_id is not None and (
+            diff_id in self._layers or self._store.has(f"layer {diff_id}")
+        )
 
     def read(
-        self, blob: LayerBlob, also: Collection[int] = frozenset(), room: int = MOST_ENTRIES
+        self, blob: LayerBlob, extra: Collection[int] = frozenset(), room: int = MAX_ENTRIES
     ) -> LayerFacts:
-        """Read a layer, known or not. Raises `Unreadable`, and what opening it raises.
+        """Read a layer, cached or not. Raises `Unreadable`, and errors of opening it.
 
         `room`: see `read_layer`.
         """
         with blob.open() as chunks:
             layer = read_layer(
-                self._counted(chunks),
+                self._report_progress(chunks),
                 blob.size,
                 blob.digest,
-                also,
+                extra,
                 names_only=self._names_only,
                 room=room,
             )
@@ -133,7 +181,7 @@ class LayerReader:
         self._fresh.add(layer.digest)
         if layer.is_final:
             self._store.save(f"layer {layer.digest}", layer)
-        layer = self._layers[layer.digest] = self._resting.put(layer)
+        layer = self._layers[layer.digest] = self._spill_file.put(layer)
         trim_heap()
         for digest in {layer.blob, layer.digest}:
             self._digests[digest] = layer.digest
@@ -141,26 +189,26 @@ class LayerReader:
                 self._store.save(f"blob {digest}", layer.digest)
         return layer
 
-    def _counted(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+    def _report_progress(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
         progress = self._progress()
         for chunk in chunks:
             self._passed += len(chunk)
             progress.part(STEP, self._passed, self._total, "bytes")
             yield chunk
 
-    def facts(self, blob: LayerBlob, room: int = MOST_ENTRIES) -> LayerFacts:
-        """The facts of one layer. Raises `Unreadable`, and what opening it raises.
+    def facts(self, blob: LayerBlob, room: int = MAX_ENTRIES) -> LayerFacts:
+        """Return the facts of one layer. Raises `Unreadable`, and errors of opening it.
 
         `room`: see `read_layer`.
         """
         return self.known(blob.digest) or self.read(blob, room=max(0, room))
 
     def layers(self, blobs: Sequence[LayerBlob]) -> list[LayerFacts]:
-        """The facts of all layers. Raises `Unreadable`, and what opening one raises."""
+        """Return the facts of all layers. Raises `Unreadable`, and errors of opening one."""
         layers: list[LayerFacts] = []
         unknown = sum(blob.size for blob in blobs if self.known(blob.digest) is None)
         self._total = self._passed + unknown
-        room = MOST_ENTRIES
+        room = MAX_ENTRIES
         for number, blob in enumerate(blobs, 1):
             try:
                 layers.append(self.facts(blob, room))
@@ -177,41 +225,41 @@ class LayerReader:
         facts: FactCache | None,
         asked: RecordedLookups | None = None,
     ) -> Inventory:
-        """The inventory of an image; `facts` keeps it under the digests of its layers.
+        """Return the inventory of an image; `facts` caches it under the digests of its layers.
 
-        Without it, `asked` takes what was looked for among its names.
+        If it is not cached, `asked` records the lookups.
 
-        Raises `Unreadable`, and what opening a layer raises.
+        Raises `Unreadable`, and errors of opening a layer.
         """
         layers = self.layers(blobs)
 
         def merged() -> Inventory:
-            return inventory_of(
+            return merge_inventory(
                 layers,
                 configuration,
-                lambda index, also: self.read(blobs[index], also),
+                lambda index, extra: self.read(blobs[index], extra),
                 [index for index, layer in enumerate(layers) if layer.digest in self._fresh],
-                self._answers,
+                self._python_answers,
                 asked,
             )
 
         if facts is None:
             inventory = merged()
         else:
-            inventory = facts.inventory(_key(configuration, layers), merged)
+            inventory = facts.inventory(_inventory_key(configuration, layers), merged)
         seconds = round(time.monotonic() - self._started, 3)
         stats = replace(inventory.stats, bytes_read=self.bytes_read, seconds=seconds)
         return replace(inventory, stats=stats)
 
 
-def _key(configuration: Configuration, layers: Sequence[LayerFacts]) -> str:
-    """Names all that an inventory depends on."""
+def _inventory_key(configuration: Configuration, layers: Sequence[LayerFacts]) -> str:
+    """Return the cache key: all inputs of an inventory."""
     whole = (
         [layer.digest for layer in layers],
         sorted(configuration.environment.items()),
         sorted(configuration.labels.items()),
         configuration.digests,
         configuration.instructions,
-        code("layers"),
+        source_digest("layers"),
     )
     return f"image {hashlib.sha256(msgspec.msgpack.encode(whole)).hexdigest()}"

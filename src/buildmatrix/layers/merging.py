@@ -1,8 +1,8 @@
-"""The facts of all layers of an image → its inventory, the same as of its unpacked files.
+"""Merge the facts of an image's layers into its inventory, as if read from unpacked files.
 
-The layers are put over one another by `LayeredTree`, and `collect` reads the tree: what a file is
-comes from the facts of its layer, and so do the bytes of what is read for what it says itself.
-Links can lead to a file whose bytes nobody kept. Then its layer is read again, for those alone.
+`LayeredTree` stacks the layers, and `collect` reads the tree: facts and stored contents of files
+come from their layer. If a link leads to a file whose content was not stored, its layer is read
+again.
 """
 
 from __future__ import annotations
@@ -19,62 +19,66 @@ from buildmatrix.inventory.file_facts import FileFacts
 from buildmatrix.inventory.layers import add_layers
 from buildmatrix.inventory.listing import RecordedLookups
 from buildmatrix.inventory.model import Inventory
-from buildmatrix.layers.model import KINDS, LayerFacts, unpacked
+from buildmatrix.layers.model import KINDS, LayerFacts, decompress
 from buildmatrix.layers.saved_image import Configuration
 from buildmatrix.python_imports.source import intern_outline, is_sourceless
 from buildmatrix.python_imports.statements import has_literals
 from buildmatrix.store.cache import Cache
 from buildmatrix.store.python_answers import PythonAnswers
-from buildmatrix.trees.archive import Slice, plain
+from buildmatrix.trees.archive import Slice, safe_path
 from buildmatrix.trees.archive_layers import LayeredTree
 from buildmatrix.trees.base import File, Unreadable
 from buildmatrix.trees.tar import TarMember
 
-#: Blocks of kept files that are unpacked at once.
-_BLOCKS = 8
-#: Times that layers are read again: a file that was missing can name others.
-_AGAIN = 3
-_NOTHING = FileFacts()
+#: Unpacked blocks of contents in memory.
+_CACHED_BLOCKS = 8
+#: Maximum rounds of reading again: a file that was missing can name others.
+_MAX_ROUNDS = 3
+_NO_FACTS = FileFacts()
 
-#: Reads one layer again, of which the files among these entries are wanted.
-ReadAgain = Callable[[int, Collection[int]], LayerFacts]
+#: Reads one layer again and stores the content of these entries.
+RereadLayer = Callable[[int, Collection[int]], LayerFacts]
 
 
-def inventory_of(
+def merge_inventory(
     layers: Sequence[LayerFacts],
     configuration: Configuration,
-    again: ReadAgain,
+    reread: RereadLayer,
     fresh: Collection[int] = (),
     answers: PythonAnswers | None = None,
     asked: RecordedLookups | None = None,
 ) -> Inventory:
-    """The inventory of the image that has these layers, the lowest first.
+    """Return the inventory of the image with these layers, bottom layer first.
 
-    Those with an index in `fresh` were read just now: their files do not count as recalled. `again`
-    reads a layer again, by its index, and keeps the bytes of the files among the entries
-    that it is given. `answers` has what was worked out about distributions before; `asked` takes
-    what was looked for. Raises `Unreadable` where the configuration is that of other layers, and
-    what `again` raises.
+    Args:
+        layers: facts of the layers.
+        configuration: of the image.
+        reread: reads a layer again, by its index, and stores the content of the entries given.
+        fresh: indexes of layers read in this run: their files do not count as cached.
+        answers: earlier results about distributions.
+        asked: records the lookups.
+
+    Raises `Unreadable` if the configuration is that of other layers, and errors of `reread`.
     """
     for number, layer in enumerate(layers):
-        _check(configuration, number, layer)
+        _check_diff_id(configuration, number, layer)
     layers = list(layers)
     asked_for: dict[int, frozenset[int]] = {}
-    for _ in range(_AGAIN):
-        wanted = _Wanted(layers)
-        inventory = _collected(layers, configuration, wanted, fresh, answers, asked)
+    for _ in range(_MAX_ROUNDS):
+        wanted = _MissingContents(layers)
+        inventory = _collect_inventory(layers, configuration, wanted, fresh, answers, asked)
         missing = wanted.entries()
         if not missing:
             break
         for number, entries in missing.items():
             asked_for[number] = asked_for.get(number, frozenset()) | entries
-            layers[number] = again(number, asked_for[number])
-            _check(configuration, number, layers[number])
+            layers[number] = reread(number, asked_for[number])
+            _check_diff_id(configuration, number, layers[number])
     return inventory
 
 
-def _check(configuration: Configuration, number: int, layer: LayerFacts) -> None:
-    """Raises `Unreadable` for another layer than the configuration says."""
+def _check_diff_id(configuration: Configuration, number: int, layer: LayerFacts) -> None:
+    """Raise `Unreadable` if the configuration states another diff ID."""
     digest = configuration.digests[number]
     if digest and layer.digest and digest != layer.digest:
         raise Unreadable(
@@ -83,16 +87,16 @@ def _check(configuration: Configuration, number: int, layer: LayerFacts) -> None
         )
 
 
-def _collected(
+def _collect_inventory(
     layers: Sequence[LayerFacts],
     configuration: Configuration,
-    wanted: _Wanted,
+    wanted: _MissingContents,
     fresh: Collection[int],
     answers: PythonAnswers | None,
     asked: RecordedLookups | None,
 ) -> Inventory:
     tree = MergedTree(layers, wanted)
-    memory = _Memory(tree, fresh, answers or PythonAnswers(Cache(None)))
+    memory = _LayerFactMemory(tree, fresh, answers or PythonAnswers(Cache(None)))
     inventory = collect(
         tree, configuration.environment, memory, memory, configuration.labels, asked=asked
     )
@@ -103,15 +107,15 @@ def _collected(
     return add_layers(inventory, tree, digests, configuration.instructions)
 
 
-def merged(layers: Sequence[LayerFacts]) -> MergedTree:
-    """The files of the image that has these layers; of few of them the bytes are there."""
-    return MergedTree(layers, _Wanted(layers))
+def merge_layers(layers: Sequence[LayerFacts]) -> MergedTree:
+    """Return the merged tree of these layers; few files have their content."""
+    return MergedTree(layers, _MissingContents(layers))
 
 
-class _Wanted:
-    """Which entries are wanted and were not kept.
+class _MissingContents:
+    """Entries whose content is wanted but was not stored.
 
-    In memory that forked processes share: parts of a tree are read in copies of this one.
+    Uses memory shared with forked processes, which read parts of the tree.
     """
 
     def __init__(self, layers: Sequence[LayerFacts]) -> None:
@@ -121,11 +125,11 @@ class _Wanted:
         self._marks = mmap.mmap(-1, self._starts[-1] + 1)
 
     def mark(self, layer: int, entry: int) -> None:
-        """Remember that the bytes of this entry are wanted."""
+        """Record that the content of this entry is wanted."""
         self._marks[self._starts[layer] + entry] = 1
 
     def entries(self) -> dict[int, frozenset[int]]:
-        """Index of a layer → indexes of its entries."""
+        """Return the entries by layer, both as indexes."""
         wanted: dict[int, set[int]] = {}
         at = self._marks.find(b"\1")
         while at >= 0:
@@ -136,7 +140,7 @@ class _Wanted:
 
 
 class _LayerFile:
-    """The bytes of a file in a layer, as far as they were kept, and what is known of it."""
+    """A file of a layer: its facts, and its content if stored."""
 
     __slots__ = ("bytes_read", "entry", "facts", "layer", "name", "place", "sha256", "tree")
 
@@ -169,14 +173,14 @@ class _LayerFile:
 
 
 class MergedTree(LayeredTree):
-    """The files of an image, merged from the facts of its layers. Raises `Unreadable`."""
+    """Tree of an image, merged from the facts of its layers. Raises `Unreadable`."""
 
-    def __init__(self, layers: Sequence[LayerFacts], wanted: _Wanted) -> None:
+    def __init__(self, layers: Sequence[LayerFacts], wanted: _MissingContents) -> None:
         self.wanted = wanted
 
-        @lru_cache(_BLOCKS)
+        @lru_cache(_CACHED_BLOCKS)
         def block(layer: int, number: int) -> bytes:
-            return unpacked(layers[layer].kept[number])
+            return decompress(layers[layer].blocks[number])
 
         self.block = block
         super().__init__([self._members(number, layer) for number, layer in enumerate(layers)])
@@ -186,7 +190,7 @@ class MergedTree(LayeredTree):
             name = os.fsdecode(entry.name)
             data = None
             if entry.size is not None:
-                facts = entry.facts or _NOTHING
+                facts = entry.facts or _NO_FACTS
                 if facts.outline is not None:
                     facts = replace(facts, outline=intern_outline(facts.outline))
                 file = _LayerFile(self, number, index, name, entry.sha256, entry.place, facts)
@@ -194,7 +198,7 @@ class MergedTree(LayeredTree):
             yield TarMember(name, KINDS[entry.kind], data, os.fsdecode(entry.target))
 
     def file(self, path: str) -> _LayerFile:
-        """What is known of the file `path`. Raises OSError."""
+        """Return the layer's file at `path`. Raises OSError."""
         data = self.data(path)
         if data is None or not isinstance(data.source, _LayerFile):
             raise Unreadable("no file of a layer")
@@ -205,24 +209,26 @@ class MergedTree(LayeredTree):
         return self.file(path).sha256 or None
 
 
-class _Memory:
-    """A `FactMemory`, what was seen of each file when its layer passed by; and a `PythonMemory`."""
+class _LayerFactMemory:
+    """`FactMemory` of the layers' facts, and `PythonMemory`."""
 
     def __init__(self, tree: MergedTree, fresh: Collection[int], answers: PythonAnswers) -> None:
         self.recall_python = answers.recall_python
         self.keep_python = answers.keep_python
         self._tree = tree
         self._fresh = fresh
-        #: Files of layers that were read before.
+        #: Number of files from cached layers.
         self.recalled = 0
 
     def recall(self, file: File) -> FileFacts | None:
-        """See `FactMemory.recall`. A link may have a name that says something else."""
+        """See `FactMemory.recall`. Declines a link whose name implies something else."""
         stored = self._tree.file(file.path)
-        name = plain(stored.name) or ""
+        name = safe_path(stored.name) or ""
         if name == file.path:
             stored.name = file.path  # One string for both: an image has some 50,000.
-        if name == file.path or _meaning(name, stored.facts) == _meaning(file.path, stored.facts):
+        if name == file.path or _name_implications(name, stored.facts) == _name_implications(
+            file.path, stored.facts
+        ):
             self.recalled += stored.layer not in self._fresh
             return stored.facts
         return None
@@ -235,8 +241,8 @@ class _Memory:
         """See `FactMemory.keep`."""
 
 
-def _meaning(path: str, facts: FileFacts) -> tuple[object, ...]:
-    """What the name of a file says of it (`collect.look`, and how its container is opened)."""
+def _name_implications(path: str, facts: FileFacts) -> tuple[object, ...]:
+    """Return what the name implies for a file (`collect.look`, and the opening of containers)."""
     if facts.elf is not None and facts.contents is None:
         return ()
     name = path.rpartition("/")[2]

@@ -1,7 +1,7 @@
-"""What is known of one layer: its entries, what each of its files is, and the bytes of some.
+"""Facts of one layer: its entries, what each file is, and the content of some.
 
-Facts know nothing of other layers, and nothing of the image: the same layer below two images, or in
-a registry, an archive and an engine, has the same facts.
+Facts are independent of other layers and of the image: a layer has the same facts in every image,
+registry, archive and engine.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from buildmatrix.threads import prepare_type
 from buildmatrix.trees.tar import Kind
 
 KINDS: tuple[Kind, ...] = ("file", "folder", "symlink", "hardlink", "other", "device")
-#: Entries that are packed together.
-_TOGETHER = 1000
-#: Bytes of files that are packed together: that much is unpacked to get at one of them.
-_BLOCK = 128 << 10
-#: Packed bytes of files that are kept of one layer; the rest is read again where it is needed.
-MOST_KEPT = 160 << 20
+#: Entries per packed batch.
+_BATCH = 1000
+#: Bytes of contents per block: the least to unpack for one file.
+_BLOCK_BYTES = 128 << 10
+#: Packed bytes of contents stored per layer; others are read again if needed.
+MAX_STORED = 160 << 20
 
 
 class EntryFacts(
@@ -33,60 +33,60 @@ class EntryFacts(
 ):  # 300,000 of a layer
     """One entry of a layer's archive."""
 
-    #: Index of `KINDS`.
+    #: Index into `KINDS`.
     kind: int
-    #: As stored; bytes that are no UTF-8 stay what they are.
+    #: As stored; may be invalid UTF-8.
     name: bytes
     #: Target of a link, as stored.
     target: bytes = b""
-    #: Bytes of a file; None for what is no file, and for a sparse one, which is not read.
+    #: Size of a file; None for other entries, and for sparse files, which are not read.
     size: int | None = None
-    #: Of a file.
+    #: Digest of a file.
     sha256: bytes = b""
-    #: Block of `LayerFacts.kept` and offset in it, where the bytes are kept.
+    #: Index of the block in `LayerFacts.blocks`, and offset in it, if the content is stored.
     place: tuple[int, int] | None = None
-    #: What a file is; None for nothing that matters.
+    #: Facts of a file; None for nothing relevant.
     facts: FileFacts | None = None
 
 
 class LayerFacts(msgspec.Struct, frozen=True):
-    """The facts of one layer. Packed: an image has a million entries at most, and all of a layer's
-    Python sources are in here.
+    """Facts of one layer, packed: an image has up to a million entries, and all Python sources of
+    a layer are included.
     """
 
-    #: `sha256:...` of all of its uncompressed bytes, as they passed by (a configuration's diff_id).
+    #: diff ID: `sha256:...` of all of its uncompressed bytes.
     digest: str
-    #: Digest and number of the bytes that it was read from, compressed where they were.
+    #: Digest and size of the blob, compressed or not.
     blob: str
     size: int
-    #: Entries, some at a time, and how many they are.
+    #: Packed batches of entries, and the number of entries.
     entries: Sequence[bytes]
     count: int
-    #: Blocks of bytes of files.
-    kept: Sequence[bytes]
-    #: Whether nothing but the layer's bytes decided what could be read: a full disk may not.
+    #: Packed blocks of file contents.
+    blocks: Sequence[bytes]
+    #: True if the result depends only on the layer's bytes, not on a full disk, for example.
     is_final: bool = True
 
     def unpack(self) -> Iterator[EntryFacts]:
-        """The entries in their order."""
-        for packed in self.entries:
-            yield from _ENTRIES.decode(unpacked(packed))
+        """Yield the entries in order."""
+        for batch in self.entries:
+            yield from _ENTRIES.decode(decompress(batch))
 
 
-#: Made here, by one thread: msgspec 0.22 crashes where several meet a dataclass for the first time.
+#: Created here, by one thread: msgspec 0.22 crashes if several first meet a dataclass at once.
 _ENTRIES = msgspec.msgpack.Decoder(prepare_type(list[EntryFacts]))
 LAYER_FACTS = msgspec.msgpack.Decoder(prepare_type(LayerFacts))
 
 
-def packed_entries(entries: Iterable[EntryFacts]) -> Iterator[bytes]:
-    """`LayerFacts.entries` of these."""
+def pack_entries(entries: Iterable[EntryFacts]) -> Iterator[bytes]:
+    """Yield packed batches for `LayerFacts.entries`."""
     ahead = iter(entries)
-    while batch := list(islice(ahead, _TOGETHER)):
-        yield packed(msgspec.msgpack.encode(batch))
+    while batch := list(islice(ahead, _BATCH)):
+        yield compress(msgspec.msgpack.encode(batch))
 
 
-class KeptFiles:
-    """Bytes of files, packed as they come."""
+class ContentPacker:
+    """Packer of file contents into blocks."""
 
     def __init__(self) -> None:
         self.blocks: list[bytes] = []
@@ -95,42 +95,42 @@ class KeptFiles:
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing more is kept."""
-        return self._size >= MOST_KEPT
+        """True if no more content is accepted."""
+        return self._size >= MAX_STORED
 
     def add(self, path: str, data: bytes) -> tuple[int, int]:
-        """Keep the bytes of the file `path`; the block that they lie in, and where."""
+        """Store the content of the file `path`; return its block and offset."""
         data = remove_secrets(path, data)
         place = len(self.blocks), len(self._block)
         self._block += data
-        if len(self._block) >= _BLOCK:
+        if len(self._block) >= _BLOCK_BYTES:
             self.finish()
         return place
 
     def finish(self) -> None:
-        """Pack what is left."""
+        """Pack the remaining content."""
         if self._block:
-            block = packed(bytes(self._block))
+            block = compress(bytes(self._block))
             self.blocks.append(block)
             self._size += len(block)
             self._block.clear()
 
 
-def packed(data: bytes) -> bytes:
-    """`data`, compressed for our own use."""
-    return bytes(_zstandard().compress(data))
+def compress(data: bytes) -> bytes:
+    """Compress `data` for internal use."""
+    return bytes(_import_zstandard().compress(data))
 
 
-def unpacked(data: bytes) -> bytes:
-    """What `packed` got."""
-    return bytes(_zstandard().decompress(data))
+def decompress(data: bytes) -> bytes:
+    """Decompress data from `compress`."""
+    return bytes(_import_zstandard().decompress(data))
 
 
 @cache
-def _zstandard() -> Any:
-    """The library of Python 3.14, or the same as a package, which older ones install with us.
+def _import_zstandard() -> Any:
+    """Import Python 3.14's Zstandard module, or the same as a package, a dependency of ours.
 
-    A module that is not there is looked for in all folders each time.
+    Cached, as a failed import searches all folders each time.
     """
     try:
         return import_module("compression.zstd")

@@ -1,8 +1,8 @@
-"""One layer, read while its bytes pass by, once, and not unpacked to disk.
+"""Facts of one layer, read in a single pass and not unpacked to disk.
 
 Formats: OCI image specification 1.1, "Image Layer Filesystem Changeset"; tar plain, in gzip or in
-Zstandard. A binary that has to be read in another order than it lies passes through an unnamed
-temporary file (`trees.inflating.Inflated`), one at a time.
+Zstandard. A binary that needs random access passes through an unnamed temporary file
+(`trees.inflating.Inflated`), one at a time.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import threading
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
+from queue import Empty, Full, Queue
 
 import msgspec
 
@@ -24,54 +26,63 @@ from buildmatrix.inventory.nested import (
     stream_cost,
 )
 from buildmatrix.inventory.own_files import is_content_read
-from buildmatrix.layers.ahead import Ahead
-from buildmatrix.layers.model import KINDS, EntryFacts, KeptFiles, LayerFacts, packed_entries
-from buildmatrix.trees.archive import CHUNK, Slice, inflated
-from buildmatrix.trees.archive_layers import MOST_ENTRIES, at_most
+from buildmatrix.layers.model import KINDS, ContentPacker, EntryFacts, LayerFacts, pack_entries
+from buildmatrix.trees.archive import CHUNK, Slice, iter_decompressed
+from buildmatrix.trees.archive_layers import MAX_ENTRIES, limit_entries
 from buildmatrix.trees.base import RandomAccess, Unreadable, defect, reason
 from buildmatrix.trees.containers import Format
 from buildmatrix.trees.forward import ENDLESS, ForwardSource
 from buildmatrix.trees.inflating import Inflated
 from buildmatrix.trees.tar import TarMember, members
 
-#: Bytes of compressed archives in one layer that are opened: `MOST_STREAMED` of one tree are, the
-#: smallest first, and which those are is known when all layers are.
-_MOST_STREAMED = 4 * MOST_STREAMED
-#: Bytes of one file that is kept because it was asked for.
-LARGEST_ASKED_FOR = 64 << 20
-#: What only this machine is to blame for: it is tried again the next time.
-_PASSING = tuple(
+#: Bytes of compressed archives to open per layer. A tree opens `MOST_STREAMED`, the smallest
+#: first; the choice is made once all layers are known.
+_MAX_STREAMED = 4 * MOST_STREAMED
+#: Maximum bytes of a file to store on request.
+MAX_REQUESTED = 64 << 20
+#: Errors of this machine: the layer is read again the next time.
+_TEMPORARY_ERRORS = tuple(
     os.strerror(number).lower()
     for number in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 )
+#: Maximum chunks in the queue, up to 1 MiB each.
+_READY = 8
+#: Interval in seconds in which a waiting thread checks if it is still needed.
+_PATIENCE = 0.1
 
 
 def read_layer(
     chunks: Iterable[bytes],
     size: int,
     digest: str = "",
-    also: Collection[int] = frozenset(),
+    extra: Collection[int] = frozenset(),
     *,
     names_only: bool = False,
-    room: int = MOST_ENTRIES,
+    room: int = MAX_ENTRIES,
 ) -> LayerFacts:
-    """The facts of the layer whose bytes, `size` of them and maybe compressed, `chunks` are.
+    """Read a layer of `size` bytes, compressed or not, from `chunks`, and return its facts.
 
-    All of them are taken, and held against their `digest` where there is one. The bytes of the
-    files among the entries `also` are kept as well; with `names_only`, no file is looked at. Beside
-    those of the other layers, the image may have `room` more entries. Raises `Unreadable` for what
-    is no layer, or damaged, or another one, and what `chunks` raises.
+    Args:
+        chunks: the bytes of the layer; all are consumed.
+        size: their expected number.
+        digest: their expected digest, if known.
+        extra: indexes of further files whose content to store.
+        names_only: do not inspect files.
+        room: entries that the image may still have besides other layers' ones.
+
+    Raises `Unreadable` for anything but a valid layer with this size and digest, and errors of
+    `chunks`.
     """
     algorithm = digest.partition(":")[0] or "sha256"
-    incoming = _Passing(chunks, algorithm)
-    plain = _Passing(inflated(Slice(ForwardSource(incoming), 0, size)), "sha256")
-    reader = _LayerReader(plain, also, names_only)
-    ahead = Ahead(plain)
-    entries = reader.entries(at_most(room, members(Slice(ForwardSource(ahead), 0, ENDLESS))))
+    incoming = _HashedChunks(chunks, algorithm)
+    plain = _HashedChunks(iter_decompressed(Slice(ForwardSource(incoming), 0, size)), "sha256")
+    reader = _LayerReader(plain, extra, names_only)
+    ahead = _ReadAhead(plain)
+    entries = reader.entries(limit_entries(room, members(Slice(ForwardSource(ahead), 0, ENDLESS))))
     try:
-        packed = tuple(packed_entries(entries))
+        packed = tuple(pack_entries(entries))
         for _ in ahead:
-            pass  # Behind the last entry there are zeros, and the checksum of the whole.
+            pass  # The last entry is followed by zeros, and the checksum of the whole.
     except Unreadable:
         plain.raise_failure()
         raise
@@ -83,20 +94,77 @@ def read_layer(
         raise Unreadable(f"it has {incoming.size} bytes, and {size} were announced")
     if digest and incoming.digest != digest:
         raise Unreadable(f"it is damaged: its bytes have the digest {incoming.digest}")
-    reader.kept.finish()
+    reader.blocks.finish()
     return LayerFacts(
         digest=plain.digest,
         blob=incoming.digest,
         size=size,
         entries=packed,
         count=reader.count,
-        kept=tuple(reader.kept.blocks),
+        blocks=tuple(reader.blocks.blocks),
         is_final=reader.is_final,
     )
 
 
-class _Passing:
-    """Chunks as they pass by: how many bytes, their digest, and what made them end early."""
+class _ReadAhead:
+    """Iterator that reads `chunks` ahead in a thread of its own, until `close` returns.
+
+    Download, decompression and hashing release the interpreter lock, while facts are found in
+    Python. So a layer is read on two processors.
+    """
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        self._chunks = chunks
+        self._ready: Queue[bytes | Exception | None] = Queue(_READY)
+        self._is_closed = threading.Event()
+        self._is_done = False
+        self._thread = threading.Thread(target=self._work, name="layer", daemon=True)
+        self._thread.start()
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        while not self._is_done:
+            try:
+                # Ctrl-C does not end a wait without a timeout.
+                chunk = self._ready.get(timeout=_PATIENCE)
+            except Empty:
+                continue
+            if isinstance(chunk, bytes):
+                return chunk
+            self._is_done = True
+            if chunk is not None:
+                raise chunk
+        raise StopIteration
+
+    def close(self) -> None:
+        """Stop the thread and wait for it."""
+        self._is_closed.set()
+        self._thread.join()
+
+    def _work(self) -> None:
+        end: Exception | None = None
+        try:
+            for chunk in self._chunks:
+                if not self._put(chunk):
+                    return
+        except Exception as error:
+            end = error
+        self._put(end)
+
+    def _put(self, chunk: bytes | Exception | None) -> bool:
+        while not self._is_closed.is_set():
+            try:
+                self._ready.put(chunk, timeout=_PATIENCE)
+            except Full:
+                continue
+            return True
+        return False
+
+
+class _HashedChunks:
+    """Iterator over chunks that records size, digest and the error that ended it early."""
 
     def __init__(self, chunks: Iterable[bytes], algorithm: str) -> None:
         self._chunks = iter(chunks)
@@ -107,7 +175,7 @@ class _Passing:
 
     @property
     def digest(self) -> str:
-        """Of what has passed."""
+        """Digest of the bytes so far."""
         return f"{self._algorithm}:{self._hasher.hexdigest()}"
 
     def __iter__(self) -> Iterator[bytes]:
@@ -119,7 +187,7 @@ class _Passing:
         except StopIteration:
             raise
         except Exception as error:
-            # Who looks at one file takes it for trouble of that file.
+            # The reader of one file would mistake it for an error of that file.
             self._failure = error
             raise
         self.size += len(chunk)
@@ -127,85 +195,85 @@ class _Passing:
         return chunk
 
     def raise_failure(self) -> None:
-        """Raise what made the chunks end early."""
+        """Raise the error that ended the chunks early."""
         if self._failure is not None:
             raise self._failure
 
 
 class _LayerReader:
-    """Looks at one entry after the other."""
+    """Reader of a layer's entries, one after the other."""
 
-    def __init__(self, passing: _Passing, also: Collection[int], names_only: bool) -> None:
-        self._passing = passing
+    def __init__(self, chunks: _HashedChunks, extra: Collection[int], names_only: bool) -> None:
+        self._chunks = chunks
         self._names_only = names_only
-        self._also = also
-        self.kept = KeptFiles()
+        self._also = extra
+        self.blocks = ContentPacker()
         self.count = 0
         self.is_final = True
         self._opened = 0
         self._streamed = 0
 
     def entries(self, members: Iterable[TarMember]) -> Iterator[EntryFacts]:
-        """What is known of each entry."""
+        """Yield the facts of each entry."""
         for self.count, member in enumerate(members, 1):
             entry = EntryFacts(
                 KINDS.index(member.kind),
-                # A NUL in a name would be a lie: tar's own names end at one.
+                # Members' names never contain NUL: tar's end at one.
                 os.fsencode(member.name),
                 os.fsencode(member.target),
             )
             if member.data is not None and self._names_only:
                 entry = msgspec.structs.replace(entry, size=member.data.size)
             elif member.data is not None:
-                entry = self._file(entry, member.name, member.data)
+                entry = self._read_file(entry, member.name, member.data)
             yield entry
 
-    def _file(self, entry: EntryFacts, name: str, data: Slice) -> EntryFacts:
+    def _read_file(self, entry: EntryFacts, name: str, data: Slice) -> EntryFacts:
         stream = _HashedFile(data)
-        is_asked_for = self.count - 1 in self._also and data.size <= LARGEST_ASKED_FOR
-        is_kept = is_asked_for or (not self.kept.is_full and is_content_read(name, data.size))
+        is_asked_for = self.count - 1 in self._also and data.size <= MAX_REQUESTED
+        is_kept = is_asked_for or (not self.blocks.is_full and is_content_read(name, data.size))
         place = None
         with Inflated(stream, data.size) as source:
-            facts = self._looked_at(source, name, data.size)
-            self._passing.raise_failure()
+            facts = self._inspect(source, name, data.size)
+            self._chunks.raise_failure()
             if is_kept:
-                place = self.kept.add(name, source.read(0, data.size))
+                place = self.blocks.add(name, source.read(0, data.size))
         stream.finish()
-        self._passing.raise_failure()
+        self._chunks.raise_failure()
         if facts.unread is not None or facts.contents is not None:
-            self.is_final = self.is_final and not _is_passing(facts)
+            self.is_final = self.is_final and not _is_temporary(facts)
         return msgspec.structs.replace(
             entry,
             size=data.size,
             sha256=stream.hasher.digest(),
             place=place,
-            facts=None if facts == _NOTHING else facts,
+            facts=None if facts == _NO_FACTS else facts,
         )
 
-    def _looked_at(self, source: RandomAccess, name: str, size: int) -> FileFacts:
-        """What a file is; as `collect` would see it, for its containers see `_contents`."""
+    def _inspect(self, source: RandomAccess, name: str, size: int) -> FileFacts:
+        """Return the facts of a file as `collect` finds them; containers: see `_read_contents`."""
         if size < len(ELF_MAGIC):
-            return _NOTHING
+            return _NO_FACTS
         try:
             facts = inspect_source(source, name, size)
             if facts.contents is not None and (format := facts.contents.waiting) is not None:
-                facts = self._contents(facts, source, name, size, format)
+                facts = self._read_contents(facts, source, name, size, format)
         except OSError as error:
             facts = FileFacts(unread=reason(error))
         except Exception as error:
             facts = FileFacts(unread=defect(error))
         return replace(facts, bytes_read=0)
 
-    def _contents(
+    def _read_contents(
         self, facts: FileFacts, source: RandomAccess, name: str, size: int, format: Format
     ) -> FileFacts:
-        """`facts` with what the file holds; whether that counts is decided for the whole image."""
+        """Add the contents of a container; the limits for the whole image are applied later."""
         cost = stream_cost(format, size)
         if cost > LARGEST_STREAM:
-            return facts  # No tree opens it.
-        if self._opened == MOST_CONTAINERS or self._streamed + cost > _MOST_STREAMED:
+            return facts  # Too large for any tree.
+        if self._opened == MOST_CONTAINERS or self._streamed + cost > _MAX_STREAMED:
             contents = NestedContents(
-                format, closed=f"only {_MOST_STREAMED} bytes of archives are read in one layer"
+                format, closed=f"only {_MAX_STREAMED} bytes of archives are read in one layer"
             )
         else:
             self._opened += 1
@@ -217,7 +285,7 @@ class _LayerReader:
 
 
 class _HashedFile:
-    """The bytes of a file from its start to its end, hashed."""
+    """Sequential reader of a file that hashes its bytes."""
 
     def __init__(self, data: Slice) -> None:
         self._data = data
@@ -225,22 +293,22 @@ class _HashedFile:
         self.hasher = hashlib.sha256()
 
     def read(self, length: int) -> bytes:
-        """See `trees.inflating.Inflating`."""
+        """See `trees.inflating.SequentialReader`."""
         data = self._data.read(self._at, min(length, CHUNK))
         self._at += len(data)
         self.hasher.update(data)
         return data
 
     def finish(self) -> None:
-        """Let the rest pass by."""
+        """Hash the remaining bytes."""
         while self.read(CHUNK):
             pass
 
 
-_NOTHING = FileFacts()
+_NO_FACTS = FileFacts()
 
 
-def _is_passing(facts: FileFacts) -> bool:
-    """Whether something was not read for a reason that another time may not have."""
+def _is_temporary(facts: FileFacts) -> bool:
+    """Return True if something was not read because of an error that may not recur."""
     why = f"{facts.unread or ''} {(facts.contents and facts.contents.closed) or ''}"
-    return any(text in why for text in _PASSING)
+    return any(text in why for text in _TEMPORARY_ERRORS)

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from packaging.utils import canonicalize_name
 
 from buildmatrix.errors import BuildmatrixError, Problem, SpecError, UndecidedError
-from buildmatrix.http.failures import PASSING
+from buildmatrix.http.failures import TEMPORARY_STATUSES
 from buildmatrix.locks.plan import INDEX_PROJECT
 from buildmatrix.spec.model import Target
 from buildmatrix.text import shown
@@ -91,7 +91,7 @@ def _away(text: str) -> str | None:
     if unreachable is None or TOO_LONG in text:
         return None
     if status := _STATUS.search(text):
-        if int(status[1][:3]) not in PASSING:
+        if int(status[1][:3]) not in TEMPORARY_STATUSES:
             return None
     elif _TLS.search(text):
         return None

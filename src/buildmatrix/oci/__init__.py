@@ -1,1 +1,1 @@
-"""The OCI image specification 1.1: its documents, and images that are written by it."""
+"""OCI image specification 1.1: documents, layers, image layouts and archives."""

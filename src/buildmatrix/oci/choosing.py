@@ -17,33 +17,33 @@ from buildmatrix.oci.documents import Descriptor, Platform
 from buildmatrix.phrases import listing
 from buildmatrix.text import printable
 
-#: Variants by podman's `compatibility`: who wants one takes the later ones as well.
+#: Variants by podman's `compatibility`: each also accepts the later ones.
 _COMPATIBLE = {"arm": ("v8", "v7", "v6", "v5"), "arm64": ("v8",)}
-#: The first minor version of arm64's architectures 8 that one of 9 runs: v9.2 runs v8.7.
+#: The first minor version of arm64's architecture 8 that one of 9 runs: v9.2 runs v8.7.
 _ARM64_9_RUNS_8 = 5
 
-#: One step of an engine's search: what it takes for the same platform.
+#: One step of an engine's search: platforms of equal rank.
 _Step = frozenset[tuple[str, str, str]]
 
 
 def images_in(entries: Iterable[Descriptor]) -> tuple[Descriptor, ...]:
     """Return the entries that may be run somewhere: all but attestations of BuildKit.
 
-    Those have the platform `unknown/unknown`, which no machine is. An annotation hides nothing.
+    Those have the platform `unknown/unknown`, which no machine has. Annotations are ignored.
     """
     unknown = Platform(os="unknown", architecture="unknown")
     return tuple(entry for entry in entries if entry.platform != unknown)
 
 
 def is_unnamed(entry: Descriptor) -> bool:
-    """Return whether an index does not say what an entry is for: Docker reads its configuration."""
+    """Return True if an entry states no platform: Docker reads its configuration."""
     return entry.platform is None or not (entry.platform.os or entry.platform.architecture)
 
 
 def choose(entries: Sequence[Descriptor], wanted: Platform, where: str) -> Descriptor | None:
     """Return the entry that engines run on a platform; None if no engine runs any.
 
-    Raises `UndecidedError`, which names the entries, where it depends on the engine.
+    Raises `UndecidedError`, which names the entries, if it depends on the engine.
     """
     unnamed = [entry for entry in entries if is_unnamed(entry)]
     named = [entry for entry in entries if not is_unnamed(entry)]
@@ -51,16 +51,16 @@ def choose(entries: Sequence[Descriptor], wanted: Platform, where: str) -> Descr
     # containerd's package skips entries with features since its version 1.0.
     plain = [entry for entry in named if entry.platform and not entry.platform.os_features]
     searches = (
-        _first(named, _containerd_steps(own)),
-        _first(plain, _containerd_steps(own)),
-        _first(named, _podman_steps(own, wanted.variant), is_exact=True),
-        _first(named, _podman_steps(own, own.variant), is_exact=True),
+        _first_match(named, _containerd_steps(own)),
+        _first_match(plain, _containerd_steps(own)),
+        _first_match(named, _podman_steps(own, wanted.variant), is_exact=True),
+        _first_match(named, _podman_steps(own, own.variant), is_exact=True),
     )
     distinct = {entry.digest: entry for found in searches for entry in found or unnamed}
     if len(distinct) > 1:
         raise UndecidedError(
             f"{where} has several images that engines may run on {wanted}: "
-            f"{_names(distinct.values())}; name one by its digest"
+            f"{_format_entries(distinct.values())}; name one by its digest"
         )
     for entry in distinct.values():
         platform = own if is_unnamed(entry) or entry.platform is None else entry.platform
@@ -75,9 +75,9 @@ def choose(entries: Sequence[Descriptor], wanted: Platform, where: str) -> Descr
 
 
 def check_configuration(entry: Descriptor, wanted: Platform, configured: Platform) -> None:
-    """Raise `UndecidedError` where a chosen entry and the configuration of its image disagree.
+    """Raise `UndecidedError` if a chosen entry and its image's configuration disagree.
 
-    Engines run what the index says; containerd reads the configuration if the index says nothing.
+    Engines use the platform in the index; containerd reads the configuration if there is none.
     """
     if not configured.os and not configured.architecture:
         return
@@ -98,7 +98,7 @@ def check_configuration(entry: Descriptor, wanted: Platform, configured: Platfor
         )
 
 
-def _first(
+def _first_match(
     entries: Iterable[Descriptor], steps: Iterable[_Step], *, is_exact: bool = False
 ) -> list[Descriptor]:
     """Return the entries that fit the first step that any fits."""
@@ -106,14 +106,14 @@ def _first(
     for entry in entries:
         if entry.platform is not None:
             platform = entry.platform if is_exact else entry.platform.normalized()
-            fitting.setdefault(_words(platform), []).append(entry)
+            fitting.setdefault(_platform_key(platform), []).append(entry)
     for step in steps:
         if found := [entry for words in sorted(step) for entry in fitting.get(words, ())]:
             return found
     return []
 
 
-def _words(platform: Platform) -> tuple[str, str, str]:
+def _platform_key(platform: Platform) -> tuple[str, str, str]:
     return platform.os, platform.architecture, platform.variant
 
 
@@ -121,7 +121,7 @@ def _containerd_steps(wanted: Platform) -> Iterator[_Step]:
     """Yield normalized platforms in the order of `platforms.Only`."""
     for architecture, variant in _containerd_vector(wanted.architecture, wanted.variant):
         step = Platform(os=wanted.os, architecture=architecture, variant=variant)
-        yield frozenset({_words(step.normalized())})
+        yield frozenset({_platform_key(step.normalized())})
 
 
 def _containerd_vector(architecture: str, variant: str) -> Iterator[tuple[str, str]]:
@@ -166,7 +166,7 @@ def _podman_steps(wanted: Platform, variant: str) -> Iterator[_Step]:
         yield frozenset({(wanted.os, wanted.architecture, one)})
 
 
-def _names(entries: Iterable[Descriptor]) -> str:
+def _format_entries(entries: Iterable[Descriptor]) -> str:
     return listing(
         f"{entry.digest} for {'any' if is_unnamed(entry) else printable(str(entry.platform))}"
         for entry in entries

@@ -1,10 +1,10 @@
-"""Compression whose output depends on its input and on the release of a library alone.
+"""Compression that depends only on its input and on the release of a library.
 
-zlib of Python is the system's, which may be zlib-ng; ISA-L takes other ways on other processors;
-Zstandard of Python 3.14 is the system's again. `deflate` and `zstandard` bring libdeflate and
-libzstd along. The bytes are cut into blocks of one size, and each is a gzip member or a Zstandard
-frame of its own (RFC 1952, 2.2; RFC 8878, 3): so all processors work on one layer, and how many
-there are changes nothing. Readers take members in a row for one stream; eStargz is made of them.
+Python's zlib is the system's, which may be zlib-ng; ISA-L's output depends on the processor; Python
+3.14's Zstandard is the system's again. `deflate` and `zstandard` bundle libdeflate and libzstd. The
+input is cut into blocks of one size, and each becomes a gzip member or a Zstandard frame (RFC 1952,
+2.2; RFC 8878, 3): all processors work on one layer, and their number changes nothing. Readers treat
+consecutive members as one stream; eStargz consists of them.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from buildmatrix.errors import ComponentError
 
 Compression = Literal["gzip", "zstd"]
 
-#: Bytes of a block. The window of gzip has 32 KiB, that of level 3 of Zstandard 2 MiB.
+#: Bytes per block. The window of gzip is 32 KiB, that of Zstandard's level 3 is 2 MiB.
 BLOCK: Final = 2 << 20
 #: Measured in docs/architecture.md.
 _GZIP_LEVEL: Final = 3
 _ZSTD_LEVEL: Final = 3
-#: Blocks of one layer that are compressed or wait for it, beside the one that is filled.
+#: Blocks per layer in compression or waiting for it, besides the one being filled.
 _AHEAD: Final = 3
 
 
-def compressor(kind: Compression) -> Callable[[bytes], bytes]:
-    """What compresses one block; for all threads at once, none waits for another."""
+def make_compressor(kind: Compression) -> Callable[[bytes], bytes]:
+    """Return a function that compresses one block; safe to call from all threads at once."""
     if kind == "gzip":
         import deflate
 
         return lambda block: bytes(deflate.gzip_compress(block, _GZIP_LEVEL))
-    compress = _zstandard().ZstdCompressor
+    compress = _import_zstandard().ZstdCompressor
 
     def frame(block: bytes) -> bytes:
         return bytes(compress(level=_ZSTD_LEVEL, write_checksum=True).compress(block))
@@ -42,39 +42,39 @@ def compressor(kind: Compression) -> Callable[[bytes], bytes]:
     return frame
 
 
-def settings(kind: Compression) -> str:
-    """All that the compressed bytes depend on beside their input: a part of the names of caches."""
+def output_key(kind: Compression) -> str:
+    """Return all that the output depends on besides its input, for cache keys."""
     if kind == "gzip":
         import deflate
 
         return f"gzip {deflate.__version__} {_GZIP_LEVEL} {BLOCK}"
-    version = ".".join(map(str, _zstandard().ZSTD_VERSION))
+    version = ".".join(map(str, _import_zstandard().ZSTD_VERSION))
     return f"zstd {version} {_ZSTD_LEVEL} {BLOCK}"
 
 
-def _zstandard() -> ModuleType:
-    """Import the library. Raises `ComponentError` without the extra that brings it."""
+def _import_zstandard() -> ModuleType:
+    """Import the library. Raises `ComponentError` without the extra that installs it."""
     try:
         import zstandard
     except ImportError:
         raise ComponentError(
-            "compression = \"zstd\" needs the package zstandard: pip install 'buildmatrix[zstd]'"
+            "compression = \"zstd\" requires the package zstandard: pip install 'buildmatrix[zstd]'"
         ) from None
     return zstandard
 
 
 class BlockWriter:
-    """Cuts what it is given into blocks, which `pool` compresses side by side."""
+    """Writer that cuts its input into blocks, compressed in parallel by `pool`."""
 
     def __init__(self, kind: Compression, pool: Executor, write: Callable[[bytes], None]) -> None:
-        self._compress = compressor(kind)
+        self._compress = make_compressor(kind)
         self._pool = pool
         self._write = write
         self._block = bytearray()
         self._ahead: deque[Future[bytes]] = deque()
 
     def write(self, data: bytes) -> None:
-        """Append `data`; it may come out later."""
+        """Append `data`; the output may be written later."""
         rest = memoryview(data)
         while rest:
             part = rest[: BLOCK - len(self._block)]
@@ -84,18 +84,18 @@ class BlockWriter:
                 self._submit()
 
     def finish(self) -> None:
-        """Write what is left."""
+        """Write the remaining blocks."""
         if self._block:
             self._submit()
-        for block in self._done(0):
+        for block in self._pop_done(0):
             self._write(block)
 
     def _submit(self) -> None:
         self._ahead.append(self._pool.submit(self._compress, bytes(self._block)))
         self._block.clear()
-        for block in self._done(_AHEAD):
+        for block in self._pop_done(_AHEAD):
             self._write(block)
 
-    def _done(self, left: int) -> Iterator[bytes]:
+    def _pop_done(self, left: int) -> Iterator[bytes]:
         while len(self._ahead) > left:
             yield self._ahead.popleft().result()

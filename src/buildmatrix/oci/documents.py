@@ -2,12 +2,11 @@
 
 Formats: OCI image specification 1.1 (https://github.com/opencontainers/image-spec/blob/v1.1.1/),
 descriptor.md, manifest.md, image-index.md and config.md; Docker's "image manifest version 2, schema
-2" and the fields that Docker adds to a configuration. The two families differ in media types only.
+2" and Docker's additional fields of a configuration. The two families differ only in media types.
 
-A document of a stranger is read strictly where two programs could read different things out of it:
-keys that come twice, keys that differ from a field in upper and lower case only (Go's decoder takes
-them for the field, the last one wins), a manifest that is an index as well (CVE-2021-41190). Such a
-document is refused, since another layer could be run than was judged.
+Ambiguous documents are refused, since an engine could run another layer than was scanned: repeated
+keys, keys that differ from a field only in case (Go's decoder accepts them, and the last one wins),
+and a manifest that is an index as well (CVE-2021-41190).
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from buildmatrix.threads import prepare_type
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 INDEX = "application/vnd.oci.image.index.v1+json"
 CONFIGURATION = "application/vnd.oci.image.config.v1+json"
-#: What a manifest has in place of a configuration where it is no image.
+#: Media type of the configuration of an artifact that is not an image.
 EMPTY = "application/vnd.oci.empty.v1+json"
 LAYER = "application/vnd.oci.image.layer.v1.tar"
 LAYER_GZIP = f"{LAYER}+gzip"
@@ -45,13 +44,13 @@ LAYERS = frozenset(
     {LAYER, LAYER_GZIP, LAYER_ZSTD, DOCKER_LAYER, DOCKER_LAYER_GZIP, DOCKER_LAYER_ZSTD}
 )
 
-#: Bytes of a document; registries take 4 MiB, and images with thousands of labels have less.
-LARGEST_DOCUMENT = 8 << 20
+#: Bytes per document; registries accept 4 MiB, and images with thousands of labels have less.
+MAX_DOCUMENT = 8 << 20
 _DIGEST = r"^(sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128})\Z"
 
-#: Other words for architectures, and the variant that goes with a word; see `Platform.normalized`.
-_ARCHITECTURES = {"i386": ("386", ""), "armhf": ("arm", "v7"), "armel": ("arm", "v6")}
-_SAME = {"x86_64": "amd64", "x86-64": "amd64", "aarch64": "arm64"}
+#: Aliases of architectures, and the variant that an alias implies; see `Platform.normalized`.
+_ARCHITECTURE_VARIANTS = {"i386": ("386", ""), "armhf": ("arm", "v7"), "armel": ("arm", "v6")}
+_ARCHITECTURE_ALIASES = {"x86_64": "amd64", "x86-64": "amd64", "aarch64": "arm64"}
 _VARIANTS = {
     "amd64": {"v1": ""},
     "arm64": {
@@ -61,44 +60,46 @@ _VARIANTS = {
     "arm": {"": "v7", "7": "v7", "5": "v5", "6": "v6", "8": "v8"},
 }
 
-#: The name of content: an algorithm and the hexadecimal sum of all its bytes.
+#: Digest of content: an algorithm and a hexadecimal hash.
 Digest = Annotated[str, msgspec.Meta(pattern=_DIGEST)]
-#: 1 EiB is more than any blob has, and fits into every counter.
+#: 1 EiB: larger than any blob, and fits into every counter.
 Size = Annotated[int, msgspec.Meta(ge=0, le=1 << 60)]
 MediaType = Annotated[str, msgspec.Meta(max_length=255)]
-#: A part of the name of a platform.
-Word = Annotated[str, msgspec.Meta(max_length=255)]
+#: Part of a platform's name.
+PlatformWord = Annotated[str, msgspec.Meta(max_length=255)]
 Annotations = Mapping[str, str]
 
 
 class Platform(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What an image runs on, in the words of Go (`linux`, `arm64`, `v8`); empty if not said."""
+    """Platform of an image, in Go's terms (`linux`, `arm64`, `v8`); empty if not stated."""
 
-    os: Word = ""
-    architecture: Word = ""
-    variant: Word = ""
-    os_version: Word = msgspec.field(default="", name="os.version")
-    os_features: tuple[Word, ...] = msgspec.field(default=(), name="os.features")
+    os: PlatformWord = ""
+    architecture: PlatformWord = ""
+    variant: PlatformWord = ""
+    os_version: PlatformWord = msgspec.field(default="", name="os.version")
+    os_features: tuple[PlatformWord, ...] = msgspec.field(default=(), name="os.features")
 
     @classmethod
     def parse(cls, text: str) -> Platform:
-        """`linux/amd64`, `linux/arm/v7`. Raises UndecidedError."""
+        """Parse `linux/amd64` or `linux/arm/v7`. Raises UndecidedError."""
         parts = text.split("/")
         if len(parts) not in (2, 3) or not all(parts):
-            raise UndecidedError(f"{text[:100]!r} is no platform; write OS/ARCHITECTURE[/VARIANT]")
+            raise UndecidedError(
+                f"{text[:100]!r} is not a platform; write OS/ARCHITECTURE[/VARIANT]"
+            )
         return cls(os=parts[0], architecture=parts[1], variant="".join(parts[2:]))
 
     def __str__(self) -> str:
         return "/".join(filter(None, (self.os, self.architecture, self.variant)))
 
     def normalized(self) -> Platform:
-        """Return the platform in the one spelling that containerd compares.
+        """Return the platform in containerd's canonical form.
 
         https://github.com/containerd/platforms/blob/v1.0.0-rc.1/database.go
         """
         architecture, variant = self.architecture.lower(), self.variant.lower()
-        architecture = _SAME.get(architecture, architecture)
-        architecture, usual = _ARCHITECTURES.get(architecture, (architecture, variant))
+        architecture = _ARCHITECTURE_ALIASES.get(architecture, architecture)
+        architecture, usual = _ARCHITECTURE_VARIANTS.get(architecture, (architecture, variant))
         variants = _VARIANTS.get(architecture, {})
         system = self.os.lower() or "linux"
         return Platform(
@@ -110,9 +111,9 @@ class Platform(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         )
 
     def runs(self, image: Platform) -> bool:
-        """Return whether a machine of this platform is meant to run an image of `image`.
+        """Return True if a machine of this platform runs an image for platform `image`.
 
-        An image that names no variant runs on all of them.
+        An image without a variant runs on all of them.
         """
         own, other = self.normalized(), image.normalized()
         if (own.os, own.architecture) != (other.os, other.architecture):
@@ -121,7 +122,7 @@ class Platform(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Descriptor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """A reference to content: what it is, its digest, and how many bytes it has."""
+    """Reference to content: media type, digest and size."""
 
     media_type: MediaType
     digest: Digest
@@ -131,7 +132,7 @@ class Descriptor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     platform: Platform | None = None
 
 
-def _version() -> Literal[2]:
+def _schema_version() -> Literal[2]:
     return 2
 
 
@@ -139,13 +140,13 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
     """One image of one platform, or an artifact."""
 
     config: Descriptor
-    #: The lowest first.
+    #: Bottom layer first.
     layers: tuple[Descriptor, ...]
-    #: Written always, unlike other defaults.
-    schema_version: Literal[2] = msgspec.field(default_factory=_version)
+    #: Always written, unlike other defaults.
+    schema_version: Literal[2] = msgspec.field(default_factory=_schema_version)
     media_type: MediaType = ""
     artifact_type: MediaType = ""
-    #: The manifest that this one says something about.
+    #: Manifest that this one refers to.
     subject: Descriptor | None = None
     annotations: Annotations = {}
 
@@ -154,8 +155,8 @@ class ImageIndex(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     """Images of several platforms under one name, or a list of referrers."""
 
     manifests: tuple[Descriptor, ...]
-    #: Written always, unlike other defaults.
-    schema_version: Literal[2] = msgspec.field(default_factory=_version)
+    #: Always written, unlike other defaults.
+    schema_version: Literal[2] = msgspec.field(default_factory=_schema_version)
     media_type: MediaType = ""
     artifact_type: MediaType = ""
     subject: Descriptor | None = None
@@ -163,7 +164,7 @@ class ImageIndex(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
 
 class Execution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="pascal"):
-    """How containers of an image are run: `config` of its configuration."""
+    """Settings to run containers of an image: `config` of its configuration."""
 
     user: str = ""
     exposed_ports: Mapping[str, Any] = {}
@@ -182,20 +183,20 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, r
 
     @property
     def environment(self) -> dict[str, str]:
-        """`env` by name; of a name that comes twice the last counts."""
+        """`env` by name; the last of repeated names wins."""
         variables = (text.partition("=") for text in self.env)
         return {name: value for name, _, value in variables}
 
 
 class RootFileSystem(msgspec.Struct, frozen=True, kw_only=True):
-    """The layers of an image by the digests of their uncompressed bytes, the lowest first."""
+    """Digests of the uncompressed layers of an image, bottom layer first."""
 
     diff_ids: tuple[Digest, ...] = ()
     type: str = "layers"
 
 
 class HistoryStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What made a layer, or changed only the configuration."""
+    """Step that made a layer, or only changed the configuration."""
 
     created: str = ""
     created_by: str = ""
@@ -205,23 +206,23 @@ class HistoryStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class ImageConfiguration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What an image is made of, and how it is run."""
+    """Layers and settings of an image."""
 
-    architecture: Word = ""
-    os: Word = ""
+    architecture: PlatformWord = ""
+    os: PlatformWord = ""
     rootfs: RootFileSystem = RootFileSystem()
     config: Execution = Execution()
     history: tuple[HistoryStep, ...] = ()
     #: RFC 3339
     created: str = ""
     author: str = ""
-    variant: Word = ""
-    os_version: Word = msgspec.field(default="", name="os.version")
+    variant: PlatformWord = ""
+    os_version: PlatformWord = msgspec.field(default="", name="os.version")
     os_features: tuple[str, ...] = msgspec.field(default=(), name="os.features")
 
     @property
     def platform(self) -> Platform:
-        """What it runs on."""
+        """Platform that the image states."""
         return Platform(
             os=self.os,
             architecture=self.architecture,
@@ -235,31 +236,31 @@ Read = TypeVar("Read", Manifest, ImageIndex, ImageConfiguration)
 
 
 def encode(document: Manifest | ImageIndex | ImageConfiguration) -> bytes:
-    """The one way in which a document is written: the same data, the same digest."""
+    """Return the canonical encoding: equal data has equal digests."""
     return msgspec.json.encode(document, order="sorted")
 
 
 def manifest_of(data: bytes, where: str) -> Manifest:
-    """A manifest. Raises UndecidedError with `where` (whose document it is) in its sentence."""
-    return _decoded(data, Manifest, MANIFESTS, "manifests", where)
+    """Parse a manifest. Raises UndecidedError; `where`, its source, starts the sentence."""
+    return _decode(data, Manifest, MANIFESTS, "manifests", where)
 
 
 def index_of(data: bytes, where: str) -> ImageIndex:
-    """An index, or Docker's manifest list. Raises UndecidedError as `manifest_of`."""
-    return _decoded(data, ImageIndex, INDEXES, "layers", where)
+    """Parse an index, or Docker's manifest list. Raises UndecidedError as `manifest_of`."""
+    return _decode(data, ImageIndex, INDEXES, "layers", where)
 
 
 def configuration_of(data: bytes, where: str) -> ImageConfiguration:
-    """The configuration of an image. Raises UndecidedError as `manifest_of`."""
-    return _decoded(data, ImageConfiguration, CONFIGURATIONS, "layers", where)
+    """Parse the configuration of an image. Raises UndecidedError as `manifest_of`."""
+    return _decode(data, ImageConfiguration, CONFIGURATIONS, "layers", where)
 
 
 def media_type_of(data: bytes, where: str) -> str:
-    """What a manifest or an index says that it is, or is by its fields; see `manifest_of`.
+    """Return the media type of a manifest or an index: the stated one, or the one of its fields.
 
-    Empty for neither.
+    Empty for other documents. Raises UndecidedError as `manifest_of`.
     """
-    document = _parsed(data, where)
+    document = _parse_json(data, where)
     if not isinstance(document, dict):
         return ""
     media_type = document.get("mediaType")
@@ -268,34 +269,34 @@ def media_type_of(data: bytes, where: str) -> str:
     return INDEX if "manifests" in document else MANIFEST if "layers" in document else ""
 
 
-def _decoded(
+def _decode(
     data: bytes, kind: type[Read], media_types: Iterable[str], foreign: str, where: str
 ) -> Read:
-    document = _parsed(data, where)
+    document = _parse_json(data, where)
     name = {Manifest: "manifest", ImageIndex: "index"}.get(kind, "configuration")
     try:
         if isinstance(document, dict):
             if any(key.casefold() == foreign for key in document):
-                raise ValueError(f"it has `{foreign}`, and so is something else as well")
+                raise ValueError(f"it has `{foreign}`, so is something else as well")
             if document.get("mediaType", "") not in ("", *media_types):
                 raise ValueError(f"it calls itself {str(document['mediaType'])[:100]!r}")
         check_spelling(document, kind)
         return msgspec.convert(_without_nulls(document), prepare_type(kind))
     except ValueError as error:
-        raise UndecidedError(f"{where} is no {name} of an image: {error}") from None
+        raise UndecidedError(f"{where} is not a valid {name} of an image: {error}") from None
 
 
-def _parsed(data: bytes, where: str) -> Any:
+def _parse_json(data: bytes, where: str) -> Any:
     try:
-        if len(data) > LARGEST_DOCUMENT:
-            raise ValueError(f"it has more than {LARGEST_DOCUMENT >> 20} MiB")
+        if len(data) > MAX_DOCUMENT:
+            raise ValueError(f"it has more than {MAX_DOCUMENT >> 20} MiB")
         return parse_json(data)
     except ValueError as error:
-        raise UndecidedError(f"{where} is no JSON document of an image: {error}") from None
+        raise UndecidedError(f"{where} is not a JSON document: {error}") from None
 
 
 def _without_nulls(value: Any) -> Any:
-    """Go writes null for what is empty."""
+    """Remove nulls, which Go writes for empty values."""
     if isinstance(value, dict):
         return {key: _without_nulls(part) for key, part in value.items() if part is not None}
     if isinstance(value, list):

@@ -1,9 +1,8 @@
-"""An OCI image layout: a folder of blobs by digest, and an index of the images in it.
+"""OCI image layouts: a folder of blobs by digest, and an index of its images.
 
-Format: OCI image specification 1.1, image-layout.md. A blob gets its name when all of it is there,
-and an image is named in `index.json` when all of its blobs are. So a run that was killed leaves an
-unfinished file and no image; several runs can use one layout at once. The same holds for a power
-cut: a blob has its name when its bytes are on disk, and the index names what is there.
+Format: OCI image specification 1.1, image-layout.md. A blob gets its name once it is complete and
+on disk, and an image is added to `index.json` once all of its blobs are. A killed run or a power
+cut leaves an unfinished file and no image; several runs can share one layout.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ import msgspec
 from buildmatrix.errors import UndecidedError
 from buildmatrix.oci.documents import (
     INDEX,
-    LARGEST_DOCUMENT,
+    MAX_DOCUMENT,
     Descriptor,
     ImageIndex,
     Manifest,
@@ -32,27 +31,26 @@ from buildmatrix.oci.documents import (
     index_of,
     manifest_of,
 )
-from buildmatrix.oci.durable import rename_written, sync_folder
-from buildmatrix.oci.last_use import make_room, note_use
+from buildmatrix.oci.stored_files import make_room, note_use, rename_written, sync_folder
 
-#: Annotation with the name of an image in an index: a tag, or all of a reference.
+#: Annotation with the name of an image in an index: a tag, or a full reference.
 REF_NAME: Final = "org.opencontainers.image.ref.name"
-#: What the file `oci-layout` holds.
+#: Content of the file `oci-layout`.
 LAYOUT_FILE: Final = b'{"imageLayoutVersion":"1.0.0"}'
 _UNFINISHED: Final = ".unfinished."
-#: Seconds after which an unfinished file belongs to a run that was killed.
+#: Age in seconds of an unfinished file whose run was killed.
 _ABANDONED: Final = 86400.0
 _CHUNK: Final = 1 << 20
 _DIGEST = re.compile(r"(sha256|sha512):([0-9a-f]{64}|[0-9a-f]{128})")
 
 
 class BlobWriter:
-    """A blob on its way into a layout; made by `OciLayout.writer`."""
+    """Writer of a new blob; created by `OciLayout.writer`."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._hasher = hashlib.sha256()
-        #: Bytes so far.
+        #: Bytes written so far.
         self.size = 0
 
     def write(self, data: bytes) -> None:
@@ -63,28 +61,28 @@ class BlobWriter:
 
     @property
     def digest(self) -> str:
-        """Of what was written so far."""
+        """Digest of the bytes written so far."""
         return f"sha256:{self._hasher.hexdigest()}"
 
 
 class OciLayout:
-    """The layout in `folder`, which is made when something is written. For all threads at once.
+    """The layout in `folder`, which is created by the first write. For all threads at once.
 
-    Raises OSError where the disk does not do.
+    Raises OSError if the disk fails.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def path(self, digest: str) -> Path:
-        """Where a blob lies, if it is there. Raises UndecidedError for what is no digest."""
+        """Return a blob's path, present or not. Raises UndecidedError for an invalid digest."""
         match = _DIGEST.fullmatch(digest)
         if match is None:
-            raise UndecidedError(f"{digest[:100]!r} is no digest of a blob")
+            raise UndecidedError(f"{digest[:100]!r} is not a digest of a blob")
         return self.folder / "blobs" / match[1] / match[2]
 
     def has(self, descriptor: Descriptor) -> bool:
-        """Whether a blob is there, with all of its bytes; it counts as used then."""
+        """Return True if the complete blob is present, and mark it as used."""
         path = self.path(descriptor.digest)
         try:
             status = path.stat()
@@ -96,7 +94,7 @@ class OciLayout:
         return True
 
     def open(self, descriptor: Descriptor) -> BinaryIO:
-        """A blob as a file. Raises UndecidedError where it is missing or cut short."""
+        """Open a blob. Raises UndecidedError if it is missing or truncated."""
         try:
             file = self.path(descriptor.digest).open("rb")
         except FileNotFoundError:
@@ -107,20 +105,20 @@ class OciLayout:
         if size != descriptor.size:
             file.close()
             raise UndecidedError(
-                f"the image layout {self.folder}: blob {descriptor.digest} has {size} bytes in "
-                f"place of {descriptor.size}"
+                f"the image layout {self.folder}: blob {descriptor.digest} has {size} bytes "
+                f"instead of {descriptor.size}"
             )
         return file
 
     @contextmanager
     def blob(self, descriptor: Descriptor) -> Iterator[Iterator[bytes]]:
-        """The bytes of a blob; UndecidedError at their end where they are not those of its name."""
+        """Open a blob; its iterator raises UndecidedError at the end if the blob is damaged."""
         with self.open(descriptor) as file:
-            yield checked(iter(lambda: file.read(_CHUNK), b""), descriptor, str(self.folder))
+            yield verify_chunks(iter(lambda: file.read(_CHUNK), b""), descriptor, str(self.folder))
 
     def document(self, descriptor: Descriptor) -> bytes:
-        """A small blob, checked. Raises UndecidedError."""
-        if descriptor.size > LARGEST_DOCUMENT:
+        """Read and verify a small blob. Raises UndecidedError."""
+        if descriptor.size > MAX_DOCUMENT:
             raise UndecidedError(f"{descriptor.digest} is too large for a document of an image")
         with self.blob(descriptor) as chunks:
             return b"".join(chunks)
@@ -129,8 +127,8 @@ class OciLayout:
 
     @contextmanager
     def writer(self) -> Iterator[BlobWriter]:
-        """A new blob, which gets its name at the end of the `with` statement, or is removed."""
-        unfinished = self._blobs("sha256") / f"{_UNFINISHED}{secrets.token_hex(16)}"
+        """Open a new blob, named at the end of the `with` statement, or removed after an error."""
+        unfinished = self._blob_folder("sha256") / f"{_UNFINISHED}{secrets.token_hex(16)}"
         try:
             with unfinished.open("xb") as file:
                 blob = BlobWriter(file)
@@ -141,7 +139,7 @@ class OciLayout:
             raise
 
     def put(self, data: bytes, media_type: str) -> Descriptor:
-        """Store a document; the same data is stored once."""
+        """Store a document, once for equal data."""
         digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
         descriptor = Descriptor(media_type=media_type, digest=digest, size=len(data))
         if not self.has(descriptor):
@@ -150,15 +148,15 @@ class OciLayout:
         return descriptor
 
     def take(self, descriptor: Descriptor, chunks: Iterable[bytes]) -> None:
-        """Store a blob of somebody else. Raises UndecidedError for bytes of another digest."""
+        """Store a blob from elsewhere. Raises UndecidedError if its digest differs."""
         if not descriptor.digest.startswith("sha256:"):
             raise UndecidedError(f"{descriptor.digest[:100]}: only sha256 digests can be stored")
         with self.writer() as blob:
-            for chunk in checked(iter(chunks), descriptor, "its source"):
+            for chunk in verify_chunks(iter(chunks), descriptor, "its source"):
                 blob.write(chunk)
 
     def adopt(self, other: OciLayout, image: Descriptor) -> None:
-        """Bring all blobs of an image of `other` here: as hard links where the disk is the same.
+        """Copy all blobs of an image from `other`, as hard links on the same disk.
 
         Name it with `publish` afterwards. Raises UndecidedError for blobs that `other` lacks.
         """
@@ -167,10 +165,10 @@ class OciLayout:
             if self.has(descriptor):
                 continue
             with other.open(descriptor):
-                pass  # it is there, with all of its bytes
+                pass  # present and complete
             target = self.path(descriptor.digest)
-            self._blobs(target.parent.name)
-            target.unlink(missing_ok=True)  # one of another size is damaged
+            self._blob_folder(target.parent.name)
+            target.unlink(missing_ok=True)  # a blob of another size is damaged
             try:
                 os.link(other.path(descriptor.digest), target)
             except FileExistsError:
@@ -180,31 +178,31 @@ class OciLayout:
                     self.take(descriptor, chunks)
 
     def manifest(self, image: Descriptor) -> Manifest:
-        """The manifest of an image. Raises UndecidedError."""
+        """Read the manifest of an image. Raises UndecidedError."""
         return manifest_of(self.document(image), f"{self.folder}: {image.digest}")
 
     # Images
 
     def images(self) -> tuple[Descriptor, ...]:
-        """The entries of `index.json`; none where there is no such file. Raises UndecidedError."""
+        """Return the entries of `index.json`, none without that file. Raises UndecidedError."""
         path = self.folder / "index.json"
         try:
             with path.open("rb") as file:
-                data = file.read(LARGEST_DOCUMENT + 1)
+                data = file.read(MAX_DOCUMENT + 1)
         except FileNotFoundError:
             return ()
         return index_of(data, str(path)).manifests
 
     def publish(self, image: Descriptor, names: Iterable[str] = ()) -> None:
-        """Make `image`, whose blobs are all here, an image of the layout, under `names`.
+        """Add `image`, whose blobs are all present, to the index, under `names`.
 
-        A name moves to it from another image; without a name it replaces all that is there.
+        Moves these names from other images. Without a name, replaces all images.
         """
-        blobs = self._blobs("sha256")
+        blobs = self._blob_folder("sha256")
         for folder in (blobs, blobs.parent):
             sync_folder(folder)
         wanted = tuple(names)
-        with self._locked():
+        with self._lock_index():
             kept = [
                 entry
                 for entry in self.images()
@@ -223,14 +221,14 @@ class OciLayout:
                 )
             )
             index = ImageIndex(schema_version=2, media_type=INDEX, manifests=manifests)
-            self._replace("oci-layout", LAYOUT_FILE)
-            self._replace("index.json", encode(index))
+            self._replace_file("oci-layout", LAYOUT_FILE)
+            self._replace_file("index.json", encode(index))
             sync_folder(self.folder)
 
     # Room
 
     def prune(self, limit: int, age: float) -> int:
-        """Remove blobs by `make_room`, and what killed runs left; the bytes that were freed."""
+        """Remove unused blobs by `make_room`, and files of killed runs; return the bytes freed."""
         now = time.time()
         blobs: list[tuple[float, int, str]] = []
         for folder in (self.folder / "blobs").glob("sha*"):
@@ -247,12 +245,12 @@ class OciLayout:
 
     # Inside
 
-    def _blobs(self, algorithm: str) -> Path:
+    def _blob_folder(self, algorithm: str) -> Path:
         folder = self.folder / "blobs" / algorithm
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
-    def _replace(self, name: str, data: bytes) -> None:
+    def _replace_file(self, name: str, data: bytes) -> None:
         path = self.folder / name
         unfinished = path.with_name(f"{_UNFINISHED}{secrets.token_hex(16)}")
         try:
@@ -264,16 +262,16 @@ class OciLayout:
             raise
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """One run at a time changes the index; the system lets go of the lock of a killed one."""
+    def _lock_index(self) -> Iterator[None]:
+        """Lock the index against other runs; the system releases the lock of a killed run."""
         with (self.folder / ".lock").open("ab") as file:
             with suppress(OSError):  # some network file systems have no locks
                 fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
 
-def checked(chunks: Iterator[bytes], descriptor: Descriptor, where: str) -> Iterator[bytes]:
-    """`chunks` as they come; UndecidedError where they are not the bytes of `descriptor`."""
+def verify_chunks(chunks: Iterator[bytes], descriptor: Descriptor, where: str) -> Iterator[bytes]:
+    """Yield `chunks`; raise UndecidedError if they are not the content of `descriptor`."""
     algorithm, _, wanted = descriptor.digest.partition(":")
     hasher = hashlib.new(algorithm)
     size = 0
@@ -284,7 +282,7 @@ def checked(chunks: Iterator[bytes], descriptor: Descriptor, where: str) -> Iter
         hasher.update(chunk)
         yield chunk
     if size != descriptor.size:
-        more = "more than" if size > descriptor.size else f"{size} bytes in place of"
+        more = "more than" if size > descriptor.size else f"{size} bytes instead of"
         raise UndecidedError(
             f"{where}: blob {descriptor.digest} has {more} {descriptor.size} bytes"
         )

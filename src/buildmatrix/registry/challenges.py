@@ -1,6 +1,6 @@
-"""What a server wants to see before it answers: the header `WWW-Authenticate` (RFC 9110, 11.6.1).
+"""Parser of the header `WWW-Authenticate` (RFC 9110, 11.6.1).
 
-Registries say where their tokens come from in it:
+Registries name their token server in it:
 https://distribution.github.io/distribution/spec/auth/token/
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 #: Characters of the header.
-_LONGEST = 16 << 10
+_MAX_LENGTH = 16 << 10
 _WORD = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _SCHEME = re.compile(rf"[\s,]*({_WORD})(?=\s|,|$)")
 _PARAMETER = re.compile(rf'[\s,]*({_WORD})\s*=\s*(?:"((?:[^"\\]|\\.)*)"|({_WORD}))', re.DOTALL)
@@ -19,7 +19,7 @@ _PARAMETER = re.compile(rf'[\s,]*({_WORD})\s*=\s*(?:"((?:[^"\\]|\\.)*)"|({_WORD}
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """One way to be let in."""
+    """An authentication scheme and its parameters."""
 
     #: In lower case: `basic`, `bearer`.
     scheme: str
@@ -27,9 +27,9 @@ class Challenge:
     parameters: Mapping[str, str]
 
 
-def challenges(header: str) -> Iterator[Challenge]:
-    """The challenges of a header; ends where it cannot be read any further."""
-    header = header[:_LONGEST]
+def parse_challenges(header: str) -> Iterator[Challenge]:
+    """Yield the challenges of a header, up to the first syntax error."""
+    header = header[:_MAX_LENGTH]
     place = 0
     while match := _SCHEME.match(header, place):
         place = match.end()

@@ -1,4 +1,4 @@
-"""The door to image registries."""
+"""Client of image registries."""
 
 from __future__ import annotations
 
@@ -13,35 +13,34 @@ from buildmatrix.errors import UndecidedError
 from buildmatrix.http.failures import RequestError
 from buildmatrix.http.patience import Patience
 from buildmatrix.oci.documents import Descriptor
-from buildmatrix.registry.blobs import BlobPlace, exists, stream
-from buildmatrix.registry.catalog import Lists
+from buildmatrix.registry.blobs import BlobPlace, blob_exists, stream_blob
+from buildmatrix.registry.catalog import RegistryLists
 from buildmatrix.registry.manifests import ManifestBytes, Manifests
 from buildmatrix.registry.mirrors import Mirrors
 from buildmatrix.registry.reference import Reference
 from buildmatrix.registry.referrers import Referrers
 from buildmatrix.registry.session import Session
-from buildmatrix.registry.uploads import push
+from buildmatrix.registry.uploads import push_blob
 from buildmatrix.trees.base import Closing
 
-_Answer = TypeVar("_Answer")
+_Result = TypeVar("_Result")
 
 
 class Registry(Closing):
-    """Asks registries, for all threads and all hosts at once; connections and tokens are kept.
+    """Client of any number of registries, for all threads; reuses connections and tokens.
 
-    Credentials, proxies and certificates are those of this machine (docs/registries.md). Opens
-    nothing before the first request. Every method raises UndecidedError, in one sentence that names
-    registry and repository, where a registry does not give or take what it should; what may pass is
-    tried again first.
+    Uses this machine's credentials, proxies and certificates (docs/registries.md). Connects on the
+    first request. Retries temporary failures. Every method raises UndecidedError, in one sentence
+    that names registry and repository.
 
     Args:
-        plain_http: hosts (`HOST` or `HOST:PORT`) that are spoken to without TLS, besides loopback
-            and those in BUILDMATRIX_PLAIN_HTTP.
-        offline: nothing is asked for.
-        patience: how long a registry is waited for.
-        mirrors: where else images are read from; None for nowhere. What is written, and the lists
-            of what refers to an image, are the registry's own.
-        note: told once which mirror an image came from, and which was passed over.
+        plain_http: hosts (`HOST` or `HOST:PORT`) without TLS, besides loopback and those in
+            BUILDMATRIX_PLAIN_HTTP.
+        offline: fail every request.
+        patience: timeouts and retries.
+        mirrors: mirrors to read images from; None for none. Writes and lists of referrers always
+            go to the registry itself.
+        note: called once with each mirror that was used or skipped.
     """
 
     def __init__(
@@ -56,172 +55,175 @@ class Registry(Closing):
         plain = (*plain_http, *os.environ.get("BUILDMATRIX_PLAIN_HTTP", "").split())
         self._note = note
         self._noted: set[str] = set()
-        #: Mirrors that were out of order.
+        #: Hosts of mirrors that failed.
         self._broken: set[str] = set()
         self._session = Session(patience or Patience(), plain, os.environ, offline=offline)
         self._manifests = Manifests(self._session)
         self._mirrors = mirrors
-        self._mirror_session, self._mirrored = self._session, self._manifests
+        self._mirror_session, self._mirror_manifests = self._session, self._manifests
         if mirrors is not None:
             mirrors.plain_http, mirrors.note = plain, note
             self._mirror_session = Session(
-                # The registry itself is there when a mirror is not.
+                # One short attempt: the registry itself is the fallback.
                 replace(patience or Patience(), tries=1, connect=3.0),
                 plain,
                 os.environ,
                 offline=offline,
                 authorities=mirrors.authorities,
             )
-            self._mirrored = Manifests(self._mirror_session)
+            self._mirror_manifests = Manifests(self._mirror_session)
         self._referrers = Referrers(self._session, self._manifests)
-        self._lists = Lists(self._session)
+        self._lists = RegistryLists(self._session)
 
     @property
     def _sessions(self) -> set[Session]:
         return {self._session, self._mirror_session}
 
     def close(self) -> None:
-        """Close all connections; what waits for a registry gives up."""
+        """Close all connections; pending requests fail."""
         for session in self._sessions:
             session.close()
 
     @property
     def bytes_read(self) -> int:
-        """Bytes that came over the network so far, documents included."""
+        """Bytes received so far, documents included."""
         return sum(session.received.bytes for session in self._sessions)
 
     @property
     def bytes_sent(self) -> int:
-        """Bytes of blobs that were sent so far, repetitions included."""
+        """Bytes of blobs sent so far, repetitions included."""
         return self._session.sent.bytes
 
     @property
     def requests(self) -> int:
-        """Requests so far, those for tokens included."""
+        """Number of requests so far, including those for tokens."""
         return sum(session.received.requests for session in self._sessions)
 
     # Reading
 
     def resolve(self, reference: Reference) -> Descriptor:
-        """What `reference` means now; go on with `reference.at(descriptor.digest)`.
+        """Resolve `reference` to a descriptor; continue with `reference.at(descriptor.digest)`.
 
-        A tag may mean something else a moment later. The registry is asked each time, and for the
-        document itself, so that the digest is that of bytes it really has.
+        A tag may move at any time. Every call downloads the document, so that the digest is that of
+        existing bytes.
         """
         return self._read(
             reference,
-            self._mirrored.ask,
-            self._manifests.ask,
+            self._mirror_manifests.fetch,
+            self._manifests.fetch,
         ).descriptor
 
     def digest(self, reference: Reference, known: str = "") -> str:
-        """The digest of what `reference` means now, as the registry says it.
+        """Return the digest that the registry states for `reference`.
 
-        Cheaper than `resolve`: no document is sent. What is read by this digest later is checked.
-        `known`: what it meant before, if that is known; many registries have less work then.
+        Cheaper than `resolve`: no document is downloaded. Reads by the digest verify it later.
+        `known`: the previous digest, if there is one; it saves work in many registries.
         """
         if reference.digest:
             return reference.digest
         claimed = self._read(
             reference,
-            lambda place: self._mirrored.digest(place, known),
+            lambda place: self._mirror_manifests.digest(place, known),
             lambda place: self._manifests.digest(place, known),
         )
         return claimed or self.resolve(reference).digest
 
     def manifest(self, reference: Reference) -> ManifestBytes:
-        """A manifest or an index; of the digest, where `reference` has one. At most 8 MiB.
+        """Return a manifest or an index, verified if `reference` has a digest. At most 8 MiB.
 
-        What was asked for by digest before comes out of memory.
+        Documents requested by digest are cached.
         """
         return self._read(
             reference,
-            self._mirrored.read,
+            self._mirror_manifests.read,
             self._manifests.read,
         )
 
     @contextmanager
     def blob(self, reference: Reference, descriptor: Descriptor) -> Iterator[Iterator[bytes]]:
-        """The bytes of a blob as they come; a cut is resumed where it was.
+        """Open a blob for reading; an interrupted download is resumed.
 
-        The iterator ends only after length and digest of all bytes were found right, and raises
-        otherwise: whoever leaves it earlier has bytes that nobody checked.
+        The iterator verifies length and digest at its end and raises if they differ: bytes of an
+        iterator that was not exhausted are unverified.
         """
-        *mirrors, origin = self._places(reference.at(descriptor.digest))
+        *mirrors, origin = self._locate(reference.at(descriptor.digest))
         places = [
             BlobPlace(
                 self._mirror_session,
                 place,
-                partial(self._leave, place),
-                partial(self._served, reference, place),
+                partial(self._skip_mirror, place),
+                partial(self._note_mirror, reference, place),
             )
             for place in mirrors
         ]
-        chunks = stream([*places, BlobPlace(self._session, origin)], origin, descriptor)
+        chunks = stream_blob([*places, BlobPlace(self._session, origin)], origin, descriptor)
         try:
             yield chunks
         finally:
             chunks.close()
 
     def has_blob(self, reference: Reference, digest: str) -> bool:
-        """Whether the repository has a blob."""
-        return exists(self._session, reference, digest)
+        """Return True if the repository has the blob."""
+        return blob_exists(self._session, reference, digest)
 
     def referrers(
         self, reference: Reference, digest: str, artifact_type: str = ""
     ) -> list[Descriptor]:
-        """The manifests whose subject is `digest`, of one type or of all.
+        """Return the manifests whose subject is `digest`, of one type or of all.
 
-        From the referrers API, or where a registry has none from the tag that stands in for it.
+        Uses the referrers API, or the fallback tag of a registry without one.
         """
         return self._referrers.read(reference, digest, artifact_type)
 
     def repositories(self, host: str) -> Iterator[str]:
-        """The names of all repositories of a registry, as it sends them.
+        """Yield the names of all repositories of a registry; never asks mirrors.
 
-        Most public registries do not say it. Mirrors are not asked.
+        Most public registries do not list them.
         """
         return self._lists.repositories(host)
 
     def tags(self, reference: Reference) -> Iterator[str]:
-        """The tags of a repository, as its registry sends them. Mirrors are not asked."""
+        """Yield the tags of a repository; never asks mirrors."""
         return self._lists.tags(reference)
 
-    def _places(self, reference: Reference) -> tuple[Reference, ...]:
-        """Mirrors that are not out of order, and the registry itself, the last."""
+    def _locate(self, reference: Reference) -> tuple[Reference, ...]:
+        """Return working mirrors, followed by the registry itself."""
         if self._mirrors is None:
             return (reference,)
-        places = self._mirrors.places(reference)
-        return (*(item for item in places.mirrors if item.host not in self._broken), places.origin)
+        locations = self._mirrors.locate(reference)
+        return (
+            *(item for item in locations.mirrors if item.host not in self._broken),
+            locations.origin,
+        )
 
     def _read(
         self,
         reference: Reference,
-        of_mirror: Callable[[Reference], _Answer],
-        of_registry: Callable[[Reference], _Answer],
-    ) -> _Answer:
-        *mirrors, origin = self._places(reference)
+        of_mirror: Callable[[Reference], _Result],
+        of_registry: Callable[[Reference], _Result],
+    ) -> _Result:
+        *mirrors, origin = self._locate(reference)
         for place in mirrors:
             try:
-                answer = of_mirror(place)
+                response = of_mirror(place)
             except UndecidedError as error:
-                self._leave(place, error)
+                self._skip_mirror(place, error)
                 continue
-            self._served(reference, place)
-            return answer
+            self._note_mirror(reference, place)
+            return response
         return of_registry(origin)
 
-    def _served(self, reference: Reference, place: Reference) -> None:
-        self._tell(f"{reference.name}: read from the mirror {place.host}")
+    def _note_mirror(self, reference: Reference, place: Reference) -> None:
+        self._note_once(f"{reference.name}: read from the mirror {place.host}")
 
-    def _leave(self, place: Reference, error: UndecidedError) -> None:
-        """Go on with the next; one that answers may have the next image."""
+    def _skip_mirror(self, place: Reference, error: UndecidedError) -> None:
+        """Skip a mirror for this image, and for all if it does not respond."""
         status = error.status if isinstance(error, RequestError) else None
         if status is None or status >= 500:
             self._broken.add(place.host)
-        self._tell(f"the mirror {place.host} is passed over: {error.message}")
+        self._note_once(f"the mirror {place.host} is skipped: {error.message}")
 
-    def _tell(self, text: str) -> None:
+    def _note_once(self, text: str) -> None:
         if text not in self._noted:
             self._noted.add(text)
             self._note(text)
@@ -235,27 +237,26 @@ class Registry(Closing):
         open: Callable[[], BinaryIO],
         mount_from: Sequence[str] = (),
     ) -> bool:
-        """Have a blob in the repository; says whether its bytes were sent.
+        """Upload a blob unless the repository has it; return True if its bytes were sent.
 
-        Sends nothing where the repository has it, or the registry takes it from one of the
-        repositories `mount_from` of the same host. Large blobs go in chunks, and on from where a
-        failure left them.
+        Mounts it from one of the repositories `mount_from` of the same host if possible. Large
+        blobs are sent in chunks and resumed after a failure.
 
-        `open` gives the bytes from the start, again for each try; better seekable. They are checked
-        on their way: a blob of another digest is never completed.
+        `open` returns the bytes from the start, for each attempt; preferably seekable. They are
+        verified on their way: a blob with another digest is never completed.
         """
-        return push(self._session, reference, descriptor, open, mount_from)
+        return push_blob(self._session, reference, descriptor, open, mount_from)
 
     def push_manifest(self, reference: Reference, data: bytes, media_type: str) -> Descriptor:
-        """Write a manifest or an index, by the digest of `reference` or else its tag.
+        """Write a manifest or an index, under the digest or else the tag of `reference`.
 
-        Without either, by its own digest. Call it after all blobs are there.
+        Without either, under its own digest. Push all its blobs first.
         """
         return self._manifests.write(reference, data, media_type)[0]
 
     def push_referrer(self, reference: Reference, data: bytes) -> Descriptor:
         """Write a manifest that has a subject, so that `referrers` finds it.
 
-        Where the registry has no referrers API, the tag that stands in for it is updated.
+        Updates the fallback tag if the registry has no referrers API.
         """
         return self._referrers.push(reference, data)

@@ -1,6 +1,6 @@
-"""Who this machine is to a registry: the configuration of Docker and of podman, and its helpers.
+"""Registry credentials: the configuration of Docker and podman, and credential helpers.
 
-Files, the first that knows the registry wins: REGISTRY_AUTH_FILE; `config.json` in DOCKER_CONFIG or
+The first file with the registry wins: REGISTRY_AUTH_FILE; `config.json` in DOCKER_CONFIG or
 `~/.docker`; podman's `containers/auth.json` in XDG_RUNTIME_DIR and in XDG_CONFIG_HOME or
 `~/.config` (containers-auth.json(5)). In a file, as in Docker: the helper of the registry
 (`credHelpers`), the store (`credsStore`), the file itself (`auths`).
@@ -29,37 +29,37 @@ from buildmatrix.registry.reference import DOCKER_HUB, Reference
 from buildmatrix.strict_json import parse_json
 from buildmatrix.text import printable
 
-#: Under which Docker keeps what belongs to Docker Hub.
+#: Docker's key for the credentials of Docker Hub.
 _HUB_KEY = "https://index.docker.io/v1/"
 _HUB_KEYS = frozenset({_HUB_KEY, "index.docker.io", "docker.io", "registry-1.docker.io"})
-#: Bytes of a configuration; it holds some hundred registries at most.
-_LARGEST_FILE = 4 << 20
+#: Bytes of a configuration file; it has some hundred registries at most.
+_MAX_FILE = 4 << 20
 #: A helper may ask a cloud for a token, or unlock a keychain.
 _HELPER_SECONDS = 30.0
 _HELPER_MEMORY = 1 << 30
 _HELPER_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
-#: A helper that has nothing says this, and ends with 1.
+#: Output of a helper without credentials for the server; it exits with 1.
 _NOT_FOUND = "credentials not found in native keychain"
-#: What a helper gives as the name of the user where the secret is an identity token.
-_IDENTITY = "<token>"
+#: User name that marks the secret as an identity token.
+_IDENTITY_USER = "<token>"
 
 
 @dataclass(frozen=True, slots=True)
 class RegistryLogin:
-    """What somebody is to one registry: user and password, or one of the tokens."""
+    """Credentials for one registry: user and password, or a token."""
 
-    #: Where it was found, for messages.
+    #: Place where they were found, for messages.
     source: str
     user: str = ""
     password: str = ""
-    #: A refresh token of OAuth 2: the token server takes it, the registry does not.
+    #: OAuth 2 refresh token: for the token server, not for the registry.
     identity_token: str = ""
-    #: What the registry itself takes.
+    #: Token for the registry itself.
     registry_token: str = ""
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What no message may hold, in the forms in which it is sent; the longest first."""
+        """Secrets to remove from messages, in all forms in which they are sent; longest first."""
         plain = {self.password, self.identity_token, self.registry_token} - {""}
         sent = {quote_plus(secret) for secret in plain}
         if self.password:
@@ -71,52 +71,52 @@ class RegistryLogin:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
-    """What this machine's settings say of a registry."""
+class FoundCredentials:
+    """Credentials for a registry, from this machine's settings."""
 
     login: RegistryLogin | None = None
-    #: Why there may be more than was found: a file or a helper that failed.
+    #: Failed files and helpers, which may have had credentials.
     troubles: tuple[str, ...] = ()
 
 
 class RegistryCredentials:
-    """The credentials of this machine, by registry; for all threads. Each is looked for once."""
+    """Credentials of this machine by registry, for all threads. Each is looked up once."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
-        self._access: dict[tuple[str, str], Access] = {}
-        self._answers: dict[tuple[str, str], tuple[RegistryLogin | None, str]] = {}
+        self._access: dict[tuple[str, str], FoundCredentials] = {}
+        self._helper_results: dict[tuple[str, str], tuple[RegistryLogin | None, str]] = {}
         self._lock = threading.Lock()
 
-    def of(self, reference: Reference) -> Access:
-        """Who this machine is to the registry of `reference`; podman may know the repository."""
+    def find(self, reference: Reference) -> FoundCredentials:
+        """Return the credentials for a registry; podman's may be for one repository."""
         key = reference.host, reference.repository
-        with self._lock:  # A helper may ask its user: not twice.
+        with self._lock:  # A helper may prompt its user: ask once.
             if key not in self._access:
-                self._access[key] = self._find(reference)
+                self._access[key] = self._search(reference)
             return self._access[key]
 
-    def _find(self, reference: Reference) -> Access:
+    def _search(self, reference: Reference) -> FoundCredentials:
         troubles: list[str] = []
-        for path in _files(self._environment):
+        for path in _config_files(self._environment):
             try:
-                settings = _read(path)
+                settings = _read_config(path)
             except ValueError as error:
                 troubles.append(f"{path} cannot be read ({error})")
                 continue
-            login = self._in(settings, path, reference, troubles)
+            login = self._find_in(settings, path, reference, troubles)
             if login is not None:
-                return Access(login, tuple(troubles))
-        return Access(None, tuple(troubles))
+                return FoundCredentials(login, tuple(troubles))
+        return FoundCredentials(None, tuple(troubles))
 
-    def _in(
+    def _find_in(
         self, settings: Mapping[str, Any], path: Path, reference: Reference, troubles: list[str]
     ) -> RegistryLogin | None:
         server = _HUB_KEY if reference.host == DOCKER_HUB else reference.host
         helpers = _table(settings, "credHelpers")
-        for helper in (_entry(helpers, reference.host), settings.get("credsStore")):
+        for helper in (_entry_for_host(helpers, reference.host), settings.get("credsStore")):
             if isinstance(helper, str) and helper:
-                login, trouble = self._helped(helper, server)
+                login, trouble = self._ask_helper(helper, server)
                 if login is not None:
                     return login
                 if trouble:
@@ -125,23 +125,26 @@ class RegistryCredentials:
         parts = reference.repository.split("/")
         for count in range(len(parts), 0, -1):
             entry = auths.get(f"{reference.host}/{'/'.join(parts[:count])}")
-            if isinstance(entry, dict) and (login := _login(entry, str(path))):
+            if isinstance(entry, dict) and (login := _parse_login(entry, str(path))):
                 return login
-        entry = _entry(auths, reference.host)
-        return _login(entry, str(path)) if isinstance(entry, dict) else None
+        entry = _entry_for_host(auths, reference.host)
+        return _parse_login(entry, str(path)) if isinstance(entry, dict) else None
 
-    def _helped(self, helper: str, server: str) -> tuple[RegistryLogin | None, str]:
-        """What a helper says of a server, or why it says nothing."""
+    def _ask_helper(self, helper: str, server: str) -> tuple[RegistryLogin | None, str]:
+        """Return a helper's credentials for a server, or the reason of its failure."""
         key = helper, server
-        if key not in self._answers:
+        if key not in self._helper_results:
             try:
-                self._answers[key] = _ask(helper, server, self._environment), ""
+                self._helper_results[key] = _run_helper(helper, server, self._environment), ""
             except ValueError as error:
-                self._answers[key] = None, f"docker-credential-{printable(helper)[:64]} {error}"
-        return self._answers[key]
+                self._helper_results[key] = (
+                    None,
+                    f"docker-credential-{printable(helper)[:64]} {error}",
+                )
+        return self._helper_results[key]
 
 
-def _files(environment: Mapping[str, str]) -> Iterator[Path]:
+def _config_files(environment: Mapping[str, str]) -> Iterator[Path]:
     if named := environment.get("REGISTRY_AUTH_FILE"):
         yield Path(named)
     home = Path(environment.get("HOME") or "/")
@@ -152,25 +155,25 @@ def _files(environment: Mapping[str, str]) -> Iterator[Path]:
     yield Path(configuration) / "containers" / "auth.json"
 
 
-def _read(path: Path) -> Mapping[str, Any]:
-    """The file; empty where there is none. Raises ValueError."""
+def _read_config(path: Path) -> Mapping[str, Any]:
+    """Read a JSON object; empty if there is no file. Raises ValueError."""
     try:
-        data = read_at_most(path, _LARGEST_FILE)
+        data = read_at_most(path, _MAX_FILE)
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
         raise ValueError(error.strerror) from None
-    if len(data) > _LARGEST_FILE:
-        raise ValueError(f"it has more than {_LARGEST_FILE >> 20} MiB")
+    if len(data) > _MAX_FILE:
+        raise ValueError(f"it has more than {_MAX_FILE >> 20} MiB")
     if not data.strip():
         return {}
     try:
         document = parse_json(data)
-    # The text of the error may hold a part of the file.
+    # The error's text may contain a part of the file.
     except (JSONDecodeError, UnicodeDecodeError):
-        raise ValueError("it is no JSON") from None
+        raise ValueError("it is not JSON") from None
     if not isinstance(document, dict):
-        raise ValueError("it is no JSON object")
+        raise ValueError("it is not a JSON object")
     return document
 
 
@@ -179,8 +182,8 @@ def _table(settings: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _entry(table: Mapping[str, Any], host: str) -> Any:
-    """What stands under a host: Docker also wrote URLs, with `/v1/` and `/v2/` behind them."""
+def _entry_for_host(table: Mapping[str, Any], host: str) -> Any:
+    """Return the entry of a host: Docker also wrote URLs, with the suffix `/v1/` or `/v2/`."""
     if host in table:
         return table[host]
     wanted = _HUB_KEYS if host == DOCKER_HUB else {host}
@@ -191,7 +194,7 @@ def _entry(table: Mapping[str, Any], host: str) -> Any:
     return None
 
 
-def _login(entry: Mapping[str, Any], source: str) -> RegistryLogin | None:
+def _parse_login(entry: Mapping[str, Any], source: str) -> RegistryLogin | None:
     def text(key: str) -> str:
         value = entry.get(key)
         return value if isinstance(value, str) else ""
@@ -209,10 +212,10 @@ def _login(entry: Mapping[str, Any], source: str) -> RegistryLogin | None:
     return RegistryLogin(source, user, password, identity, registry)
 
 
-def _ask(name: str, server: str, environment: Mapping[str, str]) -> RegistryLogin | None:
-    """What a helper has of a server; None for nothing. Raises ValueError for one that fails."""
+def _run_helper(name: str, server: str, environment: Mapping[str, str]) -> RegistryLogin | None:
+    """Run a helper; None if it has no credentials. Raises ValueError if it fails."""
     if not _HELPER_NAME.fullmatch(name):
-        raise ValueError("is no name of a helper")
+        raise ValueError("is not a valid helper name")
     program = f"docker-credential-{name}"
     try:
         done = child.run(
@@ -232,15 +235,15 @@ def _ask(name: str, server: str, environment: Mapping[str, str]) -> RegistryLogi
     if done.returncode != 0:
         if _NOT_FOUND in done.stdout or _NOT_FOUND in done.stderr:
             return None
-        # What it prints may be anything, a secret too.
+        # The output may contain a secret.
         raise ValueError(f"ended with {done.returncode}")
     try:
-        answer = parse_json(done.stdout)
-        user, secret = answer["Username"], answer["Secret"]
+        response = parse_json(done.stdout)
+        user, secret = response["Username"], response["Secret"]
     except (JSONDecodeError, KeyError, TypeError):
-        raise ValueError("answered with something else than a user name and a secret") from None
+        raise ValueError("did not return a user name and a secret") from None
     if not isinstance(user, str) or not isinstance(secret, str) or not secret:
         return None
-    if user == _IDENTITY:
+    if user == _IDENTITY_USER:
         return RegistryLogin(program, identity_token=secret)
     return RegistryLogin(program, user, secret)

@@ -1,4 +1,4 @@
-"""Bytes held against the digest and the length that somebody said they have."""
+"""Verification of content by digest and length."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from buildmatrix.oci.documents import Descriptor
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
 
 
-class Check:
-    """Sums up the bytes of one blob or document as they pass."""
+class ContentVerifier:
+    """Incremental verification of one blob or document."""
 
     def __init__(self, descriptor: Descriptor, subject: str) -> None:
-        """`subject`: begins the sentence of an error."""
+        """Start the verification; `subject` starts the sentence of an error."""
         self._descriptor = descriptor
         self._subject = subject
         self._sum = hashlib.new(descriptor.digest.partition(":")[0])
         self.length = 0
 
     def add(self, data: bytes) -> None:
-        """The next bytes. Raises RequestError where they are too many."""
+        """Add the next bytes. Raises RequestError if there are too many."""
         self.length += len(data)
         if self.length > self._descriptor.size:
             raise RequestError(
@@ -32,11 +32,11 @@ class Check:
         self._sum.update(data)
 
     def finish(self) -> None:
-        """After the last byte. Raises RequestError where length or digest is not that."""
+        """Raise RequestError if the length or digest differs."""
         size = self._descriptor.size
         if self.length != size:
             raise RequestError(
-                f"{self._subject} has {self.length} bytes where its descriptor says {size}"
+                f"{self._subject} has {self.length} bytes, and its descriptor states {size}"
             )
         digest = f"{self._sum.name}:{self._sum.hexdigest()}"
         if digest != self._descriptor.digest:
@@ -46,10 +46,10 @@ class Check:
 
 
 def digest_of(data: bytes, algorithm: str = "sha256") -> str:
-    """The digest of a document."""
+    """Return the digest of a document."""
     return f"{algorithm}:{hashlib.new(algorithm, data).hexdigest()}"
 
 
 def is_digest(text: str) -> bool:
-    """Whether a text names content as registries do."""
+    """Return True if the text is a sha256 or sha512 digest."""
     return _DIGEST.fullmatch(text) is not None

@@ -1,4 +1,4 @@
-"""Why a registry did not give or take something, in one sentence each."""
+"""Errors of registries, each with one sentence for the user."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import math
 from datetime import UTC, datetime
 from json import JSONDecodeError
 
-from buildmatrix.http.failures import PASSING, RequestError, retry_after
-from buildmatrix.http.requests import HttpAnswer
+from buildmatrix.http.failures import TEMPORARY_STATUSES, RequestError, retry_after
+from buildmatrix.http.requests import HttpResponse
 from buildmatrix.registry.credentials import RegistryLogin
 from buildmatrix.strict_json import parse_json
 from buildmatrix.text import printable, shown
 
-#: Bytes of an answer that says what is wrong, and characters of it that are shown.
-_LARGEST_ANSWER = 64 << 10
-_LONGEST_MESSAGE = 300
+#: Maximum bytes of an error response, and characters of its message.
+_MAX_RESPONSE = 64 << 10
+_MAX_MESSAGE = 300
 
 
-def refusal(
-    answer: HttpAnswer,
+def error_for_response(
+    response: HttpResponse,
     who: str,
     host: str,
     *,
@@ -28,38 +28,36 @@ def refusal(
     troubles: tuple[str, ...] = (),
     changes: bool = False,
 ) -> RequestError:
-    """The error for an answer that was not hoped for.
+    """Return the error for an unexpected response.
 
     Args:
-        answer: of the registry or its token server; its body is read.
-        who: the subject of the sentence.
-        host: the registry, as `docker login` has it.
-        wanted: what was asked for: `the manifest 1.0`.
-        login: what was sent.
-        secrets: what else no message may hold.
-        troubles: why credentials may be missing.
-        changes: whether something was to be written.
+        response: of the registry or its token server; its body is read.
+        who: subject of the sentence.
+        host: registry, as for `docker login`.
+        wanted: requested content: `the manifest 1.0`.
+        login: credentials sent.
+        secrets: further secrets to remove from the message.
+        troubles: reasons why credentials may be missing.
+        changes: True for a write.
     """
-    status = answer.status
-    why = _said(answer, (*(login.secrets if login else ()), *secrets))
+    status = response.status
+    why = _registry_message(response, (*(login.secrets if login else ()), *secrets))
     to = f" to {wanted}" if wanted else ""
-    if status in PASSING:
-        wait = retry_after(answer.headers.get("retry-after"), datetime.now(UTC))
+    if status in TEMPORARY_STATUSES:
+        wait = retry_after(response.headers.get("retry-after"), datetime.now(UTC))
         busy = " (too many requests)" if status == 429 else ""
-        advice = "; try again later"
-        if wait is not None:
-            advice = f" and asks to be left alone for {math.ceil(wait)} s{advice}"
+        advice = "; try again later" if wait is None else f"; retry after {math.ceil(wait)} s"
         text = f"{who} answers {status}{busy}{to}{advice}{why}"
-        return RequestError(text, again=True, wait=wait, status=status)
-    meaning = _meaning(answer, host, wanted, login, changes)
+        return RequestError(text, is_temporary=True, wait=wait, status=status)
+    meaning = _explain_status(response, host, wanted, login, changes)
     also = "".join(f"; {trouble}" for trouble in troubles) if status in (401, 403) else ""
     return RequestError(f"{who} {meaning}{why}{also}", status=status)
 
 
-def _meaning(
-    answer: HttpAnswer, host: str, wanted: str, login: RegistryLogin | None, changes: bool
+def _explain_status(
+    response: HttpResponse, host: str, wanted: str, login: RegistryLogin | None, changes: bool
 ) -> str:
-    status = answer.status
+    status = response.status
     if status in (401, 403) and login is not None:
         if status == 401:
             return f"does not take the credentials from {login.source} (401)"
@@ -76,10 +74,10 @@ def _meaning(
     return f"answers {status}" + (f" to {wanted}" if wanted else "")
 
 
-def _said(answer: HttpAnswer, secrets: tuple[str, ...]) -> str:
-    """What the registry says itself (distribution specification, "Error Codes")."""
+def _registry_message(response: HttpResponse, secrets: tuple[str, ...]) -> str:
+    """Return the registry's own message (distribution specification, "Error Codes")."""
     try:
-        document = parse_json(answer.read(_LARGEST_ANSWER))
+        document = parse_json(response.read(_MAX_RESPONSE))
     except (JSONDecodeError, UnicodeDecodeError, RequestError):
         return ""
     errors = document.get("errors") if isinstance(document, dict) else None
@@ -90,5 +88,5 @@ def _said(answer: HttpAnswer, secrets: tuple[str, ...]) -> str:
     text = ": ".join(text for text in texts if isinstance(text, str) and text)
     for secret in secrets:
         text = text.replace(secret, "***")
-    text = printable(shown(text))[:_LONGEST_MESSAGE].strip().rstrip(".")
+    text = printable(shown(text))[:_MAX_MESSAGE].strip().rstrip(".")
     return f': it says "{text}"' if text else ""

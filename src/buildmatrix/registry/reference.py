@@ -1,7 +1,7 @@
-"""Names of images in registries, read as `distribution/reference` reads them.
+"""Image names, parsed as `distribution/reference` does.
 
-Grammar: https://github.com/distribution/reference/blob/main/reference.go. What has no host is on
-Docker Hub, and what has no slash is in its `library/`.
+Grammar: https://github.com/distribution/reference/blob/main/reference.go. A name without a host is
+on Docker Hub, and one without a slash in its `library/`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from buildmatrix.errors import UndecidedError
 from buildmatrix.text import printable
 
 DOCKER_HUB = "docker.io"
-#: What Docker takes where no tag and no digest is given.
+#: Docker's default if a name has neither tag nor digest.
 DEFAULT_TAG = "latest"
 _LONGEST_REPOSITORY = 255
 _LABEL = r"(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]{0,61}[a-zA-Z0-9])"
@@ -22,12 +22,12 @@ _PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _REPOSITORY = re.compile(rf"{_PART}(?:/{_PART})*")
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
-#: What Docker takes for the identifier of a local image.
+#: Docker reads this as the ID of a local image.
 _IDENTIFIER = re.compile(r"[0-9a-f]{64}")
 
 
 def split_host(text: str) -> tuple[str, str]:
-    """The host of a name, and what is behind it; what has no host is on Docker Hub."""
+    """Split a name into host and path; the default host is Docker Hub."""
     host, slash, path = text.partition("/")
     if not slash or not ("." in host or ":" in host or host == "localhost" or host.lower() != host):
         return DOCKER_HUB, text
@@ -35,41 +35,41 @@ def split_host(text: str) -> tuple[str, str]:
 
 
 def is_host(text: str) -> bool:
-    """Whether it can be the host of a registry, with its port."""
+    """Return True if the text can be a registry's host, with an optional port."""
     return _HOST.fullmatch(text) is not None
 
 
 def is_repository(text: str) -> bool:
-    """Whether it can be the name of a repository."""
+    """Return True if the text can be the name of a repository."""
     return len(text) <= _LONGEST_REPOSITORY and _REPOSITORY.fullmatch(text) is not None
 
 
 def is_tag(text: str) -> bool:
-    """Whether it can be a tag."""
+    """Return True if the text can be a tag."""
     return _TAG.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A repository in a registry, and what is meant in it."""
+    """A repository in a registry, with a tag or digest."""
 
-    #: With its port where it has one; `docker.io` for Docker Hub.
+    #: With its port, if any; `docker.io` for Docker Hub.
     host: str
     #: `library/debian`
     repository: str
     tag: str = ""
-    #: Counts alone where there is a tag as well.
+    #: Overrides the tag.
     digest: str = ""
 
     @classmethod
     def parse(cls, text: str) -> Reference:
-        """`[HOST/]NAME[:TAG][@DIGEST]`. Raises UndecidedError, which never shows a password."""
+        """Parse `[HOST/]NAME[:TAG][@DIGEST]`. Raises UndecidedError, without any password."""
         rest, _, digest = text.partition("@")
         if "/" in digest or (digest and not _DIGEST.fullmatch(digest)):
-            # A user name and a password end in an `@`, too.
+            # User name and password in a URL end with `@`, too.
             raise UndecidedError(
-                "what follows the @ in the name of an image is no digest (sha256:...); registries "
-                "take no user name in it: log in with `docker login`"
+                "the text after @ in an image name must be a digest (sha256:...); to send a user "
+                "name and password, use `docker login`"
             )
         host, path = split_host(rest)
         repository, _, tag = path.partition(":")
@@ -84,29 +84,29 @@ class Reference:
         )
         if not good:
             raise UndecidedError(
-                f"{printable(text)[:300]!r} is no name of an image in a registry; write "
+                f"{printable(text)[:300]!r} is not the name of an image in a registry; write "
                 "HOST/NAME[:TAG][@DIGEST] in lower case"
             )
         return cls(host, repository, tag, digest)
 
     @property
     def name(self) -> str:
-        """Host and repository: `docker.io/library/debian`; of a whole registry, its host."""
+        """Host and repository: `docker.io/library/debian`; the host alone for a whole registry."""
         return f"{self.host}/{self.repository}" if self.repository else self.host
 
     @property
     def version(self) -> str:
-        """What a registry is asked for: the digest, or else the tag, or else `latest`."""
+        """The digest, or else the tag, or else `latest`."""
         return self.digest or self.tag or DEFAULT_TAG
 
     def at(self, digest: str) -> Reference:
-        """The same name, pinned."""
+        """Return the reference pinned to a digest."""
         return replace(self, digest=digest)
 
-    def tagged(self, tag: str) -> Reference:
-        """Another tag of the same repository. Raises UndecidedError for what is no tag."""
+    def with_tag(self, tag: str) -> Reference:
+        """Return the reference with another tag. Raises UndecidedError for an invalid one."""
         if not is_tag(tag):
-            raise UndecidedError(f"{printable(tag)[:200]!r} is no tag of an image")
+            raise UndecidedError(f"{printable(tag)[:200]!r} is not a valid image tag")
         return replace(self, tag=tag, digest="")
 
     def __str__(self) -> str:

@@ -1,7 +1,7 @@
-"""Manifests that say something about another one, and how they are found.
+"""Referrers: manifests with another manifest as their subject.
 
-OCI distribution specification 1.1, "Listing Referrers". A registry that does not know of them has
-an index under a tag made of the digest, which whoever pushes a referrer keeps up to date.
+OCI distribution specification 1.1, "Listing Referrers". For a registry without the API, clients
+maintain an index under a tag made of the digest.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from buildmatrix.http.addresses import HttpAddress
 from buildmatrix.http.failures import RequestError
 from buildmatrix.oci.documents import (
     INDEX,
-    LARGEST_DOCUMENT,
     MANIFEST,
+    MAX_DOCUMENT,
     Descriptor,
     ImageIndex,
     encode,
@@ -27,16 +27,16 @@ from buildmatrix.registry.manifests import Manifests
 from buildmatrix.registry.reference import Reference
 from buildmatrix.registry.session import Session
 
-#: Pages of one list, and entries of all.
-_MOST_PAGES = 100
-_MOST_REFERRERS = 10_000
-#: Times that the tag is written again after somebody else wrote it at the same moment.
+#: Pages per list, and entries in total.
+_MAX_PAGES = 100
+_MAX_REFERRERS = 10_000
+#: Attempts to write the fallback tag against concurrent writers.
 _TRIES = 5
 _NEXT = re.compile(r'\s*<([^<>]{1,4096})>\s*;[^,]*\brel="?next"?')
 
 
 class Referrers:
-    """Those of all repositories."""
+    """Referrers in all repositories."""
 
     def __init__(self, session: Session, manifests: Manifests) -> None:
         self._session = session
@@ -45,9 +45,9 @@ class Referrers:
     def read(self, reference: Reference, digest: str, artifact_type: str) -> list[Descriptor]:
         """See `client.Registry.referrers`."""
         reference = reference.at(digest)
-        entries = self._of_api(reference, artifact_type)
+        entries = self._read_api(reference, artifact_type)
         if entries is None:
-            entries = self._of_tag(reference)
+            entries = self._read_tag(reference)
         kept = (entry for entry in entries if artifact_type in ("", entry.artifact_type))
         return list({entry.digest: entry for entry in kept}.values())
 
@@ -68,31 +68,31 @@ class Referrers:
             annotations=manifest.annotations,
         )
         if taken != subject.digest:
-            self._add(untagged.at(subject.digest), entry)
+            self._add_to_tag(untagged.at(subject.digest), entry)
         return entry
 
-    def _of_api(self, reference: Reference, artifact_type: str) -> list[Descriptor] | None:
-        """None where the registry has no such list."""
+    def _read_api(self, reference: Reference, artifact_type: str) -> list[Descriptor] | None:
+        """Return the entries of the referrers API; None if the registry has none."""
         query = f"?artifactType={quote(artifact_type, safe='')}" if artifact_type else ""
         where: str | HttpAddress = f"referrers/{reference.digest}{query}"
         entries: list[Descriptor] = []
-        for _ in range(_MOST_PAGES):
-            page = self._page(reference, where)
+        for _ in range(_MAX_PAGES):
+            page = self._fetch_page(reference, where)
             if page is None:
-                # Only the first page can say that there are none.
+                # Only the first page can tell that the API is missing.
                 if entries:
-                    raise self._failure(reference, "lists them in part only")
+                    raise self._error(reference, "returned a part of them only")
                 return None
             descriptors, following = page
             entries += descriptors
             if following is None:
                 return entries
-            if len(entries) > _MOST_REFERRERS:
+            if len(entries) > _MAX_REFERRERS:
                 break
             where = following
-        raise self._failure(reference, f"lists more than {_MOST_REFERRERS}, or has no last page")
+        raise self._error(reference, f"returned more than {_MAX_REFERRERS}, or no last page")
 
-    def _page(
+    def _fetch_page(
         self, reference: Reference, where: str | HttpAddress
     ) -> tuple[Iterable[Descriptor], HttpAddress | None] | None:
         wanted = f"the referrers of {reference.digest}"
@@ -104,42 +104,42 @@ class Referrers:
                 where,
                 wanted,
                 headers={"Accept": INDEX},
-                # What registries answer that never heard of it.
+                # Status codes of registries without the API.
                 accepted=(200, 400, 404, 405, 501),
-                length=LARGEST_DOCUMENT,
-            ) as answer:
-                if answer.status != 200:
+                length=MAX_DOCUMENT,
+            ) as response:
+                if response.status != 200:
                     return None
-                index = index_of(answer.read(LARGEST_DOCUMENT), f"{reference.name}: {wanted}")
-                link = _NEXT.match(answer.headers.get("link", ""))
+                index = index_of(response.read(MAX_DOCUMENT), f"{reference.name}: {wanted}")
+                link = _NEXT.match(response.headers.get("link", ""))
                 if link is None:
                     return index.manifests, None
-                following = answer.address.join(link[1]).bare()
-                if following.origin != answer.address.origin:
-                    raise self._failure(reference, "has their next page on another server")
+                following = response.address.join(link[1]).bare()
+                if following.origin != response.address.origin:
+                    raise self._error(reference, "has their next page on another server")
                 return index.manifests, following
 
-        return self._session.again(work)
+        return self._session.retry(work)
 
-    def _of_tag(self, reference: Reference) -> list[Descriptor]:
-        return list(self._tagged(reference).manifests)
+    def _read_tag(self, reference: Reference) -> list[Descriptor]:
+        return list(self._read_tagged_index(reference).manifests)
 
-    def _tagged(self, reference: Reference) -> ImageIndex:
-        """The index under the tag that stands in for the list; empty where there is none."""
-        tagged = reference.tagged(_tag(reference.digest))
+    def _read_tagged_index(self, reference: Reference) -> ImageIndex:
+        """Return the index under the fallback tag; empty if there is none."""
+        tagged = reference.with_tag(_fallback_tag(reference.digest))
         try:
-            manifest = self._manifests.ask(tagged)
+            manifest = self._manifests.fetch(tagged)
         except RequestError as error:
             if error.status != 404:
                 raise
             return ImageIndex(manifests=(), media_type=INDEX)
         return index_of(manifest.data, str(tagged))
 
-    def _add(self, reference: Reference, entry: Descriptor) -> None:
-        """Put one more into the tag. Whoever writes at the same moment may take it out again."""
-        tagged = reference.tagged(_tag(reference.digest))
+    def _add_to_tag(self, reference: Reference, entry: Descriptor) -> None:
+        """Add an entry to the fallback tag; retry, as a concurrent writer may remove it."""
+        tagged = reference.with_tag(_fallback_tag(reference.digest))
         for _ in range(_TRIES):
-            index = self._tagged(reference)
+            index = self._read_tagged_index(reference)
             if any(other.digest == entry.digest for other in index.manifests):
                 return
             grown = ImageIndex(
@@ -148,16 +148,18 @@ class Referrers:
                 annotations=index.annotations,
             )
             self._manifests.write(tagged, encode(grown), INDEX)
-        if all(other.digest != entry.digest for other in self._tagged(reference).manifests):
-            raise self._failure(reference, "does not keep what was added to them")
+        if all(
+            other.digest != entry.digest for other in self._read_tagged_index(reference).manifests
+        ):
+            raise self._error(reference, "did not store the new one")
 
-    def _failure(self, reference: Reference, what: str) -> RequestError:
+    def _error(self, reference: Reference, what: str) -> RequestError:
         return RequestError(
             f"{reference.name}: the registry, asked for the referrers of {reference.digest}, {what}"
         )
 
 
-def _tag(digest: str) -> str:
-    """`sha256-...`: the algorithm has at most 32 characters, and the rest 64."""
+def _fallback_tag(digest: str) -> str:
+    """Return the fallback tag `sha256-...`: at most 32 and 64 characters of the two parts."""
     algorithm, _, encoded = digest.partition(":")
     return f"{algorithm[:32]}-{encoded[:64]}"

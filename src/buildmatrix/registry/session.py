@@ -1,4 +1,4 @@
-"""Requests to registries: who answers for a host, what it is shown, and what its answers mean."""
+"""Requests to registries: addresses, authentication and errors."""
 
 from __future__ import annotations
 
@@ -11,42 +11,42 @@ from pathlib import Path
 
 from buildmatrix.errors import UndecidedError
 from buildmatrix.http.addresses import HttpAddress, parse
-from buildmatrix.http.failures import RequestError, causes
-from buildmatrix.http.logins import Authorization, Login, OneOrigin
+from buildmatrix.http.failures import RequestError, iter_causes
+from buildmatrix.http.logins import Authorization, Login, SingleOriginLogins
 from buildmatrix.http.patience import Patience
-from buildmatrix.http.requests import Body, HttpAnswer, Requests, Traffic, drain
+from buildmatrix.http.requests import Body, HttpResponse, Requests, Traffic, drain
 from buildmatrix.http.trust import Trust
 from buildmatrix.locks.machine_indexes import configured_trust
-from buildmatrix.registry.challenges import Challenge, challenges
-from buildmatrix.registry.credentials import Access, RegistryCredentials
-from buildmatrix.registry.failures import refusal
+from buildmatrix.registry.challenges import Challenge, parse_challenges
+from buildmatrix.registry.credentials import FoundCredentials, RegistryCredentials
+from buildmatrix.registry.failures import error_for_response
 from buildmatrix.registry.reference import DOCKER_HUB, Reference
 from buildmatrix.registry.tokens import Permissions, Tokens
 
-#: Where Docker Hub answers.
+#: API host of Docker Hub.
 _HUB = "registry-1.docker.io"
-#: Beside them, that something is still what one has of it (304).
-_ANSWERS = frozenset({*range(200, 300), 304, *range(400, 600)})
+#: All responses to handle here; 304 confirms a known digest.
+_HANDLED_STATUSES = frozenset({*range(200, 300), 304, *range(400, 600)})
 #: As distribution spells it: https://distribution.github.io/distribution/spec/auth/scope/
 _CATALOG = ("registry:catalog", "*")
-#: What OpenSSL calls an answer that is none of TLS.
+#: OpenSSL's reason for a response that is not TLS.
 _NO_TLS = "WRONG_VERSION_NUMBER"
-_NOBODY = OneOrigin(("", "", 0), None)
+_NO_LOGINS = SingleOriginLogins(("", "", 0), None)
 
 
 @dataclass(slots=True)
 class _Host:
-    """What is known of one registry."""
+    """State of one registry."""
 
     name: str
     base: HttpAddress
     tokens: Tokens
-    #: What it wanted to see last.
+    #: Its latest challenge.
     challenge: Challenge | None = None
 
 
 class Session:
-    """Asks registries for all threads; see `client.Registry`."""
+    """Authenticated requests to registries, for all threads; see `client.Registry`."""
 
     def __init__(
         self,
@@ -59,22 +59,22 @@ class Session:
     ) -> None:
         self._plain_http = frozenset(plain_http)
         self._credentials = RegistryCredentials(environment)
-        trust = _trust(environment, {} if authorities is None else authorities)
+        trust = _load_trust(environment, {} if authorities is None else authorities)
         self._requests = Requests(
             patience,
-            _NOBODY,
+            _NO_LOGINS,
             trust,
             offline=offline,
         )
         self._hosts: dict[str, _Host] = {}
         self._lock = threading.Lock()
-        self.again = self._requests.again
+        self.retry = self._requests.retry
         self.pause = self._requests.pause
         self.received = self._requests.traffic
         self.sent = Traffic()
 
     def close(self) -> None:
-        """Close all connections, and end all waiting."""
+        """Close all connections and end all waiting."""
         self._requests.close()
 
     @contextmanager
@@ -93,29 +93,29 @@ class Session:
         changes: bool = False,
         pull_from: str = "",
         lost: Collection[int] = (),
-    ) -> Iterator[HttpAnswer]:
-        """One try: the answer of the registry, its status one of `accepted`.
+    ) -> Iterator[HttpResponse]:
+        """Send one request and yield the response, its status one of `accepted`.
 
         Raises RequestError, in a sentence that begins with the name of the repository.
 
         Args:
-            reference: the repository, in its registry; without one, the list of repositories.
-            method: of HTTP.
-            where: behind `/v2/NAME/`, or what a `Location` said.
+            reference: repository to request from; without a name, the registry itself.
+            method: HTTP method.
+            where: path below `/v2/NAME/`, or the address of a `Location`.
             wanted: `the manifest 1.0`, for messages.
-            headers: those of this request.
-            accepted: statuses that the caller knows.
-            length: bytes that the answer may have.
-            body: what is sent.
-            body_length: its bytes.
-            changes: whether something is written, which credentials have to allow.
-            pull_from: another repository that is read.
-            lost: statuses that may pass after another request.
+            headers: headers of this request.
+            accepted: status codes to yield.
+            length: expected bytes of the response.
+            body: content to send.
+            body_length: its length in bytes.
+            changes: True for a write, which needs permission to push.
+            pull_from: another repository to read from.
+            lost: status codes to retry after.
         """
         try:
-            host = self._host(reference)
+            host = self._get_host(reference)
         except RequestError as error:
-            raise _about(error, reference) from error.__cause__
+            raise _with_repository(error, reference) from error.__cause__
         if isinstance(where, str):
             where = host.base.join("/".join(filter(None, ("/v2", reference.repository, where))))
         resource = f"repository:{reference.repository}" if reference.repository else ""
@@ -138,46 +138,53 @@ class Session:
                     sent,
                     method=method,
                     length=length + body_length,
-                    accepted=_ANSWERS,
-                    logins=OneOrigin(host.base.origin, authorization),
+                    accepted=_HANDLED_STATUSES,
+                    logins=SingleOriginLogins(host.base.origin, authorization),
                     body=body,
                     direct=where.is_loopback,
-                ) as answer:
-                    # Whoever a redirect leads to is not asked what it wants to see.
-                    is_own = answer.address.origin == host.base.origin
-                    if answer.status == 401 and is_own and not is_last and _note(host, answer):
-                        drain(answer)
+                ) as response:
+                    # The target of a redirect may not send challenges.
+                    is_own = response.address.origin == host.base.origin
+                    if (
+                        response.status == 401
+                        and is_own
+                        and not is_last
+                        and _record_challenge(host, response)
+                    ):
+                        drain(response)
                         continue
-                    if answer.status in accepted:
-                        yield answer
+                    if response.status in accepted:
+                        yield response
                         return
-                    is_about_login = authorization is not None or answer.status in (401, 403)
-                    credentials = self._credentials.of(reference) if is_about_login else Access()
-                    failure = refusal(
-                        answer,
-                        _subject(reference, answer),
+                    is_about_login = authorization is not None or response.status in (401, 403)
+                    credentials = (
+                        self._credentials.find(reference) if is_about_login else FoundCredentials()
+                    )
+                    failure = error_for_response(
+                        response,
+                        _describe_server(reference, response),
                         reference.host,
                         wanted=wanted,
                         login=credentials.login if authorization and is_own else None,
-                        secrets=_secrets(authorization),
+                        secrets=_secrets_of(authorization),
                         troubles=credentials.troubles,
                         changes=changes,
                     )
-                    failure.again |= answer.status in lost
+                    failure.is_temporary |= response.status in lost
                     raise failure
         except RequestError as error:
-            raise _about(error, reference) from error.__cause__
+            raise _with_repository(error, reference) from error.__cause__
 
-    def _host(self, reference: Reference) -> _Host:
+    def _get_host(self, reference: Reference) -> _Host:
         name = reference.host
         if name not in self._hosts:
-            base = self._find(reference)
+            base = self._find_base(reference)
             host = _Host(name, base, Tokens(self._requests, name, base))
             with self._lock:
                 self._hosts.setdefault(name, host)
         return self._hosts[name]
 
-    def _find(self, reference: Reference) -> HttpAddress:
+    def _find_base(self, reference: Reference) -> HttpAddress:
         host = _HUB if reference.host == DOCKER_HUB else reference.host
         try:
             secure, plain = parse(f"https://{host}/v2/"), parse(f"http://{host}/v2/")
@@ -187,29 +194,33 @@ class Session:
             return plain
         if not secure.is_loopback:
             return secure
-        # As Docker has it, loopback needs no TLS, and may have it. A server that expects TLS
-        # answers a plain request with 400 or hangs up.
+        # As in Docker, TLS is optional on loopback. A TLS server answers a plain request with 400
+        # or hangs up.
         try:
-            with self._requests.send(plain, {}, accepted=_ANSWERS, direct=True) as answer:
-                drain(answer)
-                return secure if answer.status == 400 else plain
+            with self._requests.send(
+                plain, {}, accepted=_HANDLED_STATUSES, direct=True
+            ) as response:
+                drain(response)
+                return secure if response.status == 400 else plain
         except RequestError as error:
             import httpcore
 
             if isinstance(error.__cause__, httpcore.ConnectError | httpcore.TimeoutException):
                 raise
-            # What hangs up may also be a registry that is just being started again.
+            # A registry that is starting also hangs up.
             if not self._speaks_tls(secure):
                 raise
             return secure
 
     def _speaks_tls(self, address: HttpAddress) -> bool:
-        """Whether a server answers behind TLS, or has a certificate that is not trusted."""
+        """Return True if a server speaks TLS, even with an untrusted certificate."""
         try:
-            with self._requests.send(address, {}, accepted=_ANSWERS, direct=True) as answer:
-                drain(answer)
+            with self._requests.send(
+                address, {}, accepted=_HANDLED_STATUSES, direct=True
+            ) as response:
+                drain(response)
         except RequestError as error:
-            problems = [cause for cause in causes(error) if isinstance(cause, ssl.SSLError)]
+            problems = [cause for cause in iter_causes(error) if isinstance(cause, ssl.SSLError)]
             return any(problem.reason != _NO_TLS for problem in problems)
         return True
 
@@ -223,46 +234,50 @@ class Session:
         challenge = host.challenge
         if challenge is None:
             return None
-        login = self._credentials.of(reference).login
+        login = self._credentials.find(reference).login
         if challenge.scheme == "bearer":
-            return host.tokens.token(challenge, permissions, login, stale)
+            return host.tokens.get_token(challenge, permissions, login, stale)
         if login is None or not (login.user or login.password):
             return None
         return Login(login.user, login.password, login.source)
 
 
-def _note(host: _Host, answer: HttpAnswer) -> bool:
-    """Whether a registry says how to be let in, in one of the two ways that are known."""
+def _record_challenge(host: _Host, response: HttpResponse) -> bool:
+    """Record a registry's challenge; return False if it has none of a known scheme."""
     offered = {
         challenge.scheme: challenge
-        for challenge in challenges(answer.headers.get("www-authenticate", ""))
+        for challenge in parse_challenges(response.headers.get("www-authenticate", ""))
     }
     host.challenge = offered.get("bearer") or offered.get("basic")
     return host.challenge is not None
 
 
-def _secrets(authorization: Authorization | None) -> tuple[str, ...]:
+def _secrets_of(authorization: Authorization | None) -> tuple[str, ...]:
     return (authorization.header().partition(" ")[2],) if authorization else ()
 
 
-def _subject(reference: Reference, answer: HttpAnswer) -> str:
-    """Who answered: registries send for blobs to another host."""
-    host = answer.address.authority
+def _describe_server(reference: Reference, response: HttpResponse) -> str:
+    """Return the responding server for a message: blobs may come from another host."""
+    host = response.address.authority
     is_own = host == reference.host or reference.host == DOCKER_HUB
     return f"{reference.name}: " + ("the registry" if is_own else host)
 
 
-def _about(error: RequestError, reference: Reference) -> RequestError:
+def _with_repository(error: RequestError, reference: Reference) -> RequestError:
     if error.message.startswith(reference.name):
         return error
     message = f"{reference.name}: {error.message}"
-    return RequestError(message, again=error.again, wait=error.wait, status=error.status)
+    return RequestError(
+        message, is_temporary=error.is_temporary, wait=error.wait, status=error.status
+    )
 
 
-def _trust(environment: Mapping[str, str], authorities: Mapping[str, tuple[Path, ...]]) -> Trust:
-    """As for package indexes, and what Docker and podman have for a registry alone.
+def _load_trust(
+    environment: Mapping[str, str], authorities: Mapping[str, tuple[Path, ...]]
+) -> Trust:
+    """Return the certificates for package indexes, plus those of Docker and podman by registry.
 
-    Not taken: the hosts that pip or uv trust without a certificate.
+    Hosts that pip or uv trust without a certificate are not included.
     """
     home = Path(environment.get("HOME") or "/")
     folders: Sequence[Path] = (

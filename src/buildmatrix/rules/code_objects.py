@@ -54,6 +54,19 @@ def code_objects(
     )
 
 
+def linked_when_loaded(groups: Sequence[CodeGroup]) -> tuple[str, ...]:
+    """Return the architectures of objects that the driver links when the file is loaded.
+
+    `nvcc -rdc` links nothing where its own objects are PTX alone. Beside these lies the device
+    runtime of the toolkit, with machine code for all GPUs: no kernel of the file is compiled by
+    that (seen on an H100: error 223 without the driver's compiler). Empty for other files.
+    """
+    late = [group for group in groups if not _machine_code(group)]
+    if not late or not all(group.is_relocatable for group in groups):
+        return ()
+    return tuple(sorted({arch for group in late for arch in group.architectures}))
+
+
 def portable(linked: CodeGroup, groups: Iterable[CodeGroup]) -> tuple[str, ...]:
     """Return the code that the driver can compile and link of the objects that `linked` is made of.
 

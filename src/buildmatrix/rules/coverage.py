@@ -12,7 +12,12 @@ from buildmatrix.catalogue.products import architectures
 from buildmatrix.device_code.model import DeviceCode
 from buildmatrix.phrases import listing
 from buildmatrix.rules.artifacts import is_artifact
-from buildmatrix.rules.code_objects import CodeObjects, code_objects, prevailing
+from buildmatrix.rules.code_objects import (
+    CodeObjects,
+    code_objects,
+    linked_when_loaded,
+    prevailing,
+)
 from buildmatrix.rules.model import Finding, Fix, Severity
 from buildmatrix.rules.shipped import OwnedEvidence, finding_in_files, holder
 from buildmatrix.rules.subject import ImageSubject, once
@@ -176,7 +181,10 @@ def code_holders(image: ImageSubject) -> tuple[CodeHolder, ...]:
             if present and not loaded:
                 continue
             named = {code.arch for code in loaded}
-            archs = tuple(arch for arch in item.architectures if arch in named)
+            late = linked_when_loaded(groups.get(item.path, ()))
+            archs = tuple(
+                arch for arch in item.architectures if arch in named and (not late or arch in late)
+            )
             is_open = (
                 not archs
                 or item.path in image.partial

@@ -31,11 +31,11 @@ class ImageArchive(Installed):
 
     def read(self, options: ReadingOptions) -> Facts:
         """See `Installed.read`; the layers are always read."""
-        from buildmatrix.layers.saved import layers_of_saved
+        from buildmatrix.layers.saved import read_saved_layers
         from buildmatrix.layers.saved_image import SavedImage
 
         with SavedImage(Path(self.name), wanted_platform(options)) as image:
-            layers = layers_of_saved(image, options.progress)
+            layers = read_saved_layers(image, options.progress)
             return image_facts(str(self), image.configuration, layers, options)
 
     def open(self, options: ReadingOptions) -> OpenTree:

@@ -57,14 +57,14 @@ class DockerImage(Installed):
 
     def read(self, options: ReadingOptions) -> Facts:
         """See `Installed.read`: the engine exports it, and the layers pass by."""
-        from buildmatrix.layers.saved import layers_of_export
+        from buildmatrix.layers.saved import read_export
 
         engine, cache = options.engine(), options.cache()
         image = self._image(engine)
 
         def read() -> Inventory:
             reader = layer_reader(options)
-            layers = layers_of_export(lambda: engine.export(self.name), reader)
+            layers = read_export(lambda: engine.export(self.name), reader)
             return image_facts(self.name, *layers, options, reader).inventory
 
         # An image is named by the digest of its configuration or manifest, which name its layers.

@@ -73,7 +73,7 @@ class RegistryImage(Installed):
 
     @contextmanager
     def _fetched(self, options: ReadingOptions) -> Iterator[Tree]:
-        from buildmatrix.trees.archive import Slice, Spool, inflated
+        from buildmatrix.trees.archive import Slice, Spool, iter_decompressed
         from buildmatrix.trees.archive_layers import LayeredTree
         from buildmatrix.trees.forward import ForwardSource
 
@@ -85,7 +85,9 @@ class RegistryImage(Installed):
             layers = []
             for layer in image.manifest.layers:
                 with registry.blob(image.reference, layer) as chunks:
-                    layers.append(spool.kept(inflated(Slice(ForwardSource(chunks), 0, layer.size))))
+                    layers.append(
+                        spool.kept(iter_decompressed(Slice(ForwardSource(chunks), 0, layer.size)))
+                    )
                     for _ in chunks:
                         pass  # What the digest counts and the archive does not.
             yield LayeredTree(layers)
@@ -150,7 +152,7 @@ def image_documents(
 
     Raises `NothingToRun`, and `UndecidedError` for what is damaged, broken or cannot be had.
     """
-    from buildmatrix.layers.saved_image import described
+    from buildmatrix.layers.saved_image import read_configuration
     from buildmatrix.oci import documents as oci
     from buildmatrix.oci.choosing import check_configuration
 
@@ -176,7 +178,7 @@ def image_documents(
         # Signatures have the configuration of an image and none of its layers.
         is_other = not is_image or len(unknown) == len(manifest.layers)
         raise NothingToRun(text) if is_other else UndecidedError(text)
-    if manifest.config.size > oci.LARGEST_DOCUMENT:
+    if manifest.config.size > oci.MAX_DOCUMENT:
         raise UndecidedError(f"{pinned}: its configuration has {manifest.config.size} bytes")
     with documents.blob(pinned, manifest.config) as chunks:
         data = b"".join(chunks)
@@ -191,7 +193,7 @@ def image_documents(
     return ImageDocuments(
         pinned,
         manifest,
-        described(configuration, len(manifest.layers)),
+        read_configuration(configuration, len(manifest.layers)),
         configuration.created,
     )
 

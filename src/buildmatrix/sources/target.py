@@ -26,7 +26,7 @@ from buildmatrix.sources.model import (
 )
 from buildmatrix.spec.model import Spec, Target
 from buildmatrix.state.folder import FOLDER, State, TargetFiles
-from buildmatrix.state.journal import is_foreign, stored, stored_inventory
+from buildmatrix.state.journal import is_foreign, load, load_inventory
 
 #: Identifiers of targets (`spec.matrix`): never a path.
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -64,12 +64,12 @@ class BuiltTarget(Source):
 
     @property
     def _files(self) -> TargetFiles:
-        return State(self.specification.parent / FOLDER).of(self.name)
+        return State(self.specification.parent / FOLDER).target_files(self.name)
 
     @property
     def _checked_files(self) -> TargetFiles:
         """The same. Raises `UsageError` where Git tracks them."""
-        return State.beside(self.specification.parent).of(self.name)
+        return State.beside(self.specification.parent).target_files(self.name)
 
     def target(self) -> tuple[Target, Spec]:
         """See `Source.target`."""
@@ -93,7 +93,7 @@ class BuiltTarget(Source):
         build = f"`buildmatrix build --select {target.id}`"
         why: str | None = None
         try:
-            inventory = stored_inventory(files)
+            inventory = load_inventory(files)
         except UndecidedError as error:
             raise UndecidedError(f"{error.message}: {build}", log=error.log) from error
         if inventory is None:
@@ -124,13 +124,13 @@ class BuiltTarget(Source):
 
     def open(self, options: ReadingOptions) -> OpenTree:
         """See `Source.open`."""
-        from buildmatrix.state.target_layers import image_tree
+        from buildmatrix.state.target_layers import image_opener
 
-        return image_tree(self._checked_files, self._engine(options))
+        return image_opener(self._checked_files, self._engine(options))
 
     def _engine(self, options: ReadingOptions) -> Callable[[], Engine]:
         """The engine that has built it."""
-        record = stored(self._files)
+        record = load(self._files)
         return options.engine if record is None else partial(options.engine_of, record.engine)
 
     def kept_beside(self, options: ReadingOptions) -> KeptBeside | None:
@@ -138,7 +138,7 @@ class BuiltTarget(Source):
         if options.lock is not None or not _ID.fullmatch(self.name):
             return None
         files = self._files
-        return KeptBeside(files.made(options.note), (files.inventory, self.specification))
+        return KeptBeside(files.derived(options.note), (files.inventory, self.specification))
 
 
 def dockerfile_of(spec: Spec, target: Target) -> tuple[str, Path]:

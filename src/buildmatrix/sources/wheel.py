@@ -71,7 +71,7 @@ class WheelFile(Installed):
     def read(self, options: ReadingOptions) -> Facts:
         """See `Installed.read`."""
         from buildmatrix.inventory.collect import collect
-        from buildmatrix.store.facts import digest
+        from buildmatrix.store.facts import file_digest
         from buildmatrix.trees.wheel import WheelTree
 
         path, cache = Path(self.name), options.cache()
@@ -80,7 +80,7 @@ class WheelFile(Installed):
             with WheelTree(path) as tree:
                 return collect(tree)
 
-        inventory = scan() if cache is None else cache.inventory(f"wheel {digest(path)}", scan)
+        inventory = scan() if cache is None else cache.inventory(f"wheel {file_digest(path)}", scan)
         return Facts(str(self), inventory)
 
     def open(self, options: ReadingOptions) -> OpenTree:

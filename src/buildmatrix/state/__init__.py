@@ -1,1 +1,1 @@
-"""What builds leave on this machine: the state folder, the journal, the layers of images."""
+"""State of builds on this machine: the state folder, the journal, layers of images."""

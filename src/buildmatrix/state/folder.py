@@ -1,9 +1,8 @@
-"""The state folder: what belongs to one machine and may be deleted at any time.
+"""The state folder: files of one machine, which may be deleted at any time.
 
-`<folder>/lock` is held by the run that works, `<folder>/images` holds what the engine `oci` built,
-`<folder>/<target>/` holds a target's record, log,
-inventory and what the engine needs in between. What decides something is sealed: see
-`buildmatrix.state.seal`.
+`<folder>/lock` is locked by the current run, `<folder>/images` contains images built by the engine
+`oci`, and `<folder>/<target>/` a target's record, log, inventory and temporary files of the engine.
+Decisive files are sealed: see `buildmatrix.state.seal`.
 """
 
 from __future__ import annotations
@@ -23,58 +22,59 @@ from buildmatrix.inventory.model import SCHEMA
 from buildmatrix.progress import Progress
 from buildmatrix.spec.model import STATE
 from buildmatrix.state.seal import seal
-from buildmatrix.store.cache import DAY, Cache, Store, code
+from buildmatrix.store.cache import DAY, Cache, Store, source_digest
 
 #: The state folder, relative to the specification.
 FOLDER = STATE
-#: Bytes of what is kept of one target: 2,600 binaries come to 400 kB of layers.
-_LIMIT = 256 << 20
+#: Cached bytes per target: 2,600 binaries have 400 kB of layers.
+_MAX_CACHED_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class TargetFiles:
-    """Where the files of one target are."""
+    """Paths of one target's files."""
 
     folder: Path
 
     @property
     def record(self) -> Path:
-        """What the journal says of the target."""
+        """Journal record of the target."""
         return self.folder / "record.json"
 
     @property
     def log(self) -> Path:
-        """Everything that the last build printed."""
+        """Complete output of the last build."""
         return self.folder / "build.log"
 
     @property
     def inventory(self) -> Path:
-        """What was found in the image that the record names."""
+        """Inventory of the image in the record."""
         return self.folder / "inventory.json"
 
     @property
     def scan_output(self) -> Path:
-        """Folder that the scanner's output arrives in."""
+        """Output folder of the scanner."""
         return self.folder / "scan"
 
     def layers(self, note: Callable[[str], None]) -> Store:
-        """Which layer of that image brought what, where that was read.
+        """Cache of the layers of that image, by their content.
 
-        The code that read it is no part of its version: the image may be gone by now, as with the
-        inventory.
+        Survives changes of the code, like the inventory: the image may be gone by then.
         """
-        return self._cache(note).store("layers", SCHEMA, limit=_LIMIT, age=365 * DAY)
+        return self._cache(note).store("layers", SCHEMA, limit=_MAX_CACHED_BYTES, age=365 * DAY)
 
-    def made(self, note: Callable[[str], None]) -> Store:
-        """What was made of the inventory, by the very code that runs now."""
-        return self._cache(note).store("made", code(), limit=_LIMIT, age=30 * DAY)
+    def derived(self, note: Callable[[str], None]) -> Store:
+        """Cache of results derived from the inventory, for the current code only."""
+        return self._cache(note).store(
+            "made", source_digest(), limit=_MAX_CACHED_BYTES, age=30 * DAY
+        )
 
     def _cache(self, note: Callable[[str], None]) -> Cache:
         return Cache(self.folder, note, key=seal(b"cache", os.fsencode(self.folder.name)))
 
 
 def images_folder(specification: Path) -> Path:
-    """The OCI layout with the images that the engine `oci` has built of a specification file."""
+    """Return the OCI layout with the images that the engine `oci` built from a specification."""
     return specification.absolute().parent / FOLDER / "images"
 
 
@@ -90,20 +90,20 @@ class State:
         folder = root / FOLDER
         if (tracked := git.tracked_file(folder)) is not None:
             raise UsageError(
-                f"{folder} is tracked by Git ({tracked}), and what it says is true on one machine "
-                f"alone; run `git rm -r --cached {FOLDER}`, and build again"
+                f"{folder} is tracked by Git ({tracked}), but it is only valid on the machine that "
+                f"wrote it; run `git rm -r --cached {FOLDER}`, and build again"
             )
         return cls(folder)
 
-    def of(self, target: str) -> TargetFiles:
-        """The files of the target with this identifier."""
+    def target_files(self, target: str) -> TargetFiles:
+        """Return the files of the target with this ID."""
         return TargetFiles(self.folder / target)
 
     @contextmanager
-    def held(self, progress: Progress) -> Iterator[None]:
-        """Keep other runs out; waits, and says so, while another one is in.
+    def lock(self, progress: Progress) -> Iterator[None]:
+        """Lock the folder; wait, and report it, while another run holds the lock.
 
-        The kernel lets go of the lock when its holder ends, however it ends.
+        The kernel releases the lock when its holder ends, for whatever reason.
         """
         with writing(self.folder):
             keep_out_of_git(self.folder.parent)
@@ -115,7 +115,7 @@ class State:
             except BlockingIOError:
                 holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
                 progress.note(
-                    f"another buildmatrix (process {holder or 'unknown'}) works in {self.folder}; "
+                    f"another buildmatrix (process {holder or 'unknown'}) is using {self.folder}; "
                     "waiting until it is done"
                 )
                 fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -1,8 +1,8 @@
-"""The journal: what was built from what, so that the next run does only what is missing.
+"""The journal: which target was built from what, so that the next run only does what is missing.
 
 One record per target. Its key is a digest of everything that goes into the image; a record with
-another key says nothing, nor does one without the seal of this machine. Records appear whole or
-not at all, so a run may be killed at any moment.
+another key, or without this machine's seal, is ignored. Records are written atomically, so a run
+may be killed at any moment.
 """
 
 from __future__ import annotations
@@ -25,38 +25,38 @@ from buildmatrix.state.folder import TargetFiles
 from buildmatrix.state.seal import seal
 from buildmatrix.threads import prepare_type
 
-#: Part of every key: raised when the same inputs would give another image or inventory.
+#: Part of every key: raised when equal inputs give another image or inventory.
 VERSION = "buildmatrix/journal/1"
 
 
 class BuildRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One target that was built and scanned."""
+    """Record of a target that was built and scanned."""
 
     key: str
-    #: Name of the engine that has the image.
+    #: Engine that has the image.
     engine: str = "docker"
-    #: Name of the buildx builder that made it; None for the current one.
+    #: buildx builder of the image; None for the current one.
     builder: str | None = None
-    #: Digests of the image's manifest and configuration: Docker names an image by either.
+    #: Digests of the image's manifest and configuration: Docker uses either as a name.
     digest: str
     config: str | None
     loaded: bool
-    #: Its names on this machine: the staged one until all gates have passed, then its tags.
+    #: Local names: the staged one until all gates have passed, then the tags.
     tags: tuple[str, ...]
-    #: sha256 of the stored inventory.
+    #: SHA-256 of the stored inventory.
     inventory: str
-    #: Seconds that the gates of its target took; build and scan alone where one did not hold.
+    #: Duration of the target's gates in seconds; only build and scan if one failed.
     seconds: float
-    #: Base images that the builder took, reference → digest, where it reported them.
+    #: Base images by reference → digest, if the builder reported them.
     bases: Mapping[str, str] = {}
     #: Digests of smoke commands that this image passed.
     smoke: tuple[str, ...] = ()
-    #: What this image was to climb and on which devices, as a digest, and how far it got.
+    #: Digest of the planned rungs and devices, and the results of the rungs.
     climbed: str = ""
     rungs: tuple[ClimbedRung, ...] = ()
 
     def is_at(self, present: Mapping[str, str]) -> bool:
-        """Whether all tags lead to this image; `present` is what `Engine.present` says."""
+        """Return True if all tags refer to this image; `present` is from `Engine.present`."""
         names = {self.digest, self.config or self.digest}
         return all(present.get(tag) in names for tag in self.tags)
 
@@ -65,41 +65,41 @@ class _Seal(msgspec.Struct):
     seal: str = ""
 
 
-def stored(files: TargetFiles) -> BuildRecord | None:
-    """The record of a target, if its inventory is still the one that it names."""
-    record, is_sealed = _read(files)
+def load(files: TargetFiles) -> BuildRecord | None:
+    """Return the record of a target, if its inventory is unchanged."""
+    record, is_sealed = _read_record(files)
     if record is None or not is_sealed:
         return None
     try:
-        return record if sha256_of(files.inventory) == record.inventory else None
+        return record if file_sha256(files.inventory) == record.inventory else None
     except OSError:
         return None
 
 
-def stored_inventory(files: TargetFiles) -> Inventory | None:
-    """The inventory that the record of a target names; None without either.
+def load_inventory(files: TargetFiles) -> Inventory | None:
+    """Return the inventory in the record of a target; None without either.
 
-    Raises `UndecidedError` for one that another version wrote.
+    Raises `UndecidedError` if another version wrote it.
     """
-    return None if stored(files) is None else store.read(files.inventory)
+    return None if load(files) is None else store.read(files.inventory)
 
 
 def is_foreign(files: TargetFiles) -> bool:
-    """Whether there is a record that this user did not write on this machine."""
-    record, is_sealed = _read(files)
+    """Return True if there is a record that this user did not write on this machine."""
+    record, is_sealed = _read_record(files)
     return record is not None and not is_sealed
 
 
-def seconds(files: TargetFiles) -> float:
-    """Seconds that a target took, also on another machine: they decide nothing of its image."""
-    record, _ = _read(files)
+def load_seconds(files: TargetFiles) -> float:
+    """Return the duration of a target, from any machine: it does not affect the image."""
+    record, _ = _read_record(files)
     return 0.0 if record is None else record.seconds
 
 
-def _read(files: TargetFiles) -> tuple[BuildRecord | None, bool]:
-    """The record, and whether it has the seal of this machine.
+def _read_record(files: TargetFiles) -> tuple[BuildRecord | None, bool]:
+    """Return the record, and True if it has the seal of this machine.
 
-    None where it was never written, was deleted, or was written by another version.
+    None if it is missing or was written by another version.
     """
     try:
         data = files.record.read_bytes()
@@ -107,40 +107,40 @@ def _read(files: TargetFiles) -> tuple[BuildRecord | None, bool]:
         written = msgspec.json.decode(data, type=prepare_type(_Seal)).seal
     except (OSError, msgspec.MsgspecError):
         return None, False
-    return record, hmac.compare_digest(written.encode(), _seal(files, record).encode())
+    return record, hmac.compare_digest(written.encode(), _record_seal(files, record).encode())
 
 
-def _seal(files: TargetFiles, record: BuildRecord) -> str:
+def _record_seal(files: TargetFiles, record: BuildRecord) -> str:
     name = os.fsencode(files.folder.name)
     return seal(b"record", name, msgspec.json.encode(record)).hex()
 
 
-def read(files: TargetFiles, key: str) -> BuildRecord | None:
-    """The same, if it is about `key`: else the target has to be built again."""
-    record = stored(files)
+def load_for_key(files: TargetFiles, key: str) -> BuildRecord | None:
+    """Return the record of a target if it has this key; else the target has to be rebuilt."""
+    record = load(files)
     return record if record is not None and record.key == key else None
 
 
 def write(files: TargetFiles, record: BuildRecord) -> None:
-    """Store a record. Raises `BuildError` when the disk is full."""
+    """Store a record. Raises `BuildError` if the disk is full."""
     with writing(files.folder):
-        sealed = {**msgspec.to_builtins(record), "seal": _seal(files, record)}
+        sealed = {**msgspec.to_builtins(record), "seal": _record_seal(files, record)}
         write_atomically(files.record, msgspec.json.format(msgspec.json.encode(sealed), indent=1))
 
 
 def forget(files: TargetFiles) -> None:
-    """Drop a record: the next run builds the target again."""
+    """Delete a record: the next run rebuilds the target."""
     with writing(files.folder):
         files.record.unlink(missing_ok=True)
 
 
-def key(parts: Mapping[str, object]) -> str:
-    """Digest of everything that goes into an image: values that JSON can hold."""
+def make_key(parts: Mapping[str, object]) -> str:
+    """Return the digest of everything that goes into an image: JSON values."""
     text = json.dumps([VERSION, dict(parts)], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def sha256_of(path: Path) -> str:
-    """The digest of a file's bytes."""
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,9 +1,9 @@
-"""What the rules said of a target's image, kept beside its inventory.
+"""Cached results of the rules for a target's image, beside its inventory.
 
-The same rules say the same of the same facts: a run with nothing to do reads what they said, and
-not the inventories of hundreds of images. Whatever they depend on is part of the key. What depends
-on the day, on a baseline or on other targets (waivers, severities, node classes that a waiver is
-about) is no part of it, and is applied in every run (`Judge.settle`).
+Equal rules and facts give equal results: a run with nothing to do reads these instead of the
+inventories of hundreds of images. All their inputs are part of the key. Inputs that depend on the
+day, a baseline or other targets (waivers, severities, node classes of waivers) are not; they are
+applied in every run (`Judge.settle`).
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from buildmatrix.state.folder import TargetFiles
 from buildmatrix.state.journal import BuildRecord
 from buildmatrix.threads import prepare_type
 
-#: The key of what was said of the last image.
+#: Key of the last image's result.
 JUDGEMENT = "judgement"
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedImage:
-    """What the rules said of one image, and what of its inventory goes into a report."""
+    """Results of the rules for one image, and the parts of its inventory for a report."""
 
-    #: Digest of everything that it depends on.
+    #: Digest of all inputs.
     key: str
     judgement: Judgement
-    #: Holds what was not read, and counts, and nothing else.
+    #: Only contains unread files and counts.
     read: Inventory
 
 
-#: Made here, by one thread: msgspec 0.22 crashes where several meet a dataclass for the first time.
-_JUDGED = msgspec.msgpack.Decoder(prepare_type(JudgedImage))
+#: Created here, by one thread: msgspec 0.22 crashes if several first meet a dataclass at once.
+_JUDGED_IMAGE = msgspec.msgpack.Decoder(prepare_type(JudgedImage))
 
 
-def judged_image(
+def judge_image(
     files: TargetFiles,
     record: BuildRecord,
     target: Target,
@@ -51,14 +51,14 @@ def judged_image(
     inventory: Callable[[], tuple[Inventory, str | None]],
     note: Callable[[str], None],
 ) -> JudgedImage:
-    """What the rules say of the image of `record`, from what was kept where nothing has changed.
+    """Apply the rules to the image of `record`, or return the cached result.
 
-    `inventory` reads the facts, and says what of them could not be read: then nothing is kept, so
-    the next run tries again. `note` hears of a folder that cannot be used.
+    `inventory` loads the facts, and returns the reason if some are missing: then the result is not
+    cached, so that the next run tries again. `note` is called if the cache is unusable.
     """
-    key = _key(record, target, lock, judge)
-    store = files.made(note)
-    kept = store.load(JUDGEMENT, _JUDGED)
+    key = _judgement_key(record, target, lock, judge)
+    store = files.derived(note)
+    kept = store.load(JUDGEMENT, _JUDGED_IMAGE)
     if kept is not None and kept.key == key:
         return kept
     facts, unknown = inventory()
@@ -72,10 +72,10 @@ def judged_image(
     return judged
 
 
-def _key(record: BuildRecord, target: Target, lock: Lock | None, judge: Judge) -> str:
-    """The code of the rules is missing here: `TargetFiles.made` is of this very code.
+def _judgement_key(record: BuildRecord, target: Target, lock: Lock | None, judge: Judge) -> str:
+    """Return the key, without the rules' code: `TargetFiles.derived` is of the current code.
 
-    `record.key` stands for the Dockerfile, which says what layers are the base's.
+    `record.key` includes the Dockerfile, which determines the layers of the base.
     """
     image = record.key, record.digest, record.inventory
     parts = image, target, lock.digest if lock is not None else None, judge.basis

@@ -1,9 +1,9 @@
-"""Seals of the state folder: only what this user wrote on this machine is believed.
+"""Seals of the state folder: only files that this user wrote on this machine are trusted.
 
-The folder lies in the project, so it may come with a checkout, an archive or a restored CI cache,
-and then says of images what nobody here has seen. A key in the user's cache seals what decides
-something: the record of each target, which has the digest of its inventory, and the entries of its
-caches. What has another seal, or none, is as if it were not there.
+The folder is in the project, so it may come with a checkout, an archive or a restored CI cache,
+with claims about images that were never built here. A key in the user's cache seals what is
+decisive: the record of each target, with the digest of its inventory, and the entries of its
+caches. Anything with another seal, or none, is ignored.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from buildmatrix.errors import UsageError
 from buildmatrix.store.cache import default_folder
 from buildmatrix.trees.base import reason
 
-#: The key, in the folder of the user's cache.
-NAME: Final = "state.key"
+#: Name of the key file, in the user's cache.
+KEY_NAME: Final = "state.key"
 _SIZE: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
 class MachineKey:
-    """The key of this user on this machine."""
+    """Secret key of this user on this machine."""
 
     secret: bytes
-    #: Why it ends with this process, where it could not be stored.
+    #: Reason why it is valid for this process only, if it could not be stored.
     trouble: str = ""
 
 
 def machine_key() -> MachineKey:
-    """Return the key, which is made when it is first needed."""
+    """Return the key, created on first use."""
     try:
-        return _key_in(default_folder(os.environ))
+        return _load_key(default_folder(os.environ))
     except UsageError as error:
-        return _transient(error.message)
+        return _transient_key(error.message)
 
 
 def seal(*parts: bytes) -> bytes:
@@ -53,21 +53,21 @@ def seal(*parts: bytes) -> bytes:
 
 
 @cache
-def _transient(trouble: str) -> MachineKey:
+def _transient_key(trouble: str) -> MachineKey:
     return MachineKey(secrets.token_bytes(_SIZE), trouble)
 
 
 @cache
-def _key_in(folder: Path) -> MachineKey:
-    path = folder / NAME
+def _load_key(folder: Path) -> MachineKey:
+    path = folder / KEY_NAME
     try:
-        return MachineKey(_read(path) or _make(path))
+        return MachineKey(_read_key(path) or _create_key(path))
     except OSError as error:
-        return _transient(f"{path} cannot be used: {reason(error)}")
+        return _transient_key(f"{path} cannot be used: {reason(error)}")
 
 
-def _read(path: Path) -> bytes | None:
-    """The key in a file; None for no file, and for one that others can read or have written."""
+def _read_key(path: Path) -> bytes | None:
+    """Read the key; None if there is no file, or others can read or write it."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -87,23 +87,23 @@ def _read(path: Path) -> bytes | None:
     return secret if len(secret) == _SIZE else None
 
 
-def _make(path: Path) -> bytes:
-    """Store a new key, or return that of a run that was faster."""
+def _create_key(path: Path) -> bytes:
+    """Store a new key, or return that of a concurrent run."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{NAME}.{secrets.token_hex(8)}")
+    unfinished = path.with_name(f".{KEY_NAME}.{secrets.token_hex(8)}")
     secret = secrets.token_bytes(_SIZE)
     descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(secret)
         try:
-            # The first of several runs names it.
+            # The first of several runs wins.
             os.link(unfinished, path)
         except FileExistsError:
-            if (other := _read(path)) is not None:
+            if (other := _read_key(path)) is not None:
                 return other
             unfinished.replace(path)
-        except OSError:  # a file system without hard links
+        except OSError:  # no hard links
             unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)

@@ -1,9 +1,8 @@
-"""Which layer of a target's image brought what.
+"""Layers of a target's image, and the files in each.
 
-The scan of a build runs inside of the builder, where the layers are one file system already. So
-the engine exports the image that the record names by its digest: at the end of a build where the
-image is on this machine, else at the first question. What was read is kept beside the inventory,
-and serves the next image as well where that has the same layers.
+The scan of a build runs inside the builder, on one merged file system. So the engine exports the
+image of the record: at the end of a build if the image is on this machine, otherwise when layers
+are first needed. They are cached beside the inventory, also for a later image with the same layers.
 """
 
 from __future__ import annotations
@@ -19,23 +18,23 @@ from buildmatrix.engines.exports import OpenTree, exported
 from buildmatrix.engines.model import Engine, ImageFacts
 from buildmatrix.errors import BuildmatrixError, Interrupted, UndecidedError
 from buildmatrix.inventory.model import Inventory, Layer
-from buildmatrix.state.dockerfile_lines import base_layers, read
+from buildmatrix.state.dockerfile_lines import count_base_layers, read_dockerfile
 from buildmatrix.state.folder import TargetFiles
-from buildmatrix.state.journal import stored
+from buildmatrix.state.journal import load
 from buildmatrix.threads import prepare_type
 from buildmatrix.trees.base import Tree, reason
 
-#: The key of the last image's layers.
+#: Key of the last image's layers.
 LAYERS = "layers"
 
 
 @dataclass(frozen=True, slots=True)
 class ImageLayers:
-    """The layers of one image."""
+    """Layers of one image."""
 
     #: Digest of the image.
     image: str
-    #: Holds layers, origins and what is buried, and nothing else.
+    #: Only contains layers, origins and hidden files.
     layers: Inventory
 
 
@@ -49,12 +48,12 @@ def with_layers(
     note: Callable[[str], None],
     dockerfile: Path,
 ) -> tuple[Inventory, str | None]:
-    """The inventory of a target with the layers of its image, or why they are not known.
+    """Return a target's inventory with the layers of its image, or the reason why they are unknown.
 
-    `engine` is asked for only where they were not read before; `note` hears that it takes a while.
-    `dockerfile` says which layers are the base image's.
+    `engine` is only called if the layers are not cached; `note` is called before they are read.
+    `dockerfile` determines the layers of the base image.
     """
-    record = stored(files)
+    record = load(files)
     if record is None:
         return inventory, "no record says which image was built last; build it again"
     store = files.layers(note)
@@ -63,7 +62,7 @@ def with_layers(
         layer_facts = stored_layers.layers
     else:
         try:
-            layer_facts = _read(files, inventory, engine(), note, stored_layers)
+            layer_facts = _read_layers(files, inventory, engine(), note, stored_layers)
         except Interrupted:
             raise
         except OSError as error:
@@ -71,32 +70,32 @@ def with_layers(
         except BuildmatrixError as error:
             return inventory, error.message
         store.save(LAYERS, ImageLayers(record.digest, layer_facts))
-    layers = _with_base(layer_facts.layers, dockerfile)
+    layers = _mark_base(layer_facts.layers, dockerfile)
     return replace(
         inventory, layers=layers, origins=layer_facts.origins, buried=layer_facts.buried
     ), None
 
 
-def keep_layers(
+def detach_layers(
     files: TargetFiles, image: str, inventory: Inventory, note: Callable[[str], None]
 ) -> Inventory:
-    """Keep the layers that came with the inventory of `image`, and return it without them."""
+    """Cache the layers in the inventory of `image`, and return it without them."""
     layers = Inventory(layers=inventory.layers, origins=inventory.origins, buried=inventory.buried)
     files.layers(note).save(LAYERS, ImageLayers(image, layers))
     return replace(inventory, layers=(), origins={}, buried=())
 
 
-def _with_base(layers: tuple[Layer, ...], dockerfile: Path) -> tuple[Layer, ...]:
-    """`layers`, of which those of the base image say so."""
-    text = read(dockerfile)
+def _mark_base(layers: tuple[Layer, ...], dockerfile: Path) -> tuple[Layer, ...]:
+    """Mark the layers of the base image."""
+    text = read_dockerfile(dockerfile)
     if text is None:
         return layers
-    count = base_layers(text, [layer.instruction for layer in layers])
+    count = count_base_layers(text, [layer.instruction for layer in layers])
     return (*(replace(layer, is_base=True) for layer in layers[:count]), *layers[count:])
 
 
-def image_tree(files: TargetFiles, engine: Callable[[], Engine]) -> OpenTree:
-    """How the files of a target's image are opened again: its engine exports it."""
+def image_opener(files: TargetFiles, engine: Callable[[], Engine]) -> OpenTree:
+    """Return a function that opens the files of a target's image, exported by its engine."""
 
     @contextmanager
     def opened() -> Iterator[Tree]:
@@ -109,14 +108,14 @@ def image_tree(files: TargetFiles, engine: Callable[[], Engine]) -> OpenTree:
 
 
 def _present_image(files: TargetFiles, engine: Engine) -> tuple[str, ImageFacts]:
-    """The name by which the engine has the image that the stored inventory is of, and its facts.
+    """Return the name of the image of the stored inventory in the engine, and its facts.
 
-    Raises `UndecidedError` where it has it no more.
+    Raises `UndecidedError` if the engine no longer has it.
     """
-    record = stored(files)
+    record = load(files)
     if record is None:
         raise UndecidedError("no record says which image was built last; build it again")
-    # One store of Docker's names an image by its manifest, the other by its configuration.
+    # Docker's stores name an image by its manifest or by its configuration.
     for name in filter(None, (record.digest, record.config)):
         image = engine.image(name)
         if image is not None:
@@ -124,7 +123,7 @@ def _present_image(files: TargetFiles, engine: Engine) -> tuple[str, ImageFacts]
     raise UndecidedError(f"the image {record.digest[:19]} that it built is not on this machine")
 
 
-def _read(
+def _read_layers(
     files: TargetFiles,
     inventory: Inventory,
     engine: Engine,
@@ -142,12 +141,12 @@ def _read(
 
 
 def _has_same_layers(image: ImageFacts, inventory: Inventory, earlier: Inventory) -> bool:
-    """Whether an image has the layers of an earlier one: another label or variable adds none."""
+    """Return True if an image has the layers of an earlier one, apart from labels and variables."""
     from buildmatrix.inventory.layers import layered_paths
-    from buildmatrix.layers.saved_image import instruction
+    from buildmatrix.layers.saved_image import format_instruction
 
-    # Each is looked for behind the one before.
-    steps = iter([instruction(created_by) for created_by, _ in image.history])
+    # Search each step after the previous one.
+    steps = iter([format_instruction(created_by) for created_by, _ in image.history])
     return (
         tuple(layer.digest for layer in earlier.layers) == image.layers
         and all(layer.instruction in steps for layer in earlier.layers)

@@ -1,7 +1,7 @@
-"""What is kept on disk: the cache (`store.cache`), facts in it (`store.facts`), inventories."""
+"""On-disk data: the cache (`store.cache`), cached facts (`store.facts`), and inventories."""
 
 from __future__ import annotations
 
-from buildmatrix.store.inventories import LARGEST, decode, read, write
+from buildmatrix.store.inventories import MAX_INVENTORY, decode, read, write
 
-__all__ = ["LARGEST", "decode", "read", "write"]
+__all__ = ["MAX_INVENTORY", "decode", "read", "write"]

@@ -1,23 +1,24 @@
-"""The cache on disk: what one run learned and the next ones need not learn again.
+"""The cache on disk: results of one run, for later ones.
 
-`<folder>/<kind>/<name>` is one entry. Its name is the SHA-256 of its kind, of the version of what
-made it, and of the key that its owner gives it: what an entry depends on is part of its name, so
-nothing that was made otherwise is ever found. No part of a name comes from outside as it is.
+`<folder>/<kind>/<name>` is one entry. Its name is the SHA-256 of its kind, of the version of the
+code that made it, and of a key from its owner: all dependencies of an entry are part of its name,
+so an outdated one is never found. No part of a name comes from outside unhashed.
 
 An entry starts with the SHA-256 of its name and the rest, and with the time at which it was
-written. One that was cut short, damaged or put under another name is as if it were not there, and
-is removed; so is whatever is no file. No link is followed: a cache may have been restored.
+written. A truncated, damaged or renamed entry is ignored and removed; so is anything but a file.
+Links are not followed: a cache may have been restored from elsewhere.
 
-An entry may carry a seal in place of its SHA-256, where its folder may be a stranger's (see
-`buildmatrix.state.seal`). The user's own cache has none: who can write there can do anything.
+An entry may have a seal in place of its SHA-256, for a folder that others may have written (see
+`buildmatrix.state.seal`). The user's own cache has none: anyone who can write there can do
+anything.
 
-No locks. An entry is written beside its place and renamed into it. Of two runs that write the same
-entry the last one wins, and both are right. A cache that cannot be read or written never fails a
-run: that is said once.
+No locks. An entry is written to a temporary file and renamed. If two runs write the same entry,
+the last one wins, and both are valid. A cache that cannot be read or written never fails a run; it
+is reported once.
 
-Behind the folder there may be a place that many machines share (`store.shared`). What the folder
-lacks is looked for there, and what is kept is kept in both. A place on a disk of this machine has
-it alone: a second file would save nothing, and costs as much as the first.
+A store shared by many machines (`store.shared`) may back the folder. Entries missing in the folder
+are looked up there, and new ones are written to both. If the shared store is on a local disk, only
+it has the entry: a second file would save nothing.
 """
 
 from __future__ import annotations
@@ -47,35 +48,35 @@ from buildmatrix.trees.base import reason
 
 T_co = TypeVar("T_co", covariant=True)
 DAY = 86400.0
-#: Bytes of one entry; the facts of a root file system of 5 GB with 2,500 binaries have 5 MB.
-LARGEST = 256 << 20
-#: Seconds after which an unfinished entry belongs to a run that was killed.
-ABANDONED = 3600.0
-#: Seconds for which an entry that was used counts as just used.
-_USED = 3600.0
+#: Maximum bytes of an entry; a root file system of 5 GB with 2,500 binaries has 5 MB of facts.
+MAX_ENTRY = 256 << 20
+#: Age in seconds of an unfinished entry whose run was killed.
+UNFINISHED_AGE = 3600.0
+#: Seconds for which a used entry counts as just used.
+_JUST_USED = 3600.0
 _DIGEST = hashlib.sha256().digest_size
 _TIME = struct.Struct(">d")
-#: Where the content of an entry begins.
-_START = _DIGEST + _TIME.size
+#: Offset of an entry's content.
+_CONTENT_OFFSET = _DIGEST + _TIME.size
 
 
 class Decoder(Protocol[T_co]):
-    """Turns the bytes of an entry into a value: `msgspec.msgpack.Decoder`."""
+    """Decoder of an entry's bytes: `msgspec.msgpack.Decoder`."""
 
     def decode(self, data: bytes | memoryview, /) -> T_co:
-        """Raises `msgspec.MsgspecError`."""
+        """Decode the bytes. Raises `msgspec.MsgspecError`."""
 
 
 def default_folder(environment: Mapping[str, str]) -> Path:
-    """Where a user's cache is: below BUILDMATRIX_CACHE, else XDG_CACHE_HOME, else `~/.cache`.
+    """Return the user's cache: below BUILDMATRIX_CACHE, else XDG_CACHE_HOME, else `~/.cache`.
 
-    Raises UsageError when there is no home folder either, and for a folder that Git tracks: what it
-    holds was written by whoever committed it.
+    Raises UsageError if there is no home folder either, and for a folder tracked by Git: its
+    content was written by whoever committed it.
     """
     place = environment.get("BUILDMATRIX_CACHE")
     if not place:
         place = environment.get("XDG_CACHE_HOME", "")
-        # The XDG base directory specification: a relative path is to be ignored.
+        # The XDG base directory specification: ignore relative paths.
         if not place.startswith("/"):
             try:
                 place = str(Path.home() / ".cache")
@@ -99,11 +100,11 @@ def _tracked_file(folder: Path) -> str | None:
 
 
 @cache
-def code(*packages: str) -> str:
-    """Names the sources of these packages of buildmatrix, or of all: part of a version.
+def source_digest(*packages: str) -> str:
+    """Return a digest of the sources of these packages, or of all: part of a version.
 
-    By their bytes, so that it is the same on every machine. Raises OSError for a package that is
-    not there.
+    Depends only on their bytes, so that it is equal on every machine. Raises OSError for a missing
+    package.
     """
     root = Path(buildmatrix.__file__).parent
     hasher = hashlib.sha256()
@@ -122,9 +123,9 @@ def code(*packages: str) -> str:
 
 
 class Cache:
-    """A folder with stores of several kinds; None for a folder keeps nothing in one.
+    """A folder with stores of several kinds; with None, nothing is cached in a folder.
 
-    `note` is called once, when it cannot be used. `shared` is behind it. `key` seals its entries.
+    `note` is called once if it is unusable. `shared` backs it. `key` seals its entries.
     """
 
     def __init__(
@@ -139,32 +140,32 @@ class Cache:
         self.shared = shared
         self._note: Callable[[str], None] | None = note
         self._lock = threading.Lock()
-        #: Kind → bytes that may be written until old entries are looked for again.
+        #: Kind → bytes to write until the next pruning.
         self._room: dict[str, int] = {}
 
     def store(
         self, kind: str, version: str, *, limit: int, age: float, by_use: bool = False
     ) -> Store:
-        """The entries of one kind, of this version alone.
+        """Return the store of one kind, for this version only.
 
         Args:
             kind: name of a folder.
-            version: what all entries depend on: their layout, the code that made them.
-            limit: bytes of all entries together, of whatever version; the oldest go first.
-            age: seconds after which an entry goes.
-            by_use: count them from the last use of an entry, and not from when it was written.
+            version: common dependencies of all entries: their layout, the code that made them.
+            limit: total bytes of all entries of any version; the oldest are removed first.
+            age: seconds after which an entry is removed.
+            by_use: measure age since the last use of an entry, not since it was written.
         """
         folder = self.folder / kind if self.folder is not None else None
         if folder is not None and folder.is_symlink():
-            self.cannot(folder, "be used", "it is a link")
+            self.report_failure(folder, "be used", "it is a link")
             folder = None
         return Store(self, folder, kind, version, limit, age, by_use)
 
     def is_due(self, kind: str, size: int, limit: int) -> bool:
-        """Whether old entries of a kind are to be looked for, now that `size` bytes were written.
+        """Return True if old entries of a kind should be pruned, after writing `size` bytes.
 
-        That costs a look at each entry, so it is due in the first place, and then after a part of
-        `limit` alone, however many stores of the kind there are in this process.
+        Pruning reads the status of every entry. So it is due at first, and then only after a part
+        of `limit`, shared by all stores of the kind in this process.
         """
         with self._lock:
             room = self._room.get(kind, 0)
@@ -172,18 +173,18 @@ class Cache:
             self._room[kind] = limit // 16 if is_due else room - size
         return is_due
 
-    def cannot(self, place: Path, action: str, why: str) -> None:
-        """Report, the first time, that the cache fails, and what `action` failed."""
+    def report_failure(self, place: Path, action: str, why: str) -> None:
+        """Report the first failure of the cache, with the failed `action`."""
         note, self._note = self._note, None
         if note is not None:
             note(
                 f"the cache {place} cannot {action}: {why};"
-                " what it lacks is read again in every run"
+                " missing entries are read again in every run"
             )
 
 
 class Store:
-    """The entries of one kind; for all threads at once. See `Cache.store`."""
+    """Entries of one kind, for all threads. See `Cache.store`."""
 
     def __init__(
         self,
@@ -201,74 +202,74 @@ class Store:
         self._kind = kind
         self._version = f"{kind}\0{version}"
         self._limit = limit
-        self._largest = min(limit, LARGEST)
+        self._largest = min(limit, MAX_ENTRY)
         self._age = age
         self._by_use = by_use
 
     @property
-    def keeps(self) -> bool:
-        """Whether anything is kept at all."""
+    def is_enabled(self) -> bool:
+        """True if entries are cached at all."""
         return self._folder is not None or self._shared is not None
 
     def path(self, key: str) -> Path | None:
-        """The file of an entry, whether it is there or not; None where there is no folder."""
+        """Return the file of an entry, present or not; None without a folder."""
         return None if self._folder is None else self._folder / self._name(key)
 
     def _name(self, key: str) -> str:
         return hashlib.sha256(os.fsencode(f"{self._version}\0{key}")).hexdigest()
 
     def has(self, key: str) -> bool:
-        """Whether something is kept under `key`, as far as one can tell without its bytes."""
+        """Return True if there is probably an entry for `key`; does not read it."""
         path = self.path(key)
         if path is not None and path.is_file():
             return True
         return self._shared is not None and self._shared.has(self._kind, self._name(key))
 
     def get(self, key: str, within: float | None = None) -> bytes | None:
-        """What was kept under `key`; None for nothing.
+        """Return the data of `key`; None if there is none.
 
-        `within`: seconds that it may be old; an entry from the future is from a wrong clock.
+        `within`: maximum age in seconds; entries from the future have a wrong time and are ignored.
         """
-        data = self._entry(key, within)
+        data = self._find_entry(key, within)
         return None if data is None else bytes(data)
 
-    def _entry(self, key: str, within: float | None) -> memoryview | None:
-        """See `get`; no copy of what was read."""
+    def _find_entry(self, key: str, within: float | None) -> memoryview | None:
+        """See `get`; without copying."""
         name = self._name(key)
         path = self.path(key)
-        entry = None if path is None else self._in_folder(path)
+        entry = None if path is None else self._read_file(path)
         if entry is not None:
             if not self._is_whole(entry, name):
                 self.remove(key)
-            elif _is_within(entry, within):
-                return entry[_START:]
+            elif _is_recent(entry, within):
+                return entry[_CONTENT_OFFSET:]
         if self._shared is None:
             return None
         entry = memoryview(self._shared.read(self._kind, name, self._largest) or b"")
-        if not (self._is_whole(entry, name) and _is_within(entry, within)):
+        if not (self._is_whole(entry, name) and _is_recent(entry, within)):
             return None
-        # From one disk to another, of one machine, nothing is won.
+        # A copy from one local disk to another would save nothing.
         if path is not None and not self._shared.is_near:
             self._write(path, (entry,))
-        return entry[_START:]
+        return entry[_CONTENT_OFFSET:]
 
-    def _in_folder(self, path: Path) -> memoryview | None:
-        """The bytes of an entry's file, whatever they are; None where there is none."""
+    def _read_file(self, path: Path) -> memoryview | None:
+        """Read the file of an entry, valid or not; None if there is none."""
         try:
             return memoryview(self._read(path))
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            self._cache.cannot(path, "be read", reason(error))
+            self._cache.report_failure(path, "be read", reason(error))
             return None
 
     def put(self, key: str, data: bytes) -> None:
-        """Keep `data`, unless there is too much of it."""
+        """Store `data`, unless it is too large."""
         name, path = self._name(key), self.path(key)
-        if not self.keeps or len(data) + _START > self._largest:
+        if not self.is_enabled or len(data) + _CONTENT_OFFSET > self._largest:
             return
         written = _TIME.pack(time.time())
-        # One after the other: facts of a layer have 20 MB, and would be copied.
+        # Written in parts: facts of a layer have 20 MB, and would be copied.
         parts = (self._checksum(name, written, data), written, data)
         if self._shared is not None:
             is_kept = self._shared.write(self._kind, name, parts)
@@ -278,10 +279,10 @@ class Store:
             self._write(path, parts)
 
     def _write(self, path: Path, parts: Sequence[bytes | memoryview]) -> None:
-        """Put an entry into the folder."""
+        """Write an entry to the folder."""
         size = sum(map(len, parts))
         try:
-            # What a private index or an image holds is for this user alone.
+            # Contents of private indexes and images are for this user only.
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with open_atomically(path, is_private=True) as file:
                 for part in parts:
@@ -289,11 +290,11 @@ class Store:
             if self._cache.is_due(self._kind, size, self._limit):
                 self._prune(path.parent)
         except OSError as error:
-            self._cache.cannot(path.parent, "be written", reason(error))
+            self._cache.report_failure(path.parent, "be written", reason(error))
 
     def load(self, key: str, decoder: Decoder[T_co], within: float | None = None) -> T_co | None:
-        """The value that was saved under `key`; see `get`."""
-        data = self._entry(key, within)
+        """Return the value of `key`; see `get`."""
+        data = self._find_entry(key, within)
         if data is None:
             return None
         try:
@@ -303,21 +304,21 @@ class Store:
             return None
 
     def save(self, key: str, value: object) -> None:
-        """Keep a value that msgspec can encode; see `put`."""
-        if self.keeps:
+        """Store a value that msgspec can encode; see `put`."""
+        if self.is_enabled:
             self.put(key, msgspec.msgpack.encode(value))
 
     def remove(self, key: str) -> None:
-        """Forget an entry."""
+        """Remove an entry."""
         path = self.path(key)
         if path is not None:
             with suppress(OSError):
                 path.unlink()
 
     def _read(self, path: Path) -> bytes:
-        """The bytes of a file; none for what is no entry."""
+        """Read a file; empty if it is not an entry."""
         try:
-            # Nor does it wait for a pipe.
+            # O_NONBLOCK: a pipe must not block.
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
             if error.errno == errno.ELOOP:
@@ -327,16 +328,16 @@ class Store:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode) or status.st_size > self._largest:
                 return b""
-            if self._by_use and time.time() - status.st_mtime > _USED:
-                with suppress(OSError):  # a cache that is read-only still serves
+            if self._by_use and time.time() - status.st_mtime > _JUST_USED:
+                with suppress(OSError):  # a read-only cache is still usable
                     os.utime(descriptor)
             return os.read(descriptor, status.st_size)
         finally:
             os.close(descriptor)
 
     def _is_whole(self, entry: memoryview, name: str) -> bool:
-        """Whether these are the bytes of the entry `name`, all of them and as they were written."""
-        return len(entry) >= _START and hmac.compare_digest(
+        """Return True if the bytes are a complete and undamaged entry `name`."""
+        return len(entry) >= _CONTENT_OFFSET and hmac.compare_digest(
             entry[:_DIGEST], self._checksum(name, entry[_DIGEST:])
         )
 
@@ -349,18 +350,18 @@ class Store:
         return hasher.digest()
 
     def _prune(self, folder: Path) -> None:
-        """Remove what is no entry, what is too old or was left by killed runs, and the excess.
+        """Remove invalid, old and unfinished entries, and the oldest above the limit.
 
-        Another run may remove the same at the same time, or read what is removed: an open file
-        stays readable.
+        Another run may prune at the same time, or read an entry that is removed: an open file stays
+        readable.
         """
         entries: list[tuple[float, int, str]] = []
         now = time.time()
-        for file in _files(folder):
+        for file in _list_files(folder):
             with suppress(FileNotFoundError):
                 status = file.stat(follow_symlinks=False)
                 is_unfinished = file.name.startswith(".")
-                age = ABANDONED if is_unfinished else self._age
+                age = UNFINISHED_AGE if is_unfinished else self._age
                 if not stat.S_ISREG(status.st_mode) or now - status.st_mtime > age:
                     Path(file.path).unlink()
                 elif not is_unfinished:
@@ -373,10 +374,10 @@ class Store:
             excess -= size
 
 
-def _files(folder: Path) -> list[os.DirEntry[str]]:
-    """Everything in `folder` and in its folders, where version 0.1 had its entries.
+def _list_files(folder: Path) -> list[os.DirEntry[str]]:
+    """List everything in `folder` and its subfolders, which had entries in version 0.1.
 
-    No link is followed: what lies behind one may belong to others.
+    Links are not followed: their target may belong to others.
     """
     files: list[os.DirEntry[str]] = []
     with os.scandir(folder) as entries:
@@ -384,7 +385,7 @@ def _files(folder: Path) -> list[os.DirEntry[str]]:
             if not entry.is_dir(follow_symlinks=False):
                 files.append(entry)
                 continue
-            with suppress(OSError):  # once it is empty
+            with suppress(OSError):  # only succeeds for an empty folder
                 Path(entry.path).rmdir()
                 continue
             with suppress(FileNotFoundError), os.scandir(entry.path) as inner:
@@ -392,7 +393,7 @@ def _files(folder: Path) -> list[os.DirEntry[str]]:
     return files
 
 
-def _is_within(entry: memoryview, within: float | None) -> bool:
-    """Whether an entry was written in the last `within` seconds."""
+def _is_recent(entry: memoryview, within: float | None) -> bool:
+    """Return True if an entry was written in the last `within` seconds."""
     (written,) = _TIME.unpack_from(entry, _DIGEST)
     return within is None or 0 <= time.time() - written < within

@@ -1,17 +1,18 @@
-"""The fact cache: what was read once is not read again.
+"""The fact cache: nothing is read twice.
 
-Two grains, each where it fits:
+Two kinds of entries:
 
-- A wheel, a saved image and an image of an engine are addressed by the SHA-256 of their content and
-  never change. The whole inventory is the entry. To hash a wheel costs a tenth of inflating it.
-- A folder changes file by file, and hashing it would cost more than scanning it. Its files have
-  stamps (device, inode, size, mtime, ctime), as in git's index. The digest of all names and stamps
-  addresses the inventory of the whole. Where that is a miss, one entry per folder holds the
-  facts of each of its files: a changed file is read again, the others are not. Of what depends on
-  several files, the Python of a distribution is followed again where one of its own changed (see
-  `store.python_answers`), and the rest (who owns what) every time.
+- Wheels, saved images and images of an engine never change and are addressed by the SHA-256 of
+  their content. The entry is the whole inventory. Hashing a wheel takes a tenth of decompressing
+  it.
+- Folders change file by file, and hashing would take longer than scanning. Their files have stamps
+  (device, inode, size, mtime, ctime), as in git's index. The digest of all names and stamps
+  addresses the inventory. After a miss, one entry per folder has the facts of each of its files:
+  only changed files are read again. Of the results for several files, those about the Python of a
+  distribution are recomputed if one of its files changed (see `store.python_answers`), and
+  others, such as ownership, every time.
 
-Facts know no vendor, so a new catalogue changes nothing in here. Another scanner does.
+Facts do not depend on vendors: a new catalogue does not invalidate them, another scanner does.
 """
 
 from __future__ import annotations
@@ -28,21 +29,21 @@ from buildmatrix.inventory.archive import PACKAGES
 from buildmatrix.inventory.codec import encode
 from buildmatrix.inventory.model import SCHEMA, Inventory
 from buildmatrix.inventory.workers import Watch, ignore_progress
-from buildmatrix.store.cache import DAY, Cache, code
-from buildmatrix.store.inventories import INVENTORY
+from buildmatrix.store.cache import DAY, Cache, source_digest
+from buildmatrix.store.inventories import INVENTORY_DECODER
 from buildmatrix.trees.base import File, RandomAccess, Symlink, Tree, Trouble
 from buildmatrix.trees.directory import changed_ns
 
-#: Bytes of all entries together; the least recently used ones go first.
-LIMIT = 1_000_000_000
-#: A file that changed so shortly before it was read could change again without another ctime: the
+#: Total bytes of all entries; the least recently used are removed first.
+MAX_CACHED_BYTES = 1_000_000_000
+#: A file that changed this recently before it was read could change again with the same ctime: the
 #: kernel's clock for files ticks every 1 to 10 ms.
 SETTLED_NS = 100_000_000
 _CHUNK = 1 << 20
 
 
-def digest(path: Path) -> str:
-    """SHA-256 of a file's bytes, in hexadecimal. Raises OSError."""
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file in hexadecimal. Raises OSError."""
     hasher = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK):
@@ -51,27 +52,27 @@ def digest(path: Path) -> str:
 
 
 class FactCache:
-    """The facts that a cache keeps of trees, at most about `limit` bytes.
+    """Cache of trees' facts, of about `limit` bytes.
 
-    `now_ns` returns the time in nanoseconds since 1970, by the clock that stamps files.
+    `now_ns` returns the time in nanoseconds since 1970, by the clock of file stamps.
     """
 
     def __init__(
-        self, cache: Cache, limit: int = LIMIT, now_ns: Callable[[], int] = time.time_ns
+        self, cache: Cache, limit: int = MAX_CACHED_BYTES, now_ns: Callable[[], int] = time.time_ns
     ) -> None:
         self.cache = cache
         self._now_ns = now_ns
-        version = f"{SCHEMA} {code(*PACKAGES, 'store')}"
+        version = f"{SCHEMA} {source_digest(*PACKAGES, 'store')}"
         self._store = cache.store("facts", version, limit=limit, age=90 * DAY, by_use=True)
 
     def inventory(self, content: str, read: Callable[[], Inventory]) -> Inventory:
-        """The inventory of what never changes and is named by `content`, or what `read` returns.
+        """Return the inventory of `content`, which never changes, from the cache or `read`.
 
-        Only a complete inventory is kept: what could not be read may be readable next time.
+        Only complete inventories are cached: unreadable files may be readable next time.
         """
         key = f"inventory:{content}"
         started = time.monotonic()
-        cached_inventory = self._store.load(key, INVENTORY)
+        cached_inventory = self._store.load(key, INVENTORY_DECODER)
         if cached_inventory is not None:
             seconds = round(time.monotonic() - started, 3)
             cached = cached_inventory.stats.files
@@ -83,33 +84,33 @@ class FactCache:
         return inventory
 
     def folder(self, root: Path, tree: Tree, watch: Watch = ignore_progress) -> Inventory:
-        """The inventory of `tree`, which is the folder `root`; what did not change is not read.
+        """Return the inventory of `tree`, the folder `root`; unchanged files are not read.
 
         Raises OSError, as `collect` does.
         """
         settled_ns = self._now_ns() - SETTLED_NS
-        walked = _Walked(tree)
+        walked = _TreeSnapshot(tree)
 
         def read() -> Inventory:
-            # The whole scan core comes with it: an unchanged folder need not wait for that.
+            # Imports the whole scan core, which an unchanged folder does not need.
             from buildmatrix.inventory.collect import collect
-            from buildmatrix.store.folder import FILES, FolderMemory
+            from buildmatrix.store.folder import FILES_DECODER, FolderMemory
             from buildmatrix.store.python_answers import PythonAnswers
 
             key = f"folder:{os.fspath(root.resolve())}"
-            recalled = self._store.load(key, FILES) or {}
+            recalled = self._store.load(key, FILES_DECODER) or {}
             memory = FolderMemory(recalled, settled_ns, PythonAnswers(self.cache))
             inventory = collect(walked, memory=memory, python_memory=memory, watch=watch)
-            if memory.changed:
+            if memory.is_changed:
                 self._store.save(key, memory.files)
             return inventory
 
-        content = walked.content(settled_ns)
+        content = walked.content_digest(settled_ns)
         return read() if content is None else self.inventory(f"folder {content}", read)
 
 
-class _Walked(Tree):
-    """A tree that was listed once: its address and its scan speak of the same moment."""
+class _TreeSnapshot(Tree):
+    """A tree that was listed once, so that its address and its scan see the same state."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
@@ -121,8 +122,8 @@ class _Walked(Tree):
     def open(self, path: str) -> AbstractContextManager[RandomAccess]:
         return self._tree.open(path)
 
-    def content(self, settled_ns: int) -> str | None:
-        """Names all bytes of the tree; None when a file changed too recently to be sure of."""
+    def content_digest(self, settled_ns: int) -> str | None:
+        """Return a digest of the tree; None if a file changed too recently to be certain."""
         hasher = hashlib.sha256()
         for entry in self._entries:
             if isinstance(entry, File):
@@ -133,6 +134,6 @@ class _Walked(Tree):
                 kind, detail = b"l", os.fsencode(entry.target)
             else:
                 return None
-            # No name and no target holds a NUL, and all stamps have one length.
+            # Names and targets contain no NUL, and all stamps have the same length.
             hasher.update(b"%s%s\0%s\0" % (kind, os.fsencode(entry.path), detail))
         return hasher.hexdigest()

@@ -1,4 +1,4 @@
-"""The facts of each file of a folder, for the next scan of the same folder."""
+"""Facts of each file in a folder, for the next scan of it."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from buildmatrix.trees.directory import changed_ns
 
 @dataclass(frozen=True, slots=True)
 class FileMemory:
-    """What is remembered of one file: its stamp, and its facts; None for no facts."""
+    """Stamp and facts of one file; None for no facts."""
 
     stamp: bytes
     facts: FileFacts | None = None
 
 
-#: Made here, by one thread: msgspec 0.22 crashes where several meet a dataclass for the first time.
-FILES = msgspec.msgpack.Decoder(prepare_type(dict[bytes, FileMemory]))
+#: Created here, by one thread: msgspec 0.22 crashes if several first meet a dataclass at once.
+FILES_DECODER = msgspec.msgpack.Decoder(prepare_type(dict[bytes, FileMemory]))
 
 
 class FolderMemory:
-    """A `FactMemory` and a `PythonMemory` for one scan of one folder."""
+    """`FactMemory` and `PythonMemory` for one scan of one folder."""
 
     def __init__(
         self, files: Mapping[bytes, FileMemory], settled_ns: int, answers: PythonAnswers
@@ -37,12 +37,12 @@ class FolderMemory:
         self.keep_python = answers.keep_python
         self._earlier = files
         self._settled_ns = settled_ns
-        #: Path → what is to be stored: the files of this scan, and no others.
+        #: Path → entry to store: only the files of this scan.
         self.files: dict[bytes, FileMemory] = {}
 
     @property
-    def changed(self) -> bool:
-        """Whether `files` differs from what was known before the scan."""
+    def is_changed(self) -> bool:
+        """True if `files` differs from the previous scan's."""
         return self.files != self._earlier
 
     def recall(self, file: File) -> FileFacts | None:
@@ -58,7 +58,7 @@ class FolderMemory:
         return file.stamp if is_settled else None
 
     def keep(self, file: File, facts: FileFacts) -> None:
-        """See `FactMemory.keep`. What could not be read is tried again next time."""
+        """See `FactMemory.keep`. Unreadable files are tried again next time."""
         stamp = self.content(file)
         if stamp is None or facts.unread is not None:
             return

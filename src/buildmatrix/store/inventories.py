@@ -1,7 +1,7 @@
-"""Inventories on disk: what `inventory.codec` encodes, read back and checked.
+"""Inventories on disk, encoded by `inventory.codec`.
 
-An inventory comes out of a container that built foreign code, so its bytes are not trusted: what
-does not fit the model is refused as a whole.
+An inventory may come from a container that built untrusted code, so it is validated: one that does
+not fit the model is rejected as a whole.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from buildmatrix.inventory.writing import write_atomically
 from buildmatrix.threads import prepare_type
 
 #: Bytes of an encoded inventory; a root file system of 5 GB with 2,500 binaries has 5 MB.
-LARGEST = 1 << 30
+MAX_INVENTORY = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +26,13 @@ class _Header:
     schema: str
 
 
-#: Made here, by one thread: msgspec 0.22 crashes where several meet a dataclass for the first time.
+#: Created here, by one thread: msgspec 0.22 crashes if several first meet a dataclass at once.
 _HEADER = msgspec.json.Decoder(prepare_type(_Header))
-INVENTORY = msgspec.json.Decoder(prepare_type(Inventory))
+INVENTORY_DECODER = msgspec.json.Decoder(prepare_type(Inventory))
 
 
 def decode(data: bytes) -> Inventory:
-    """The inventory in `data`. Raises UndecidedError when it is none, or one of another schema."""
+    """Decode an inventory. Raises UndecidedError if it is invalid or has another schema."""
     try:
         schema = _HEADER.decode(data).schema
         if schema != SCHEMA:
@@ -40,17 +40,17 @@ def decode(data: bytes) -> Inventory:
                 f"the inventory has the schema {schema!r}, this version reads {SCHEMA!r};"
                 " scan the tree again"
             )
-        return INVENTORY.decode(data)
+        return INVENTORY_DECODER.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UndecidedError(f"the inventory is broken: {error}; scan the tree again") from error
 
 
 def read(path: Path) -> Inventory:
-    """The inventory in the file `path`. Raises UndecidedError, also when there is no such file."""
+    """Read the inventory at `path`. Raises UndecidedError, also if there is no such file."""
     try:
-        if path.stat().st_size > LARGEST:
+        if path.stat().st_size > MAX_INVENTORY:
             raise UndecidedError(
-                f"{path} is larger than {LARGEST} bytes, which no inventory is; scan the tree again"
+                f"{path} is larger than the limit of {MAX_INVENTORY} bytes; scan the tree again"
             )
         data = path.read_bytes()
     except OSError as error:
@@ -64,7 +64,7 @@ def read(path: Path) -> Inventory:
 
 
 def write(path: Path, inventory: Inventory) -> None:
-    """Write an inventory so that `path` never holds a part of one. Raises UndecidedError."""
+    """Write an inventory atomically. Raises UndecidedError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, encode(inventory))

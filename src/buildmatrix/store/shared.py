@@ -1,11 +1,11 @@
-"""A place for entries that many machines share: a folder, S3, GCS, Azure, what fsspec opens.
+"""Entries shared by many machines, in a folder, S3, GCS, Azure or any other fsspec store.
 
-An entry lies at `<place>/<kind>/<name>`, with the same bytes as in a cache on disk
-(`store.cache`), which is also where they are checked: what was cut off, damaged or swapped is as if
-it were not there. Nothing is ever removed here: the place has rules of its own for what is old.
+An entry is at `<store>/<kind>/<name>`, with the same bytes as in a cache on disk (`store.cache`),
+which also verifies it: truncated, damaged or swapped entries are ignored. Entries are never removed
+here: the store has its own rules for old ones.
 
-A place that is full, read-only, slow or gone fails no run. Each request ends within a time, and a
-place that fails several times in a row is left alone for a while.
+A store that is full, read-only, slow or missing fails no run. Each request has a timeout, and a
+store that fails several times in a row is not used for a while.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from buildmatrix.text import printable, shown
 from buildmatrix.threads import ended_within
 from buildmatrix.trees.base import reason
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 Bytes = bytes | memoryview
-#: What is done there; each fails by itself, as where only reading is allowed.
+#: Actions fail separately, for example in a read-only store.
 Action = Literal["be read", "be written"]
 
-#: Seconds that one request may take, its repetitions included, and for each MB that is written.
-PATIENCE = 45.0
-PATIENCE_PER_MB = 0.5
-#: Failures in a row after which a place is left alone, and for how many seconds.
-FAILURES = 3
-REST = 30.0
-#: Characters that are shown of what a place says itself.
-_LONGEST = 300
-#: What drivers are given, so that they give up before `PATIENCE` is at its end.
+#: Timeout of a request in seconds, including retries, and extra time per MB to write.
+TIMEOUT = 45.0
+TIMEOUT_PER_MB = 0.5
+#: Failures in a row until a store is not used, and the pause in seconds.
+MAX_FAILURES = 3
+PAUSE = 30.0
+#: Characters of a store's message to show.
+_MAX_MESSAGE = 300
+#: Options of drivers, so that they time out before `TIMEOUT`.
 _OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "s3": {
         "config_kwargs": {
@@ -55,44 +55,44 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-#: Drivers that were made, for the life of the process, as fsspec itself would keep them: s3fs
-#: closes a client where it is collected, which may be in the thread of another event loop.
+#: Drivers, kept for the life of the process as in fsspec: s3fs closes a client when it is garbage
+#: collected, which may happen in the thread of another event loop.
 _DRIVERS: list[Any] = []
-#: File systems on disks of this machine, as Linux calls them.
+#: Local file systems, as named by Linux.
 _NEAR = frozenset({"btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "tmpfs", "xfs", "zfs"})
 
 
-class Place(ABC):
-    """Where entries lie. Every method raises what its driver raises."""
+class EntryStorage(ABC):
+    """Location of entries. Every method raises its driver's errors."""
 
     def is_near(self) -> bool:
-        """Whether nothing that is asked of it waits for another machine."""
+        """Return True if no request waits for another machine."""
         return False
 
     def renew(self) -> None:  # noqa: B027 (most places have nothing to renew)
-        """Take up credentials anew, after a failure: those that it has may have run out."""
+        """Reload credentials after a failure: they may have expired."""
 
     @abstractmethod
     def read(self, kind: str, name: str, most: int) -> bytes | None:
-        """The bytes of an entry, at most `most` and one more; None where there is none."""
+        """Return the bytes of an entry, at most `most` plus one; None if there is none."""
 
     @abstractmethod
     def has(self, kind: str, name: str) -> bool:
-        """Whether there is an entry, whatever its bytes are."""
+        """Return True if there is an entry, valid or not."""
 
     @abstractmethod
     def write(self, kind: str, name: str, parts: Sequence[Bytes]) -> None:
-        """Put an entry there: under its name lie all of its bytes, or those of before."""
+        """Write an entry atomically: readers see all of its bytes, or the previous ones."""
 
 
-class FolderPlace(Place):
-    """A folder, of this machine or of a network file system."""
+class FolderStorage(EntryStorage):
+    """A folder, local or on a network file system."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def is_near(self) -> bool:
-        """See `Place.is_near`; as the kernel says it, else not."""
+        """See `EntryStorage.is_near`; False if the kernel does not tell."""
         folder = self._folder
         while not folder.exists() and folder != folder.parent:
             folder = folder.parent
@@ -100,11 +100,11 @@ class FolderPlace(Place):
             mounts = Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape")
         except OSError:
             return False
-        kinds = file_systems(mounts, folder.stat().st_dev)
+        kinds = file_system_types(mounts, folder.stat().st_dev)
         return bool(kinds) and kinds <= _NEAR
 
     def read(self, kind: str, name: str, most: int) -> bytes | None:
-        """See `Place.read`."""
+        """See `EntryStorage.read`."""
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
             descriptor = os.open(self._folder / kind / name, flags)
@@ -117,14 +117,14 @@ class FolderPlace(Place):
             return file.read(min(status.st_size, most + 1))
 
     def has(self, kind: str, name: str) -> bool:
-        """See `Place.has`."""
+        """See `EntryStorage.has`."""
         try:
             return (self._folder / kind / name).stat().st_size > 0
         except FileNotFoundError:
             return False
 
     def write(self, kind: str, name: str, parts: Sequence[Bytes]) -> None:
-        """See `Place.write`: written beside its place and renamed into it."""
+        """See `EntryStorage.write`: by a temporary file that is renamed."""
         path = self._folder / kind / name
         if path.parent.is_symlink():
             raise OSError(f"{path.parent} is a link")
@@ -134,34 +134,34 @@ class FolderPlace(Place):
                 file.write(part)
 
 
-class FsspecPlace(Place):
-    """What fsspec has a driver for. Object stores put an object there as a whole or not at all."""
+class FsspecStorage(EntryStorage):
+    """Any fsspec driver. Object stores write objects atomically."""
 
     def __init__(self, opened: Callable[[], tuple[Any, str]]) -> None:
         self._opened = opened
         self.renew()
 
     def renew(self) -> None:
-        """See `Place.renew`."""
+        """See `EntryStorage.renew`."""
         files, root = self._opened()
         _DRIVERS.append(files)
         self._files, self._root = files, root.rstrip("/")
 
     @property
     def driver(self) -> str:
-        """The package of the driver: `s3fs`."""
+        """Package of the driver: `s3fs`."""
         return type(self._files).__module__.partition(".")[0]
 
     def read(self, kind: str, name: str, most: int) -> bytes | None:
-        """See `Place.read`."""
+        """See `EntryStorage.read`."""
         return self._part(kind, name, most + 1)
 
     def has(self, kind: str, name: str) -> bool:
-        """See `Place.has`: one request, where drivers make two to tell a folder from nothing."""
+        """See `EntryStorage.has`: in one request, while drivers need two to exclude folders."""
         return bool(self._part(kind, name, 1))
 
     def write(self, kind: str, name: str, parts: Sequence[Bytes]) -> None:
-        """See `Place.write`."""
+        """See `EntryStorage.write`."""
         self._files.pipe_file(f"{self._root}/{kind}/{name}", b"".join(parts))
 
     def _part(self, kind: str, name: str, end: int) -> bytes | None:
@@ -170,8 +170,8 @@ class FsspecPlace(Place):
         except FileNotFoundError:
             return None
         except Exception as error:
-            # Of an empty object no part can be had: RFC 9110, "416 Range Not Satisfiable". Drivers
-            # say it in their own ways: s3fs, adlfs, gcsfs.
+            # A range of an empty object cannot be read: RFC 9110, "416 Range Not Satisfiable".
+            # Drivers report it in different ways: s3fs, adlfs, gcsfs.
             if (
                 getattr(error, "errno", None) == errno.EINVAL
                 or getattr(error, "status_code", None) == 416
@@ -181,76 +181,77 @@ class FsspecPlace(Place):
             raise
 
 
-def open_place(url: str) -> Place:
-    """The place at `url`, as fsspec spells it, or a path.
+def open_storage(url: str) -> EntryStorage:
+    """Return the store at `url`, as in fsspec, or at a path. Sends no request yet.
 
-    Raises `UsageError` for what is no address or has a secret in it, and `ComponentError` where a
-    package is missing. Nothing is asked for yet.
+    Raises `UsageError` for an invalid address or one with a secret, and `ComponentError` for a
+    missing package.
     """
     if "://" not in url and "::" not in url:
-        return FolderPlace(Path(url).absolute())
+        return FolderStorage(Path(url).absolute())
     label = printable(shown(url))
     parts = urlsplit(url)
     if parts.password or (
         parts.username and parts.scheme not in ("abfs", "abfss", "az", "ssh", "sftp")
     ):
         raise UsageError(
-            f"the store {label} has credentials in its address, where everybody sees them; leave "
-            "them to the environment or the files that its driver reads"
+            f"the store {label} has credentials in its address, where everybody can see them; "
+            "use the environment or the files that its driver reads"
         )
     if parts.scheme == "file":
-        return FolderPlace(Path(parts.path))
+        return FolderStorage(Path(parts.path))
     try:
         import fsspec
     except ImportError:
         raise ComponentError(
-            f"the store {label} needs the package fsspec: pip install 'buildmatrix[fleet]'"
+            f"the store {label} requires the package fsspec: pip install 'buildmatrix[fleet]'"
         ) from None
     protocol = parts.scheme.rpartition("::")[2]
     try:
-        place = FsspecPlace(
+        place = FsspecStorage(
             lambda: fsspec.core.url_to_fs(
                 url,
                 use_listings_cache=False,
-                # Drivers that fsspec keeps for a process keep the credentials that they began with.
+                # fsspec's cached drivers keep their first credentials.
                 skip_instance_cache=True,
                 **_OPTIONS.get(protocol, {}),
             )
         )
     except ImportError as error:
         raise ComponentError(
-            f"the store {label} needs a driver: {printable(str(error))[:_LONGEST]} "
-            "(it has to be installed where the workers run, too)"
+            f"the store {label} requires a driver: {printable(str(error))[:_MAX_MESSAGE]} "
+            "(install it where the workers run, too)"
         ) from None
     except (ValueError, TypeError) as error:
-        raise UsageError(f"{label} is no store: {printable(str(error))[:_LONGEST]}") from None
-    # What a driver logs besides would stand on the terminal, for each entry that is not there.
+        text = printable(str(error))[:_MAX_MESSAGE]
+        raise UsageError(f"{label} is not a valid store: {text}") from None
+    # Drivers log each missing entry to the terminal.
     logging.getLogger(place.driver).setLevel(logging.CRITICAL)
     return place
 
 
-def file_systems(mounts: str, device: int) -> set[str]:
-    """What kinds of file systems a device number stands for: proc_pid_mountinfo(5)."""
+def file_system_types(mounts: str, device: int) -> set[str]:
+    """Return the kinds of file systems with a device number: proc_pid_mountinfo(5)."""
     number = f"{os.major(device)}:{os.minor(device)}"
     lines = (line.partition(" - ") for line in mounts.splitlines())
-    # The third field, and the first behind the hyphen.
+    # The third field, and the first one after the hyphen.
     return {kind.split()[0] for mount, _, kind in lines if mount.split()[2] == number}
 
 
 class SharedEntries:
-    """The entries of a place, for all threads at once; nothing in here raises.
+    """Entries of a store, for all threads; never raises.
 
-    `note` is called once for each action that fails, with a sentence.
+    `note` is called once per kind of failed action, with a sentence.
     """
 
     def __init__(
         self,
-        place: Place,
+        place: EntryStorage,
         label: str,
         note: Callable[[str], None] = lambda _: None,
         *,
-        patience: float = PATIENCE,
-        rest: float = REST,
+        patience: float = TIMEOUT,
+        rest: float = PAUSE,
     ) -> None:
         self._place = place
         self._label = printable(shown(label))
@@ -258,95 +259,95 @@ class SharedEntries:
         self._patience = patience
         self._rest = rest
         self._lock = threading.Lock()
-        self._said: set[Action] = set()
+        self._reported: set[Action] = set()
         self._failures: dict[Action, int] = {}
-        #: When each action may be tried again.
-        self._rests_until: dict[Action, float] = {}
-        #: See `Place.is_near`; not before something was asked of it.
+        #: Action → time of the next attempt.
+        self._paused_until: dict[Action, float] = {}
+        #: See `EntryStorage.is_near`; None before the first request.
         self.is_near: bool | None = None
 
     def read(self, kind: str, name: str, most: int) -> bytes | None:
-        """The bytes of an entry; None where there is none, where it has more, or on failure."""
-        data = self._tried("be read", lambda: self._place.read(kind, name, most))
+        """Return an entry; None if there is none, it is larger than `most`, or the read failed."""
+        data = self._request("be read", lambda: self._place.read(kind, name, most))
         return data if data is None or len(data) <= most else None
 
     def has(self, kind: str, name: str) -> bool:
-        """Whether there is an entry, as far as one can tell without its bytes."""
-        return bool(self._tried("be read", lambda: self._place.has(kind, name)))
+        """Return True if there is probably an entry; does not read it."""
+        return bool(self._request("be read", lambda: self._place.has(kind, name)))
 
     def write(self, kind: str, name: str, parts: Sequence[Bytes]) -> bool:
-        """Keep an entry, if possible; whether it was."""
+        """Try to write an entry; return True if it was written."""
 
         def written() -> bool:
             self._place.write(kind, name, parts)
             return True
 
-        return bool(self._tried("be written", written, sum(map(len, parts))))
+        return bool(self._request("be written", written, sum(map(len, parts))))
 
-    def _tried(self, action: Action, work: Callable[[], Answer], size: int = 0) -> Answer | None:
-        if time.monotonic() < self._rests_until.get(action, 0.0):
+    def _request(self, action: Action, work: Callable[[], Result], size: int = 0) -> Result | None:
+        if time.monotonic() < self._paused_until.get(action, 0.0):
             return None
-        answer = self._answer(self._patience + PATIENCE_PER_MB * size / 1e6, work)
+        answer = self._call(self._patience + TIMEOUT_PER_MB * size / 1e6, work)
         if isinstance(answer, _Failure):
-            self._failed(action, answer)
+            self._record_failure(action, answer)
             return None
         self._failures[action] = 0
         return answer
 
-    def _answer(self, seconds: float, work: Callable[[], Answer]) -> Answer | _Failure:
+    def _call(self, seconds: float, work: Callable[[], Result]) -> Result | _Failure:
         if self.is_near is None:
-            is_near = _within(seconds, self._place.is_near)
+            is_near = _call_with_timeout(seconds, self._place.is_near)
             if isinstance(is_near, _Failure):
                 return is_near
             self.is_near = is_near
-        # A thread for each request takes a tenth of what a worker does for a small image.
-        return _tried(work) if self.is_near else _within(seconds, work)
+        # A thread per request takes a tenth of a worker's time for a small image.
+        return _call_safely(work) if self.is_near else _call_with_timeout(seconds, work)
 
-    def _failed(self, action: Action, failure: _Failure) -> None:
+    def _record_failure(self, action: Action, failure: _Failure) -> None:
         with self._lock:
             count = self._failures[action] = self._failures.get(action, 0) + 1
-            if failure.is_slow or count >= FAILURES:
-                self._rests_until[action] = time.monotonic() + self._rest
-            is_new = action not in self._said
-            self._said.add(action)
+            if failure.is_slow or count >= MAX_FAILURES:
+                self._paused_until[action] = time.monotonic() + self._rest
+            is_new = action not in self._reported
+            self._reported.add(action)
         with suppress(Exception):
             self._place.renew()
         if is_new:
             self._note(
-                f"the store {self._label} cannot {action}: {failure.why}; what it lacks is read "
-                f"again by each worker of {gethostname()}"
+                f"the store {self._label} cannot {action}: {failure.why}; missing entries are "
+                f"read again by each worker of {gethostname()}"
             )
 
 
 class _Failure:
-    """Why a request came to nothing."""
+    """Reason of a failed request."""
 
     def __init__(self, why: str, *, is_slow: bool = False) -> None:
         self.why = why
         self.is_slow = is_slow
 
 
-def _tried(work: Callable[[], Answer]) -> Answer | _Failure:
-    """What `work` returns, or why it fails."""
+def _call_safely(work: Callable[[], Result]) -> Result | _Failure:
+    """Call `work`; return its result or failure."""
     try:
         return work()
     except Exception as error:
-        return _Failure(_why(error))
+        return _Failure(_format_error(error))
 
 
-def _within(seconds: float, work: Callable[[], Answer]) -> Answer | _Failure:
-    """The same, or that it takes longer."""
+def _call_with_timeout(seconds: float, work: Callable[[], Result]) -> Result | _Failure:
+    """Call `work` with a timeout."""
     try:
         ended = ended_within(seconds, work, "store")
         if ended is not None:
             return ended.result()
     except Exception as error:
-        return _Failure(_why(error))
+        return _Failure(_format_error(error))
     return _Failure(f"it does not answer within {seconds:.0f} s", is_slow=True)
 
 
-def _why(error: Exception) -> str:
-    """One line of what a driver says."""
+def _format_error(error: Exception) -> str:
+    """Return a driver's message on one line."""
     text = reason(error) if isinstance(error, OSError) and error.strerror else str(error)
     text = printable(shown(" ".join(text.split()))).rstrip(".") or type(error).__name__
-    return text[:_LONGEST]
+    return text[:_MAX_MESSAGE]

@@ -1,1 +1,1 @@
-"""Where bytes come from: read-only sets of files with random access. Standard library only."""
+"""Trees: read-only sets of files with random access. Standard library only."""

@@ -1,4 +1,4 @@
-"""Parts of files and what they inflate to, read in place: blobs, layers, members of archives.
+"""Parts of files, read in place and decompressed: blobs, layers, members of archives.
 
 Formats: gzip, Zstandard. See `trees.tar` for the entries of archives.
 """
@@ -16,12 +16,11 @@ from typing import IO
 from buildmatrix.trees import zstd
 from buildmatrix.trees.base import RandomAccess, Readable, Unreadable
 from buildmatrix.trees.forward import Gunzip
-from buildmatrix.trees.unpacking import zstandard
+from buildmatrix.trees.unpacking import open_zstandard
 
-#: A compressed blob may inflate to this many times its size, plus a little. Layers inflate to 2 to
-#: 5 times theirs.
-MOST_INFLATION = 64
-SMALL_BLOB_ALLOWANCE = 256 << 20
+#: Maximum ratio of decompressed to compressed size, plus an allowance. Layers have 2 to 5.
+MAX_INFLATION = 64
+INFLATION_ALLOWANCE = 256 << 20
 CHUNK = 1 << 20
 
 GZIP = b"\x1f\x8b"
@@ -29,7 +28,7 @@ _UNSUPPORTED = {b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz", b"\x04\x22\x4d\x18": "lz
 
 
 class OpenFile:
-    """A `RandomAccess` over an open file, which its owner closes."""
+    """`RandomAccess` to an open file, which its owner closes."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -44,8 +43,8 @@ class OpenFile:
 
 
 @dataclass(slots=True)
-class HeldBytes:
-    """Bytes in memory as a `RandomAccess`."""
+class MemorySource:
+    """`RandomAccess` to bytes in memory."""
 
     data: bytes
     bytes_read: int = 0
@@ -57,7 +56,7 @@ class HeldBytes:
 
 @dataclass(slots=True)
 class Slice:
-    """A part of another source, as a `RandomAccess`: a member of an archive, a blob, a layer."""
+    """`RandomAccess` to a part of another source: a member of an archive, a blob, a layer."""
 
     source: RandomAccess
     offset: int
@@ -65,7 +64,7 @@ class Slice:
     bytes_read: int = 0
 
     def read(self, offset: int, length: int) -> bytes:
-        """See `RandomAccess.read`. Raises `Unreadable` where the archive ends before the member."""
+        """See `RandomAccess.read`. Raises `Unreadable` if the archive ends early."""
         length = min(length, self.size - offset)
         if offset < 0 or length <= 0:
             return b""
@@ -76,15 +75,15 @@ class Slice:
         return data
 
     def chunks(self) -> Iterator[bytes]:
-        """All of it, in its order. Raises `Unreadable`, as `read` does."""
+        """Yield all bytes in order. Raises `Unreadable`, as `read` does."""
         offset = 0
         while chunk := self.read(offset, CHUNK):
             offset += len(chunk)
             yield chunk
 
 
-def plain(name: str) -> str | None:
-    """A member's name as a path below the root, or None when it leads out of it.
+def safe_path(name: str) -> str | None:
+    """Return a member's name as a path relative to the root, or None if it leads outside.
 
     A leading `/` or `./` means the root, as for every tool that unpacks images.
     """
@@ -93,11 +92,10 @@ def plain(name: str) -> str | None:
 
 
 class Spool:
-    """One unnamed file of this machine for everything that has to be inflated to be read.
+    """One unnamed temporary file for everything that has to be decompressed to be read.
 
-    No name of an archive ever reaches the file system, and the kernel frees the file with the
-    process, however that ends. Close it, or use a `with` statement of its owner. For several
-    threads: one writes at a time.
+    No name from an archive reaches the file system, and the kernel frees the file with the process.
+    Close it, or use a `with` statement of its owner. For several threads: one writes at a time.
     """
 
     def __init__(self) -> None:
@@ -105,23 +103,23 @@ class Spool:
         self._lock = threading.Lock()
 
     def close(self) -> None:
-        """Free the file."""
+        """Close and free the file."""
         if self._file is not None:
             self._file.close()
 
     def plain(self, blob: Slice) -> Slice:
-        """`blob` itself, or what it inflates to. Raises `Unreadable`, or OSError (disk full)."""
-        return self.kept(inflated(blob)) if is_compressed(blob) else blob
+        """Return `blob`, decompressed if needed. Raises `Unreadable`, or OSError (disk full)."""
+        return self.kept(iter_decompressed(blob)) if is_compressed(blob) else blob
 
     def kept(self, chunks: Iterator[bytes]) -> Slice:
-        """These bytes, in the file. Raises what `chunks` raises, or OSError (disk full)."""
+        """Store these bytes in the file. Raises errors of `chunks`, or OSError (disk full)."""
         with self._lock:
             if self._file is None:
-                # It stays open until `close`.
+                # The file stays open until `close`.
                 self._file = tempfile.TemporaryFile(buffering=0, prefix="buildmatrix-")  # noqa: SIM115
             start = size = os.fstat(self._file.fileno()).st_size
             for chunk in chunks:
-                # Unbuffered files may take a part of what they are given.
+                # Unbuffered files may write only a part.
                 rest = memoryview(chunk)
                 while rest:
                     written = os.pwrite(self._file.fileno(), rest, size)
@@ -130,7 +128,7 @@ class Spool:
 
 
 def is_compressed(blob: Slice) -> bool:
-    """Whether `blob` is not what it holds. Raises `Unreadable` for what nobody reads here."""
+    """Return True if `blob` is compressed. Raises `Unreadable` for unsupported formats."""
     head = blob.read(0, 8)
     for magic, name in _UNSUPPORTED.items():
         if head.startswith(magic):
@@ -138,40 +136,38 @@ def is_compressed(blob: Slice) -> bool:
     return head.startswith((GZIP, zstd.MAGIC))
 
 
-def inflated(blob: Slice) -> Iterator[bytes]:
-    """The bytes of `blob`, which is read once and in its order, or what they inflate to.
+def iter_decompressed(blob: Slice) -> Iterator[bytes]:
+    """Yield the bytes of `blob`, decompressed if needed, in one pass.
 
-    Raises `Unreadable` for damage and bombs, and what the source of the bytes raises.
+    Raises `Unreadable` for damage and bombs, and errors of the source.
     """
-    stream: Readable = Stream(blob)
+    stream: Readable = SliceReader(blob)
     if is_compressed(blob):
-        stream = Gunzip(stream) if blob.read(0, 2) == GZIP else zstandard(stream)
-    most = SMALL_BLOB_ALLOWANCE + MOST_INFLATION * blob.size
+        stream = Gunzip(stream) if blob.read(0, 2) == GZIP else open_zstandard(stream)
+    most = INFLATION_ALLOWANCE + MAX_INFLATION * blob.size
     size = 0
     try:
         while chunk := stream.read(CHUNK):
             size += len(chunk)
             if size > most:
-                raise Unreadable(
-                    f"it inflates to more than {MOST_INFLATION} times its size: a bomb"
-                )
+                raise Unreadable(f"it inflates to more than {MAX_INFLATION} times its size: a bomb")
             yield chunk
     except Exception as error:
-        # All others come from the source of the bytes.
+        # All others come from the source.
         if isinstance(error, (zlib.error, EOFError)) or zstd.is_damage(error):
             raise Unreadable(f"its compressed bytes are damaged: {error}") from error
         raise
 
 
-class Stream:
-    """A source as the stream that decompressors read."""
+class SliceReader:
+    """A source as an input stream of decompressors."""
 
     def __init__(self, source: Slice) -> None:
         self._source = source
         self._position = 0
 
     def read(self, length: int) -> bytes:
-        """The next bytes, at most `length`; none at the end."""
+        """Return the next bytes, at most `length`; none at the end."""
         data = self._source.read(self._position, length)
         self._position += len(data)
         return data

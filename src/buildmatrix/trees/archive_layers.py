@@ -1,4 +1,4 @@
-"""The layers of an image merged into one tree, in memory, as a container sees them.
+"""Layers of an image, merged in memory into the tree that a container sees.
 
 Format: OCI image specification 1.1, "Image Layer Filesystem Changeset".
 """
@@ -12,122 +12,124 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
-from buildmatrix.trees.archive import Slice, plain
+from buildmatrix.trees.archive import Slice, safe_path
 from buildmatrix.trees.base import File, RandomAccess, Symlink, Tree, Trouble, Unreadable, too_large
 from buildmatrix.trees.tar import Attributes, TarMember, members
 
-#: Prefix of a file that hides its namesake of the layers below, and the name that hides all of
-#: them in its folder.
+#: Prefix of an entry that deletes a file of lower layers, and the name that deletes the whole
+#: content of its folder.
 WHITEOUT = ".wh."
 OPAQUE = ".wh..wh..opq"
-#: Names that containers' tools keep for themselves.
+#: Prefix reserved for container tools.
 _RESERVED = ".wh..wh."
-#: Entries of all layers of an image; each takes some 0.8 kB of memory. A desktop has 300,000.
-MOST_ENTRIES = 1_000_000
-#: Links that the folders of one name may lead through, as in the kernel (path_resolution(7)).
-MOST_LINKS = 40
-#: Deeper names are reported and left out.
-DEEPEST = 128
-#: Components that a name may have with the links in it; PATH_MAX allows half of them.
-MOST_COMPONENTS = 4096
-#: Of a folder that no layer has an entry for, and of what was read without them.
-_FOLDER = Attributes(0o755)
-_FILE = Attributes(0o644)
+#: Entries per image; each takes about 0.8 kB of memory. A desktop has 300,000.
+MAX_ENTRIES = 1_000_000
+#: Links to follow per path, as in the kernel (path_resolution(7)).
+MAX_LINKS = 40
+#: Maximum depth; deeper names are reported and skipped.
+MAX_DEPTH = 128
+#: Maximum components of a path with its links expanded; PATH_MAX allows half of them.
+MAX_COMPONENTS = 4096
+#: Attributes of implicit folders, and of files read without attributes.
+_FOLDER_ATTRIBUTES = Attributes(0o755)
+_FILE_ATTRIBUTES = Attributes(0o644)
 
 
 @dataclass(eq=False, slots=True)
 class _StoredFile:
-    """The bytes of a file; hard links share one."""
+    """A file's content; shared by its hard links."""
 
     #: None for a sparse file, which is not read.
     data: Slice | None
-    #: Index of the layer that brought it.
+    #: Index of the layer that contains it.
     layer: int
-    #: How many names it has, counted when the tree is complete.
+    #: Number of names, counted once the tree is complete.
     names: int = 0
-    #: A number of its own.
+    #: Unique number.
     number: int = 0
-    attributes: Attributes = _FILE
+    attributes: Attributes = _FILE_ATTRIBUTES
 
 
 @dataclass(eq=False, slots=True)
 class _LayerLink:
     target: str
     layer: int
-    attributes: Attributes = _FILE
+    attributes: Attributes = _FILE_ATTRIBUTES
 
 
 @dataclass(eq=False, slots=True)
 class _LayerFolder:
     entries: dict[str, _LayerFolder | _StoredFile | _LayerLink] = field(default_factory=dict)
-    attributes: Attributes = _FOLDER
+    attributes: Attributes = _FOLDER_ATTRIBUTES
 
 
 @dataclass(frozen=True, slots=True)
 class MergedEntry:
-    """An entry of the merged layers, as one would unpack it."""
+    """An entry of the merged layers, as it would be unpacked."""
 
     path: str
     kind: Literal["file", "folder", "symlink"]
     attributes: Attributes
     #: Target of a link, as stored.
     target: str = ""
-    #: The same number for all names of one file.
+    #: Equal for all names of one file.
     number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Hidden:
-    """A file of one layer that no container sees, because of a later layer."""
+class HiddenFile:
+    """A file of one layer that a later layer deleted or replaced."""
 
     path: str
     size: int
-    #: Indexes of the layer that holds it and of the one that deleted or replaced it.
+    #: Indexes of the layer that contains it and of the one that deleted or replaced it.
     layer: int
     by: int
-    #: Whether the later layer put something else in its place.
+    #: True if the later layer put something else in its place.
     replaced: bool
 
 
-def at_most(room: int, layer: Iterable[TarMember]) -> Iterator[TarMember]:
-    """Yield entries of a layer. Raises `Unreadable` where an image has no `room` for one more."""
+def limit_entries(room: int, layer: Iterable[TarMember]) -> Iterator[TarMember]:
+    """Yield entries of a layer. Raises `Unreadable` if there are more than `room`."""
     for member in layer:
         room -= 1
         if room < 0:
-            raise Unreadable(f"an image of more than {MOST_ENTRIES:,} entries is not read")
+            raise Unreadable(f"an image of more than {MAX_ENTRIES:,} entries is not read")
         yield member
 
 
 class LayeredTree(Tree):
-    """Uncompressed layers, the lowest first, as one tree. Raises `Unreadable`.
+    """Uncompressed layers, bottom layer first, as one tree. Raises `Unreadable`.
 
-    A layer may also be given by its entries alone: then it can be walked, and no file be opened.
-    A symbolic link is its target; names with links in their folders land where a container's
-    runtime puts them, always below the root.
+    A layer may also be given as its entries: then it can be walked, but files cannot be opened if
+    their content is missing. Links in folder names are followed as by a container's runtime, always
+    below the root.
     """
 
     def __init__(self, layers: Sequence[Slice | Iterable[TarMember]]) -> None:
         self._root = _LayerFolder()
         self._troubles: dict[str, str] = {}
-        #: Index of the layer that is being put over the others.
+        #: Index of the layer being merged.
         self._layer = 0
-        #: Bytes of the files of each layer.
+        #: Total bytes of files per layer.
         self.sizes: list[int] = []
-        #: Names that a later layer took away, with the file that they were one of.
+        #: Removed names: path, file, index of the removing layer, and True if replaced.
         self._removed: list[tuple[str, _StoredFile, int, bool]] = []
-        room = MOST_ENTRIES
+        room = MAX_ENTRIES
         for number, layer in enumerate(layers, 1):
             self._layer = number - 1
             self.sizes.append(0)
             try:
-                found = list(at_most(room, members(layer) if isinstance(layer, Slice) else layer))
+                found = list(
+                    limit_entries(room, members(layer) if isinstance(layer, Slice) else layer)
+                )
                 room -= len(found)
                 self._apply(found)
             except Unreadable as error:
                 position = f"layer {number} of {len(layers)}"
                 raise Unreadable(f"{position} cannot be read: {error}") from error
         count = 0
-        for _, entry in _entries(self._root, ""):
+        for _, entry in _walk_entries(self._root, ""):
             if isinstance(entry, _StoredFile):
                 entry.names += 1
                 entry.number = count = count + 1
@@ -135,17 +137,17 @@ class LayeredTree(Tree):
     # Building
 
     def _apply(self, layer: list[TarMember]) -> None:
-        """Put one layer over those below; its whiteouts first, they hide nothing of its own."""
+        """Merge one layer; its whiteouts first, as they do not affect its own entries."""
         additions: list[tuple[str, TarMember]] = []
         whiteouts: list[tuple[int, str]] = []
         for member in layer:
-            path = plain(member.name)
+            path = safe_path(member.name)
             if path is None:
                 self._troubles[member.name] = "a name inside of a layer that leads out of the image"
-            elif path.count("/") >= DEEPEST:
-                self._troubles[path] = f"folders nested more than {DEEPEST} deep"
+            elif path.count("/") >= MAX_DEPTH:
+                self._troubles[path] = f"folders nested more than {MAX_DEPTH} deep"
             elif WHITEOUT in path and path.rpartition("/")[2].startswith(WHITEOUT):
-                self._hide(path)
+                self._apply_whiteout(path)
                 whiteouts.append((len(additions), path))
             elif path:
                 additions.append((path, member))
@@ -155,7 +157,7 @@ class LayeredTree(Tree):
             self._add(path, member)
 
     def _check_order(self, paths: Sequence[str], whiteouts: Iterable[tuple[int, str]]) -> None:
-        """Report whiteouts of what the same layer brought before: engines keep or delete it."""
+        """Report whiteouts of entries in the same layer: some engines keep the entry."""
         seen: set[str] = set()
         done = 0
         for count, whiteout in whiteouts:
@@ -170,47 +172,47 @@ class LayeredTree(Tree):
             if hidden in seen:
                 self._troubles[hidden] = "its own layer deletes it, and some engines keep it"
 
-    def _hide(self, path: str) -> None:
+    def _apply_whiteout(self, path: str) -> None:
         folder_path, _, name = path.rpartition("/")
-        folder = self._folder(folder_path, make=False)
+        folder = self._resolve_folder(folder_path, make=False)
         if folder is None:
             return
         if name == OPAQUE:
-            self._take(folder, folder_path, replaced=False)
+            self._record_removed(folder, folder_path, replaced=False)
             folder.entries.clear()
         elif not name.startswith(_RESERVED):
             name = name.removeprefix(WHITEOUT)
             hidden = f"{folder_path}/{name}".lstrip("/")
-            self._take(folder.entries.pop(name, None), hidden, replaced=False)
+            self._record_removed(folder.entries.pop(name, None), hidden, replaced=False)
 
-    def _take(
+    def _record_removed(
         self, entry: _LayerFolder | _StoredFile | _LayerLink | None, path: str, *, replaced: bool
     ) -> None:
-        """Remember that the entry `path`, and all that is below it, is no longer there."""
+        """Record that the entry `path`, and everything below it, was removed."""
         if isinstance(entry, _StoredFile):
             self._removed.append((path, entry, self._layer, replaced))
         elif isinstance(entry, _LayerFolder):
-            for below, inner in _entries(entry, f"{path}/".lstrip("/")):
-                self._take(inner, below, replaced=False)
+            for below, inner in _walk_entries(entry, f"{path}/".lstrip("/")):
+                self._record_removed(inner, below, replaced=False)
 
     def _add(self, path: str, member: TarMember) -> None:
         folder_path, _, name = path.rpartition("/")
-        folder = self._folder(folder_path, make=True)
+        folder = self._resolve_folder(folder_path, make=True)
         if folder is None:
             self._troubles[path] = "its folder is a file, or a link that leads nowhere"
             return
         present = folder.entries.get(name)
-        if member.kind == "device" and self._is_below(present):
+        if member.kind == "device" and self._is_from_below(present):
             self._troubles[path] = "a device over a file, which rootless engines leave as it is"
             return
         if member.kind == "folder" and isinstance(present, _LayerFolder):
-            present.attributes = member.attributes or _FOLDER
+            present.attributes = member.attributes or _FOLDER_ATTRIBUTES
             return
-        attributes = member.attributes or _FILE
+        attributes = member.attributes or _FILE_ATTRIBUTES
         if member.kind != "hardlink":
-            self._take(folder.entries.get(name), path, replaced=member.kind == "file")
+            self._record_removed(folder.entries.get(name), path, replaced=member.kind == "file")
         if member.kind == "folder":
-            folder.entries[name] = _LayerFolder(attributes=member.attributes or _FOLDER)
+            folder.entries[name] = _LayerFolder(attributes=member.attributes or _FOLDER_ATTRIBUTES)
         elif member.kind == "symlink":
             folder.entries[name] = _LayerLink(member.target, self._layer, attributes)
         elif member.kind == "file":
@@ -219,31 +221,31 @@ class LayeredTree(Tree):
         elif member.kind == "hardlink":
             self._add_link(path, member.target, folder, name)
         else:
-            # A device or a FIFO: no part of a tree, but it hides what was there.
+            # A device or FIFO is not part of a tree, but replaces what was there.
             folder.entries.pop(name, None)
 
-    def _is_below(self, entry: _LayerFolder | _StoredFile | _LayerLink | None) -> bool:
-        """Whether a layer below brought the entry, or something in it."""
+    def _is_from_below(self, entry: _LayerFolder | _StoredFile | _LayerLink | None) -> bool:
+        """Return True if the entry, or something in it, comes from a lower layer."""
         if isinstance(entry, _LayerFolder):
-            return any(self._is_below(inner) for inner in entry.entries.values())
+            return any(self._is_from_below(inner) for inner in entry.entries.values())
         return entry is not None and entry.layer < self._layer
 
     def _add_link(self, path: str, target: str, folder: _LayerFolder, name: str) -> None:
-        place = plain(target)
-        linked = self._find(place) if place else None
+        place = safe_path(target)
+        linked = self._resolve(place) if place else None
         if isinstance(linked, _LayerFolder) or linked is None:
             self._troubles[path] = f"a hard link to {target}, which is no file of the image"
         elif linked is not folder.entries.get(name):
-            self._take(folder.entries.get(name), path, replaced=True)
+            self._record_removed(folder.entries.get(name), path, replaced=True)
             folder.entries[name] = linked
 
-    def _find(self, path: str) -> _LayerFolder | _StoredFile | _LayerLink | None:
+    def _resolve(self, path: str) -> _LayerFolder | _StoredFile | _LayerLink | None:
         folder_path, _, name = path.rpartition("/")
-        folder = self._folder(folder_path, make=False)
+        folder = self._resolve_folder(folder_path, make=False)
         return None if folder is None else folder.entries.get(name)
 
-    def _folder(self, path: str, *, make: bool) -> _LayerFolder | None:
-        """The folder that `path` leads to through links, made where it is missing if asked for."""
+    def _resolve_folder(self, path: str, *, make: bool) -> _LayerFolder | None:
+        """Return the folder at `path`, following links; create missing folders if `make`."""
         trail = [self._root]
         ahead = path.split("/")[::-1] if path else []
         passed = 0
@@ -252,7 +254,7 @@ class LayeredTree(Tree):
             if name in ("", "."):
                 continue
             if name == "..":
-                # Above the root there is the root.
+                # The parent of the root is the root.
                 if len(trail) > 1:
                     trail.pop()
                 continue
@@ -260,12 +262,12 @@ class LayeredTree(Tree):
             if isinstance(entry, _LayerLink):
                 passed += 1
                 ahead += entry.target.split("/")[::-1]
-                if passed > MOST_LINKS or len(ahead) > MOST_COMPONENTS:
+                if passed > MAX_LINKS or len(ahead) > MAX_COMPONENTS:
                     return None
                 if entry.target.startswith("/"):
                     del trail[1:]
                 continue
-            if entry is None and make and len(trail) <= DEEPEST:
+            if entry is None and make and len(trail) <= MAX_DEPTH:
                 entry = trail[-1].entries[name] = _LayerFolder()
             if not isinstance(entry, _LayerFolder):
                 return None
@@ -275,10 +277,10 @@ class LayeredTree(Tree):
     # Reading
 
     def entries(self) -> Iterator[MergedEntry]:
-        """Every folder, file and link; a folder comes before what is in it.
+        """Yield every folder, file and link; a folder precedes its content.
 
-        The folder of each path is a folder of the tree, and no link. Files that cannot be opened
-        are among them; devices, which are no part of a tree, are not.
+        Folders in paths are real folders, never links. Includes files that cannot be opened, but
+        no devices, which are not part of a tree.
         """
         yield MergedEntry("", "folder", self._root.attributes)
         ahead = [("", self._root)]
@@ -298,7 +300,7 @@ class LayeredTree(Tree):
         """See `Tree.walk`: depth first, the names of each folder sorted."""
         for path, why in sorted(self._troubles.items()):
             yield Trouble(path, why)
-        for path, entry in _entries(self._root, ""):
+        for path, entry in _walk_entries(self._root, ""):
             if isinstance(entry, _LayerLink):
                 yield Symlink(path, entry.target)
             elif entry.data is None:
@@ -309,28 +311,28 @@ class LayeredTree(Tree):
 
     @contextmanager
     def open(self, path: str) -> Iterator[RandomAccess]:
-        """See `Tree.open`; follows no link, as `walk` names every file itself."""
-        stored = self._at(path)
+        """See `Tree.open`; follows no links, as `walk` yields every file itself."""
+        stored = self._lookup(path)
         if not isinstance(stored, _StoredFile):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         if stored.data is None:
             raise Unreadable("a sparse file, which is not read")
-        # A source of its own counts the bytes of this reader.
+        # Each reader has a source of its own, which counts its bytes.
         yield Slice(stored.data.source, stored.data.offset, stored.data.size)
 
     def read_bytes(self, path: str, limit: int) -> bytes:
-        """See `Tree.read_bytes`; the size is known before."""
+        """See `Tree.read_bytes`; checks the size first."""
         data = self.data(path)
         if data is not None and data.size > limit:
             raise too_large(limit)
         return super().read_bytes(path, limit)
 
     def data(self, path: str) -> Slice | None:
-        """Where the bytes of the file `path` lie, as its layer gave it."""
-        stored = self._at(path)
+        """Return the content of the file `path`, as given by its layer."""
+        stored = self._lookup(path)
         return stored.data if isinstance(stored, _StoredFile) else None
 
-    def _at(self, path: str) -> _LayerFolder | _StoredFile | _LayerLink | None:
+    def _lookup(self, path: str) -> _LayerFolder | _StoredFile | _LayerLink | None:
         folder: _LayerFolder | _StoredFile | _LayerLink | None = self._root
         for name in path.split("/"):
             folder = folder.entries.get(name) if isinstance(folder, _LayerFolder) else None
@@ -339,31 +341,33 @@ class LayeredTree(Tree):
     # Layers
 
     def origin(self, path: str) -> int | None:
-        """Index of the layer that brought the file or link `path`, as `walk` spelled it.
+        """Return the index of the layer with the file or link `path`, as spelled by `walk`.
 
-        Of a folder that of the first file in it. None for what is not in the tree.
+        For a folder, that of the first file in it. None if the path does not exist.
         """
-        folder = self._at(path)
+        folder = self._lookup(path)
         if isinstance(folder, _LayerFolder):
-            folder = next((entry for _, entry in _entries(folder, "")), None)
+            folder = next((entry for _, entry in _walk_entries(folder, "")), None)
         return None if folder is None or isinstance(folder, _LayerFolder) else folder.layer
 
-    def hidden(self) -> Iterator[Hidden]:
-        """Files that a later layer deleted or replaced, the last one first.
+    def hidden_files(self) -> Iterator[HiddenFile]:
+        """Yield files that a later layer deleted or replaced, the last one first.
 
-        A file with several names is hidden when the last of them is gone.
+        A file with several names is yielded when all of them are gone.
         """
         reported: set[int] = set()
         for path, stored, by, replaced in reversed(self._removed):
             if stored.names == 0 and id(stored) not in reported and stored.layer < by:
                 reported.add(id(stored))
                 size = stored.data.size if stored.data is not None else 0
-                yield Hidden(path, size, stored.layer, by, replaced)
+                yield HiddenFile(path, size, stored.layer, by, replaced)
 
 
-def _entries(folder: _LayerFolder, prefix: str) -> Iterator[tuple[str, _StoredFile | _LayerLink]]:
+def _walk_entries(
+    folder: _LayerFolder, prefix: str
+) -> Iterator[tuple[str, _StoredFile | _LayerLink]]:
     for name, entry in sorted(folder.entries.items(), key=lambda item: item[0]):
         if isinstance(entry, _LayerFolder):
-            yield from _entries(entry, f"{prefix}{name}/")
+            yield from _walk_entries(entry, f"{prefix}{name}/")
         else:
             yield prefix + name, entry

@@ -1,4 +1,4 @@
-"""The one interface behind which every tree looks alike."""
+"""Interfaces of trees, and their errors."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 
 class Unreadable(OSError):
-    """Something in a tree that exists and cannot be read; the text is the reason, one sentence."""
+    """Error for an existing part of a tree that cannot be read; the text is the reason."""
 
 
 def reason(error: OSError) -> str:
-    """Why reading failed, in words, without the path (the caller names that)."""
+    """Return the reason of a failure in words, without the path, which the caller adds."""
     text = error.strerror or str(error) or type(error).__name__
     return text[:1].lower() + text[1:]
 
 
 def defect(error: Exception) -> str:
-    """The reason for an unexpected failure: what one file holds must not affect other files."""
+    """Return the reason for an unexpected error: one file must not affect the others."""
     text = f"{type(error).__name__}: {error}"[:200]
     return f"a defect of the reader ({text})"
 
@@ -37,20 +37,19 @@ class File:
     """
 
     path: str
-    #: Bytes.
+    #: Size in bytes.
     size: int
-    #: Device and inode of a file with several names (hard links); None for a file with one name.
+    #: Device and inode of a file with several hard links; None for a file with one name.
     identity: tuple[int, int] | None = None
-    #: Differs whenever the bytes may differ from those that had the same path and stamp before;
-    #: None where the tree does not know.
+    #: Changes whenever the bytes at the path may have changed; None if the tree cannot tell.
     stamp: bytes | None = field(default=None, compare=False)
-    #: Bytes that it takes in an archive that packs each file by itself; None in other trees.
+    #: Compressed size in an archive that compresses each file separately; None in other trees.
     packed: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Symlink:
-    """A symbolic link; `target` as stored."""
+    """A symbolic link with its target as stored."""
 
     path: str
     target: str
@@ -65,11 +64,11 @@ class Trouble:
 
 
 class Closing(ABC):
-    """What holds a file, or the like, and is closed at the end of a `with`."""
+    """Base of resources that are closed at the end of a `with` statement."""
 
     @abstractmethod
     def close(self) -> None:
-        """Free what is held; it cannot be used afterwards."""
+        """Free the resource; it cannot be used afterwards."""
 
     def __enter__(self) -> Self:
         return self
@@ -79,21 +78,21 @@ class Closing(ABC):
 
 
 class Readable(Protocol):
-    """What decompressors are."""
+    """Sequential reader, such as a decompressor."""
 
     def read(self, length: int, /) -> bytes:
-        """At most `length` bytes; none at the end."""
+        """Return at most `length` bytes; none at the end."""
         ...
 
 
 class RandomAccess(Protocol):
-    """Random access to the bytes of one file; what `elf.source.ByteSource` asks for."""
+    """Random access to the bytes of one file; compatible with `elf.source.ByteSource`."""
 
-    #: Bytes handed out so far, for statistics.
+    #: Bytes returned so far, for statistics.
     bytes_read: int
 
     def read(self, offset: int, length: int) -> bytes:
-        """`length` bytes from `offset` on, or fewer where the file ends. May raise OSError."""
+        """Return `length` bytes from `offset` on, fewer at the end of file. May raise OSError."""
         ...
 
 
@@ -101,19 +100,18 @@ class Tree(Protocol):
     """A read-only set of files with random access."""
 
     def walk(self) -> Iterator[File | Symlink | Trouble]:
-        """Every regular file and symbolic link, in an order that only the names decide.
+        """Yield every regular file and symbolic link, in an order that depends only on the names.
 
-        Folders are not listed. What is not a regular file, link or folder is never opened and is
-        not part of a tree.
+        Folders are not listed. Devices, FIFOs and sockets are never opened and not part of a tree.
         """
         ...
 
     def open(self, path: str) -> AbstractContextManager[RandomAccess]:
-        """The bytes of the regular file `path`, as `walk` spelled it. Raises OSError."""
+        """Open the regular file `path`, as spelled by `walk`. Raises OSError."""
         ...
 
     def read_bytes(self, path: str, limit: int) -> bytes:
-        """The whole file; raises `Unreadable` when it has more than `limit` bytes, or OSError."""
+        """Read the whole file. Raises `Unreadable` above `limit` bytes, or OSError."""
         with self.open(path) as source:
             data = source.read(0, limit + 1)
         if len(data) > limit:
@@ -121,10 +119,10 @@ class Tree(Protocol):
         return data
 
     def sha256(self, path: str) -> bytes | None:  # noqa: ARG002 (most trees do not know)
-        """The SHA-256 of the file `path` where the tree knows it; None where reading it tells."""
+        """Return the file's SHA-256 if the tree knows it without reading; else None."""
         return None
 
 
 def too_large(limit: int) -> Unreadable:
-    """What is wrong with a file that is read whole and has more than `limit` bytes."""
-    return Unreadable(f"larger than {limit} bytes, which no honest file of its kind is")
+    """Return the error for a file to read whole that has more than `limit` bytes."""
+    return Unreadable(f"larger than the limit of {limit} bytes")

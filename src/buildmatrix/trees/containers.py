@@ -1,12 +1,12 @@
-"""Files that hold files: archives, packages and programs with an archive behind them.
+"""Containers: archives, packages and programs with an appended archive.
 
-What a file is shows in its first bytes, never in its name. Its members are listed one after the
-other, and each can be opened while it is listed. Nothing is unpacked to a named file.
+The format shows in the first bytes, never in the name. Members are listed one after the other, and
+each can be opened while it is listed. Nothing is unpacked to a named file.
 
-Formats: ZIP (wheels, jars, eggs and PyTorch's .pt2 are such), deb(5), tar, cpio, RPM, gzip (RFC
-1952), zlib (RFC 1950), xz, LZMA, bzip2, Zstandard (RFC 8878), LZ4, conda's two (`.conda` is a ZIP
-around `pkg-*.tar.zst`), shell scripts with an archive behind them (makeself 2), and PyInstaller's
-CArchive (PyInstaller/archive/writers.py, version 6). Others are known and not opened.
+Formats: ZIP (also wheels, jars, eggs and PyTorch's .pt2), deb(5), tar, cpio, RPM, gzip (RFC 1952),
+zlib (RFC 1950), xz, LZMA, bzip2, Zstandard (RFC 8878), LZ4, conda's two (`.conda` is a ZIP around
+`pkg-*.tar.zst`), shell scripts with an appended archive (makeself 2), and PyInstaller's CArchive
+(PyInstaller/archive/writers.py, version 6). Others are recognized but not opened.
 """
 
 from __future__ import annotations
@@ -25,63 +25,63 @@ from typing import Literal
 from buildmatrix.trees import cpio, lz4, zstd
 from buildmatrix.trees.archive import (
     CHUNK,
-    MOST_INFLATION,
-    HeldBytes,
+    MAX_INFLATION,
+    MemorySource,
     Slice,
-    Stream,
+    SliceReader,
 )
 from buildmatrix.trees.base import RandomAccess, Readable, Unreadable
 from buildmatrix.trees.forward import ENDLESS, ForwardSource, Gunzip
 from buildmatrix.trees.inflating import LARGEST_HELD, Inflated
 from buildmatrix.trees.tar import members as tar_members
-from buildmatrix.trees.unpacking import INPUT, Unpacking, zstandard
+from buildmatrix.trees.unpacking import INPUT, StreamDecompressor, open_zstandard
 from buildmatrix.trees.wheel import WheelTree
 
-#: How a container is read; `Container.kind` of the inventory says more of some.
+#: Format of a container; `Container.kind` of the inventory is more specific for some.
 Format = Literal[
     "zip", "deb", "tar", "cpio", "rpm", "compressed", "lz4", "script", "pyinstaller",
     "7z", "squashfs", "rar", "cab", "lha", "xar", "wim", "lzip", "lzop", "lzw", "lrzip", "zpaq",
     "iso9660", "ext", "erofs", "f2fs", "cramfs", "romfs", "xfs", "ntfs", "fat", "gpt", "qcow2",
     "vmdk", "vhdx", "appended",
 ]  # fmt: skip
-#: First bytes that `format_of` wants to see: the magic of tar stands at 257.
+#: Bytes that `detect_format` requires: the magic of tar is at offset 257.
 HEAD = 512
-#: Bytes of a compressed file that say what it holds: those of most, and of others more. Blocks of
-#: bzip2 have up to 900 kB and come whole; the header of gzip has a comment of any length.
+#: Bytes of a compressed file to decompress for its format: enough for most, and larger steps for
+#: others. Blocks of bzip2 have up to 900 kB; the header of gzip has a comment of any length.
 PEEKED = 4 << 10
-_PEEKED = (PEEKED, 64 << 10, 1 << 20)
-#: A script with fewer bytes has no archive behind it that matters.
-LARGEST_SCRIPT = 1 << 20
-#: What a program's sections leave at its end: tables fit into less.
-LARGEST_TABLES = 256 << 10
+_PEEK_STEPS = (PEEKED, 64 << 10, 1 << 20)
+#: A smaller script has no relevant archive appended.
+MIN_SCRIPT = 1 << 20
+#: Maximum bytes of tables after a program's sections.
+MAX_TABLES = 256 << 10
 
 _BZIP2 = re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)")
-#: No flag of the format is larger.
+#: Only valid flags.
 _GZIP = re.compile(rb"\x1f\x8b\x08[\x00-\x1f]", re.DOTALL)
 _XZ = b"\xfd7zXZ\x00"
-#: Which both Zstandard and LZ4 pass over.
-_SKIPPED = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18", re.DOTALL)
-#: A window of 256 bytes to 32 KiB, and no dictionary; the two bytes are a multiple of 31.
+#: Skippable frames of both Zstandard and LZ4.
+_SKIPPABLE = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18", re.DOTALL)
+#: A window of 256 bytes to 32 KiB, no dictionary, and a multiple of 31.
 _ZLIB = frozenset(
     bytes((first, second))
     for first in range(0x08, 0x79, 0x10)
     for second in range(256)
     if not second & 0x20 and (first << 8 | second) % 31 == 0
 )
-#: The properties, the dictionary, and the size: all ones where the end is marked, below 2**38 else.
-#: What `xz` takes for such a file.
+#: Properties, dictionary, and size: all ones with an end marker, otherwise below 2**38. These are
+#: the files that `xz` accepts.
 _LZMA = re.compile(rb"[\x00-\xe0]\x00.{3}(?:\xff{8}|.{4}[\x00-\x3f]\x00{3})\x00", re.DOTALL)
-#: Those whose first bytes are so long that nothing else begins with them.
-_SURE = frozenset({"gzip", "xz", "zstd", "bzip2", "lz4"})
+#: Formats with a magic so long that nothing else starts with it.
+_LONG_MAGICS = frozenset({"gzip", "xz", "zstd", "bzip2", "lz4"})
 _AR = b"!<arch>\n"
 _DEB = _AR + b"debian-binary"
-#: One of several parts begins with a mark before its first header.
+#: A multi-part archive starts with a marker before its first header.
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08PK\x03\x04", b"PK00PK\x03\x04")
 _TAR = (257, b"ustar")
-#: Sum of its header, in octal digits, before the format had a magic.
+#: Octal checksum of a header, from before the format had a magic.
 _TAR_SUM = re.compile(rb"[ 0-7]{5,6}[0-7 \0][\0 ]")
-#: What is known and not opened.
-_CLOSED: tuple[tuple[int, bytes, Format], ...] = (
+#: Formats that are recognized but not opened: offset, magic, name.
+_UNOPENED: tuple[tuple[int, bytes, Format], ...] = (
     (0, b"7z\xbc\xaf\x27\x1c", "7z"),
     (0, b"hsqs", "squashfs"),
     (0, b"sqsh", "squashfs"),
@@ -105,12 +105,12 @@ _CLOSED: tuple[tuple[int, bytes, Format], ...] = (
     (0, b"KDMV", "vmdk"),
     (0, b"vhdxfile", "vhdx"),
 )
-#: The same, farther from the start: file systems and disks.
-_FAR: tuple[tuple[int, re.Pattern[bytes], Format], ...] = (
+#: The same farther from the start: file systems and disks.
+_FAR_MAGICS: tuple[tuple[int, re.Pattern[bytes], Format], ...] = (
     (512, re.compile(rb"EFI PART"), "gpt"),
     (1024, re.compile(rb"\xe2\xe1\xf5\xe0"), "erofs"),
     (1024, re.compile(rb"\x10\x20\xf5\xf2"), "f2fs"),
-    # A block size up to 64 KiB, magic, state, and revision.
+    # Block size up to 64 KiB, magic, state, and revision.
     (
         1024,
         re.compile(rb".{24}[\0-\6]\0{3}.{28}\x53\xef[\0-\7]\0.{16}[\0\1]\0{3}", re.DOTALL),
@@ -118,51 +118,51 @@ _FAR: tuple[tuple[int, re.Pattern[bytes], Format], ...] = (
     ),
     (32 << 10, re.compile(rb".(?:CD001|BEA01|NSR0[23])", re.DOTALL), "iso9660"),
 )
-#: Bytes that those stand in.
-FARTHEST = (32 << 10) + 6
-#: Where the archive of a self-extracting script begins: behind the line break that ends it.
-_BEHIND_SCRIPT = re.compile(
+#: Bytes that contain all of these.
+FAR_HEAD = (32 << 10) + 6
+#: Start of the archive in a self-extracting script: after the line break that ends the script.
+_SCRIPT_ARCHIVE = re.compile(
     rb"\n(?=\x1f\x8b\x08|\xfd7zXZ\x00|BZh[1-9]1AY&SY|\x28\xb5\x2f\xfd|PK\x03\x04)"
 )
-#: What may lie behind the sections of a program and is not opened; `KAX` and `KAY` are nuitka's.
+#: Magics after a program's sections that are not opened; `KAX` and `KAY` are nuitka's.
 _APPENDED = re.compile(
     rb"hsqs|sqsh|\xfd7zXZ\x00|KA[XY]\x28\xb5|\x28\xb5\x2f\xfd|BZh[1-9]1AY&SY|7z\xbc\xaf\x27\x1c"
     rb"|Rar!\x1a\x07|\x04\x22\x4d\x18|ustar|07070[12][0-9A-Fa-f]{8}"
 )
-#: Bytes that the text of such a script has at most; makeself's has 20 kB, conda's 60.
-_LONGEST_SCRIPT = 1 << 20
-#: A dictionary of xz is up to 64 MiB (`xz -9`); the format allows 4 GiB.
+#: Maximum bytes of such a script's text; makeself's has 20 kB, conda's 60.
+_MAX_SCRIPT_TEXT = 1 << 20
+#: A dictionary of xz has up to 64 MiB (`xz -9`); the format allows 4 GiB.
 _XZ_MEMORY = 128 << 20
 
-#: Packed bytes that most often inflate to a head.
+#: Compressed bytes that usually decompress to a head.
 _PACKED_HEAD = 1 << 10
 _AR_HEADER = 60
 #: Members of a .deb: debian-binary, control, data, and signatures.
-_MOST_DEB_MEMBERS = 16
+_MAX_DEB_MEMBERS = 16
 
-#: Magic, bytes of the package, offset and bytes of its table, Python's version, its library.
+#: Magic, size of the package, offset and size of its table, Python's version, its library.
 _COOKIE = struct.Struct("!8sIIII64s")
-_COOKIE_MARK = b"MEI\014\013\012\013\016"
-#: Bytes of the entry, offset, bytes in the archive and inflated, whether it is deflated, its kind.
+_COOKIE_MAGIC = b"MEI\014\013\012\013\016"
+#: Size of the entry, offset, compressed and decompressed size, compression flag, kind.
 _TOC_ENTRY = struct.Struct("!IIIIBc")
-_LARGEST_TOC = 16 << 20
+_MAX_TOC = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Inner:
-    """One file in a container. `open` gives its bytes, as long as the next one is not asked for."""
+class ContainerMember:
+    """One file in a container. `open` is valid until the next member is requested."""
 
-    #: As stored.
+    #: Name as stored.
     name: str
     size: int
-    #: Bytes that it takes in the container; None where it is not packed by itself.
+    #: Compressed size; None if it is not compressed separately.
     packed: int | None
     open: Callable[[], AbstractContextManager[RandomAccess]]
-    #: Gives the first `HEAD` bytes for less than `open` does; fewer where that is not enough.
+    #: Cheaper way to the first `HEAD` bytes; may return fewer.
     beginning: Callable[[], bytes] | None = None
 
     def head(self) -> bytes:
-        """Its first bytes. Raises OSError."""
+        """Return the first bytes. Raises OSError."""
         if self.beginning is not None:
             data = self.beginning()
             if len(data) >= min(HEAD, self.size):
@@ -171,8 +171,8 @@ class Inner:
             return source.read(0, HEAD)
 
 
-def format_of(head: bytes, size: int) -> Format | None:
-    """The format of a file of `size` bytes by its first `HEAD` bytes; None for no container."""
+def detect_format(head: bytes, size: int) -> Format | None:
+    """Detect the format of a file of `size` bytes by its first `HEAD` bytes; None for others."""
     if is_text(head):
         return None
     if head.startswith(_ZIP):
@@ -181,7 +181,7 @@ def format_of(head: bytes, size: int) -> Format | None:
         return "deb"
     if head.startswith(cpio.RPM_MAGIC):
         return "rpm"
-    if (kind := compression(head)) is not None:
+    if (kind := detect_compression(head)) is not None:
         return "lz4" if kind == "lz4" else "compressed"
     if is_tar(head):
         return "tar"
@@ -191,12 +191,12 @@ def format_of(head: bytes, size: int) -> Format | None:
         _, _, rest = head.partition(b"\n")
         if rest.startswith(_ZIP[0]):
             return "zip"
-        return "script" if size >= LARGEST_SCRIPT else None
-    return next((format for at, magic, format in _CLOSED if head.startswith(magic, at)), None)
+        return "script" if size >= MIN_SCRIPT else None
+    return next((format for at, magic, format in _UNOPENED if head.startswith(magic, at)), None)
 
 
 def is_text(head: bytes) -> bool:
-    """Whether the first bytes of a file are text, as those of most are, and of no format at all."""
+    """Return True if the first bytes are text and match no format, as for most files."""
     return (
         head.isascii()
         and b"\0" not in head
@@ -206,15 +206,15 @@ def is_text(head: bytes) -> bool:
     )
 
 
-def image_format(source: RandomAccess) -> Format | None:
-    """The format of a disk or a file system, which may begin with anything; None for no such."""
-    start = source.read(0, FARTHEST)
-    return next((format for at, magic, format in _FAR if magic.match(start, at)), None)
+def detect_image_format(source: RandomAccess) -> Format | None:
+    """Detect a disk or file system image, which may start with anything; None for others."""
+    start = source.read(0, FAR_HEAD)
+    return next((format for at, magic, format in _FAR_MAGICS if magic.match(start, at)), None)
 
 
-def compression(head: bytes) -> str | None:
-    """How a stream is compressed, by its first bytes."""
-    while _SKIPPED.match(head):
+def detect_compression(head: bytes) -> str | None:
+    """Return the compression of a stream by its first bytes."""
+    while _SKIPPABLE.match(head):
         behind = head[8 + int.from_bytes(head[4:8], "little") :]
         if not behind:
             return "zstd"
@@ -243,29 +243,29 @@ def _is_lzma(head: bytes) -> bool:
 
 
 def is_tar(head: bytes) -> bool:
-    """Whether the first `HEAD` bytes of a file are those of a tar archive."""
+    """Return True if the first `HEAD` bytes of a file are those of a tar archive."""
     if head.startswith(_TAR[1], _TAR[0]):
         return True
     if len(head) < HEAD or not head[0] or not _TAR_SUM.match(head, 148):
         return False
     digits = head[148:156].strip(b" \0")
-    # The sum counts its own place as spaces.
+    # The checksum field counts as spaces.
     return digits.isdigit() and int(digits, 8) == sum(head[:148]) + sum(head[156:HEAD]) + 8 * 32
 
 
-def peek(source: RandomAccess, head: bytes, size: int) -> bytes | None:
-    """The first `HEAD` bytes that a compressed file of `size` bytes holds, or all of fewer.
+def decompress_head(source: RandomAccess, head: bytes, size: int) -> bytes | None:
+    """Return the first `HEAD` decompressed bytes of a compressed file, or all if there are fewer.
 
-    None where they cannot be had: the file is damaged, takes too much memory, or begins with
-    nothing for too long. Nothing of what only looks like a compressed file.
+    None if they are unavailable: the file is damaged, takes too much memory, or starts with too
+    much of nothing. Empty if the file only resembles a compressed one.
     """
-    kind = compression(head)
-    unknown = None if kind in _SURE else b""
-    for length in _PEEKED[-1:] if kind == "bzip2" else _PEEKED:
+    kind = detect_compression(head)
+    unknown = None if kind in _LONG_MAGICS else b""
+    for length in _PEEK_STEPS[-1:] if kind == "bzip2" else _PEEK_STEPS:
         part = source.read(0, length)
         data = b""
         try:
-            stream = _stream(Slice(HeldBytes(part), 0, len(part)))
+            stream = _open_stream(Slice(MemorySource(part), 0, len(part)))
             while len(data) < HEAD and (piece := stream.read(HEAD - len(data))):
                 data += piece
         except EOFError:
@@ -282,37 +282,37 @@ def peek(source: RandomAccess, head: bytes, size: int) -> bytes | None:
     return unknown
 
 
-def behind_program(
+def detect_appended(
     source: RandomAccess, size: int, sections_end: int, pydata: int | None
 ) -> Format | None:
-    """What lies behind the sections of an ELF file, which end at `sections_end`.
+    """Detect what follows the sections of an ELF file, which end at `sections_end`.
 
-    `pydata` is where the section ends that PyInstaller puts its archive into, if there is one.
+    `pydata` is the end of the section with PyInstaller's archive, if there is one.
     """
-    if pydata is not None and cookie_at(source, pydata) is not None:
+    if pydata is not None and find_cookie(source, pydata) is not None:
         return "pyinstaller"
-    if size - sections_end < LARGEST_TABLES:
+    if size - sections_end < MAX_TABLES:
         return None
-    if cookie_at(source, size) is not None:
+    if find_cookie(source, size) is not None:
         return "pyinstaller"
     if b"PK\x05\x06" in source.read(max(0, size - PEEKED), PEEKED):
         return "zip"
-    # Payloads are aligned at most.
-    start = source.read(sections_end, LARGEST_TABLES)
+    # Payloads follow at once, except for alignment.
+    start = source.read(sections_end, MAX_TABLES)
     return "appended" if _APPENDED.search(start) or _GZIP.search(start[:PEEKED]) else None
 
 
-def cookie_at(source: RandomAccess, end: int) -> int | None:
-    """Where the cookie of a PyInstaller archive stands in the bytes before `end`."""
+def find_cookie(source: RandomAccess, end: int) -> int | None:
+    """Return the offset of a PyInstaller cookie in the bytes before `end`."""
     start = max(0, end - PEEKED)
-    at = source.read(start, end - start).rfind(_COOKIE_MARK)
+    at = source.read(start, end - start).rfind(_COOKIE_MAGIC)
     return start + at if at >= 0 and start + at + _COOKIE.size <= end else None
 
 
-def members(source: Slice, format: Format, name: str, most: int) -> Iterator[Inner]:
-    """The files in the container `source`, called `name`, which may inflate to `most` bytes.
+def members(source: Slice, format: Format, name: str, most: int) -> Iterator[ContainerMember]:
+    """Yield the files in the container `source`, called `name`, up to `most` bytes decompressed.
 
-    Raises `Unreadable` for what is damaged or a bomb, and OSError.
+    Raises `Unreadable` for damage and bombs, and OSError.
     """
     if format == "zip":
         yield from _zip_members(source, most)
@@ -330,10 +330,10 @@ def members(source: Slice, format: Format, name: str, most: int) -> Iterator[Inn
         raise Unreadable(f"a file of the format {format}, which is not opened")
 
 
-def _zip_members(source: Slice, most: int) -> Iterator[Inner]:
+def _zip_members(source: Slice, most: int) -> Iterator[ContainerMember]:
     with WheelTree(source, most) as tree:
         for member in tree.members:
-            yield Inner(
+            yield ContainerMember(
                 member.path,
                 member.size,
                 member.compressed,
@@ -341,7 +341,7 @@ def _zip_members(source: Slice, most: int) -> Iterator[Inner]:
                 partial(tree.beginning, member.path, _PACKED_HEAD, HEAD),
             )
             if member.path.startswith("pkg-") and member.path.endswith(".tar.zst"):
-                # The package in a .conda is stored, and is one format with the ZIP around it.
+                # The package in a .conda is stored uncompressed and belongs to the same format.
                 entry, start = tree.place(member.path)
                 if entry.compressed == entry.size:
                     inner = Slice(source, start, entry.size)
@@ -351,24 +351,24 @@ def _zip_members(source: Slice, most: int) -> Iterator[Inner]:
 # Streams
 
 
-def _stream_members(source: Slice, name: str, most: int) -> Iterator[Inner]:
-    """The files of an archive, compressed or not, or the one file that is compressed."""
-    listed = _listed(source.read(0, min(HEAD, source.size)))
+def _stream_members(source: Slice, name: str, most: int) -> Iterator[ContainerMember]:
+    """Yield the files of an archive, compressed or not, or the single compressed file."""
+    listed = _archive_lister(source.read(0, min(HEAD, source.size)))
     if listed is not None:
         for inner, data in listed(source):
-            yield _of_archive(inner, data)
+            yield _archive_member(inner, data)
         return
-    forward = ForwardSource(_inflated(source, most))
-    listed = _listed(forward.read(0, HEAD))
+    forward = ForwardSource(_iter_decompressed(source, most))
+    listed = _archive_lister(forward.read(0, HEAD))
     if listed is None:
-        yield _single(source, name, most)
+        yield _single_member(source, name, most)
         return
     for inner, data in listed(Slice(forward, 0, ENDLESS)):
-        yield _of_archive(inner, data, passes=True)
+        yield _archive_member(inner, data, passes=True)
 
 
-def _listed(head: bytes) -> Callable[[Slice], Iterator[tuple[str, Slice]]] | None:
-    """What lists the files of the archive that begins with `head`; None for no archive."""
+def _archive_lister(head: bytes) -> Callable[[Slice], Iterator[tuple[str, Slice]]] | None:
+    """Return a lister for the archive that starts with `head`; None for other files."""
     if is_tar(head):
         return _tar_files
     return _cpio_files if cpio.is_cpio(head) else None
@@ -383,32 +383,32 @@ def _tar_files(archive: Slice) -> Iterator[tuple[str, Slice]]:
 
 
 def _cpio_files(archive: Slice) -> Iterator[tuple[str, Slice]]:
-    return ((file.name, file.data) for file in cpio.files(archive))
+    return ((file.name, file.data) for file in cpio.iter_files(archive))
 
 
-def _of_archive(name: str, data: Slice, *, passes: bool = False) -> Inner:
-    """A file of an archive; one that `passes` can be read once."""
-    opened = partial(_passing if passes else _stored, data, data.size)
-    return Inner(name, data.size, None, opened)
+def _archive_member(name: str, data: Slice, *, passes: bool = False) -> ContainerMember:
+    """Create a member of an archive; with `passes`, it can be read once."""
+    opened = partial(_open_forward if passes else _open_stored, data, data.size)
+    return ContainerMember(name, data.size, None, opened)
 
 
-def _passing(data: Slice, size: int) -> AbstractContextManager[RandomAccess]:
-    return Inflated(Stream(data), size)
+def _open_forward(data: Slice, size: int) -> AbstractContextManager[RandomAccess]:
+    return Inflated(SliceReader(data), size)
 
 
-def _single(source: Slice, name: str, most: int) -> Inner:
-    """The file that `source` is compressed of. How long it is shows when it has passed by."""
-    size = sum(len(piece) for piece in _inflated(source, most))
+def _single_member(source: Slice, name: str, most: int) -> ContainerMember:
+    """Create the member for a compressed file. Its size is only known after decompression."""
+    size = sum(len(piece) for piece in _iter_decompressed(source, most))
 
     def opened() -> AbstractContextManager[RandomAccess]:
-        return Inflated(_ChunkStream(_inflated(source, most), size), size)
+        return Inflated(_ChunkStream(_iter_decompressed(source, most), size), size)
 
     stem = name.rpartition("/")[2].rpartition(".")[0]
-    return Inner(stem or name, size, source.size, opened)
+    return ContainerMember(stem or name, size, source.size, opened)
 
 
 class _ChunkStream:
-    """Chunks of known length in all, as the stream that `Inflated` reads."""
+    """Chunks of known total size, as an input stream of `Inflated`."""
 
     def __init__(self, chunks: Iterator[bytes], size: int) -> None:
         self._chunks = chunks
@@ -425,19 +425,19 @@ class _ChunkStream:
         return data
 
 
-#: What the decompressors raise on bytes that lie.
-_DAMAGED = (zlib.error, lzma.LZMAError, EOFError, OSError, ValueError)
+#: Errors of decompressors for invalid input.
+_DECOMPRESSION_ERRORS = (zlib.error, lzma.LZMAError, EOFError, OSError, ValueError)
 
 
 def _is_damage(error: Exception) -> bool:
-    return isinstance(error, _DAMAGED) or zstd.is_damage(error)
+    return isinstance(error, _DECOMPRESSION_ERRORS) or zstd.is_damage(error)
 
 
-def _inflated(source: Slice, most: int) -> Iterator[bytes]:
-    """What `source` inflates to, up to `most` bytes."""
+def _iter_decompressed(source: Slice, most: int) -> Iterator[bytes]:
+    """Yield the decompressed bytes of `source`, up to `most`."""
     size = 0
     try:
-        stream = _stream(source)
+        stream = _open_stream(source)
         while chunk := stream.read(CHUNK):
             size += len(chunk)
             if size > most:
@@ -451,32 +451,32 @@ def _inflated(source: Slice, most: int) -> Iterator[bytes]:
         raise
 
 
-def _stream(source: Slice) -> Readable:
-    kind = compression(source.read(0, HEAD))
-    raw = Stream(source)
+def _open_stream(source: Slice) -> Readable:
+    kind = detect_compression(source.read(0, HEAD))
+    raw = SliceReader(source)
     if kind == "gzip":
         return Gunzip(raw)
     if kind == "zlib":
         return Gunzip(raw, zlib.MAX_WBITS)
     if kind in ("xz", "lzma"):
         format = lzma.FORMAT_XZ if kind == "xz" else lzma.FORMAT_ALONE
-        return Unpacking(raw, lambda: lzma.LZMADecompressor(format, memlimit=_XZ_MEMORY))
+        return StreamDecompressor(raw, lambda: lzma.LZMADecompressor(format, memlimit=_XZ_MEMORY))
     if kind == "lz4":
-        return lz4.Frames(raw)
+        return lz4.FrameDecompressor(raw)
     if kind == "bzip2":
-        return Unpacking(raw, bz2.BZ2Decompressor)
+        return StreamDecompressor(raw, bz2.BZ2Decompressor)
     if kind != "zstd":
         raise Unreadable("neither an archive nor a compressed file")
-    return zstandard(raw)
+    return open_zstandard(raw)
 
 
 # Debian packages and self-extracting scripts
 
 
 def _deb_data(source: Slice) -> Slice:
-    """The archive of the files in a Debian package (deb(5))."""
+    """Return the archive with the files of a Debian package (deb(5))."""
     at = len(_AR)
-    for _ in range(_MOST_DEB_MEMBERS):
+    for _ in range(_MAX_DEB_MEMBERS):
         head = source.read(at, _AR_HEADER)
         digits = head[48:58].strip()
         if len(head) < _AR_HEADER or not digits.isdigit():
@@ -488,8 +488,8 @@ def _deb_data(source: Slice) -> Slice:
     raise Unreadable("no readable Debian package: there is no data.tar in it")
 
 
-def _script_members(source: Slice, name: str, most: int) -> Iterator[Inner]:
-    match = _BEHIND_SCRIPT.search(source.read(0, _LONGEST_SCRIPT))
+def _script_members(source: Slice, name: str, most: int) -> Iterator[ContainerMember]:
+    match = _SCRIPT_ARCHIVE.search(source.read(0, _MAX_SCRIPT_TEXT))
     if match is None:
         raise Unreadable("a script with something behind it that is no known archive")
     archive = Slice(source, match.end(), source.size - match.end())
@@ -502,12 +502,12 @@ def _script_members(source: Slice, name: str, most: int) -> Iterator[Inner]:
 # PyInstaller
 
 
-def _pyinstaller_members(source: Slice) -> Iterator[Inner]:
-    """The files in the archive that PyInstaller puts behind its program."""
+def _pyinstaller_members(source: Slice) -> Iterator[ContainerMember]:
+    """Yield the files in the archive that PyInstaller appends to its program."""
     at = _last_cookie(source)
     mark, length, toc_at, toc_length, _, _ = _COOKIE.unpack(source.read(at, _COOKIE.size))
     start = at + _COOKIE.size - length
-    if mark != _COOKIE_MARK or start < 0 or toc_length > _LARGEST_TOC or toc_at > length:
+    if mark != _COOKIE_MAGIC or start < 0 or toc_length > _MAX_TOC or toc_at > length:
         raise Unreadable("no readable PyInstaller archive: its cookie contradicts the file")
     toc = source.read(start + toc_at, toc_length)
     at_entry = 0
@@ -517,36 +517,36 @@ def _pyinstaller_members(source: Slice) -> Iterator[Inner]:
             raise Unreadable("no readable PyInstaller archive: its table is damaged")
         name = toc[at_entry + _TOC_ENTRY.size : at_entry + size].rstrip(b"\0")
         at_entry += size
-        if plain > packed * MOST_INFLATION + LARGEST_HELD:
+        if plain > packed * MAX_INFLATION + LARGEST_HELD:
             raise Unreadable("a member of the PyInstaller archive is a bomb")
         data = Slice(source, start + offset, packed)
-        opened = partial(_deflated if deflated else _stored, data, plain)
-        yield Inner(name.decode("utf-8", "backslashreplace"), plain, packed, opened)
+        opened = partial(_open_deflated if deflated else _open_stored, data, plain)
+        yield ContainerMember(name.decode("utf-8", "backslashreplace"), plain, packed, opened)
 
 
 def _last_cookie(source: Slice) -> int:
-    """Where the cookie stands: at the end, or before the tables of an ELF file."""
+    """Return the offset of the cookie: at the end, or before the tables of an ELF file."""
     end = source.size
-    while end > max(0, source.size - LARGEST_TABLES):
-        at = cookie_at(source, end)
+    while end > max(0, source.size - MAX_TABLES):
+        at = find_cookie(source, end)
         if at is not None:
             return at
         end -= PEEKED - _COOKIE.size
     raise Unreadable("no readable PyInstaller archive: its cookie is missing")
 
 
-def _stored(data: Slice, _: int) -> AbstractContextManager[RandomAccess]:
+def _open_stored(data: Slice, _: int) -> AbstractContextManager[RandomAccess]:
     return nullcontext(data)
 
 
-def _deflated(data: Slice, size: int) -> AbstractContextManager[RandomAccess]:
+def _open_deflated(data: Slice, size: int) -> AbstractContextManager[RandomAccess]:
     return Inflated(_ChunkStream(_zlib_chunks(data, size), size), size)
 
 
 def _zlib_chunks(data: Slice, size: int) -> Iterator[bytes]:
-    """A zlib stream (RFC 1950) of `size` bytes."""
+    """Decompress a zlib stream (RFC 1950) of `size` bytes."""
     decoder = zlib.decompressobj()
-    raw = Stream(data)
+    raw = SliceReader(data)
     inflated = 0
     try:
         while inflated < size and not decoder.eof:

@@ -1,4 +1,4 @@
-"""Compressed streams, and what they hold, read once from front to back."""
+"""Sequential access to compressed streams and their content."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from collections.abc import Iterable
 from buildmatrix.trees.base import Readable, Unreadable
 from buildmatrix.trees.unpacking import INPUT
 
-#: Bytes behind the reader that can be read again: the first ones tell how a blob is compressed.
+#: Bytes before the current position that can be read again, for detecting compression.
 WINDOW = 64 << 10
-#: A size that no stream reaches: how long it is shows at its end.
+#: Size of a stream whose length is only known at its end.
 ENDLESS = 1 << 62
-#: For zlib: a gzip header, and the largest window.
+#: zlib setting: a gzip header, and the largest window.
 GZIP_WINDOW = 16 + zlib.MAX_WBITS
 
 
 class Gunzip:
-    """A gzip stream (RFC 1952, one or several members), checked at the end of each member.
+    """Decompressor of gzip (RFC 1952), one or more members, with their checksums.
 
-    gzip.GzipFile takes 8 KiB at a time before Python 3.12: a quarter of all time.
+    Before Python 3.12, gzip.GzipFile reads 8 KiB at a time, a quarter of the total time.
     """
 
     def __init__(self, stream: Readable, window: int = GZIP_WINDOW) -> None:
-        """`window` tells zlib of another format of streams."""
+        """Create the decompressor; `window` selects other formats of zlib."""
         self._stream = stream
         self._window = window
         self._member = zlib.decompressobj(wbits=window)
         self._ahead = b""
 
     def read(self, length: int) -> bytes:
-        """The next bytes, at most `length`; none at the end. Raises `zlib.error` or EOFError."""
+        """Return the next bytes, at most `length`; none at the end. Raises zlib.error, EOFError."""
         while True:
             if self._member.eof:
-                # There may be another one, and zeros before it.
+                # Another member may follow, after zeros.
                 while not self._ahead:
                     block = self._stream.read(INPUT)
                     if not block:
@@ -53,17 +53,17 @@ class Gunzip:
 
 
 class ForwardSource:
-    """A source that is read in its order; a window behind the reader can be read again."""
+    """Source for reading in order; only a window before the current position is available."""
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
         self._chunks = iter(chunks)
         self._window = bytearray()
-        #: Offset of the window's first byte.
+        #: Offset of the first byte in the window.
         self._start = 0
         self.bytes_read = 0
 
     def read(self, offset: int, length: int) -> bytes:
-        """See `Source.read`. Raises `Unreadable` for what lies behind the window."""
+        """See `RandomAccess.read`. Raises `Unreadable` before the window."""
         if offset < self._start:
             raise Unreadable("its entries are not in the order in which they lie")
         while self._start + len(self._window) < offset + length:
@@ -72,12 +72,12 @@ class ForwardSource:
                 break
             self.bytes_read += len(chunk)
             if self.bytes_read <= offset - WINDOW:
-                # All of it is skipped: most of a layer is the contents of large files.
+                # Drop whole chunks: most of a layer is the skipped content of large files.
                 self._start = self.bytes_read
                 self._window.clear()
                 continue
             self._window += chunk
-            # What is skipped is not kept, but for the window before the place that is asked for.
+            # Drop skipped bytes, except for the window before the requested offset.
             passed = min(len(self._window), offset - self._start) - WINDOW
             if passed > WINDOW:
                 del self._window[:passed]

@@ -1,6 +1,6 @@
-"""Members of an archive in bounded memory. Deflate can only be read from its start.
+"""Members of archives in bounded memory. Deflate can only be read from its start.
 
-`Sequential` does that and checks the CRC at the end; `Inflated` lets who reads go back.
+`Sequential` reads a member and checks its CRC at the end; `Inflated` adds random access.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ from typing import Protocol
 from buildmatrix.trees.base import Closing, Unreadable
 from buildmatrix.trees.zipdirectory import DEFLATED, ZipEntry
 
-#: Bytes of inflated data that are handled at once.
+#: Decompressed bytes to process at once.
 BLOCK = 1 << 20
-#: Bytes of a file that is held in memory.
+#: Decompressed bytes of a file to hold in memory.
 LARGEST_HELD = 8 << 20
-#: What is inflated to look at the beginning of a member: enough for every magic number and for the
+#: Bytes to decompress for the beginning of a member: enough for every magic number and for the
 #: headers of most libraries.
 HEAD = 64 << 10
-#: Compressed bytes read at once.
+#: Compressed bytes to read at once.
 INPUT = 16 << 10
 
 
-class Inflating(Protocol):
-    """The bytes of one file, inflated from its start to its end."""
+class SequentialReader(Protocol):
+    """Sequential reader of one file's decompressed bytes."""
 
     def read(self, length: int, /) -> bytes:
-        """The next bytes, at least one and at most `length`; nothing only at the end."""
+        """Return the next bytes, at least one and at most `length`; none only at the end."""
         ...
 
 
 class Sequential:
-    """A member of an archive from its start to its end; `compressed(offset, length)` reads it.
+    """Sequential reader of a member; `compressed(offset, length)` reads its stored bytes.
 
-    `read` raises `Unreadable` for a member that ends early, goes on behind its size, or whose CRC
-    is another one than its entry's: that is known with its last byte, which is not handed out.
+    `read` raises `Unreadable` for a member with another size or CRC than its entry: before the
+    last byte is returned.
     """
 
     def __init__(self, compressed: Callable[[int, int], bytes], entry: ZipEntry) -> None:
@@ -45,23 +45,25 @@ class Sequential:
         deflated = entry.method == DEFLATED
         self._decompressor = zlib.decompressobj(-zlib.MAX_WBITS) if deflated else None
         self._crc = 0
-        #: Bytes of the archive that were taken, and bytes that were given for them.
+        #: Compressed bytes read, and decompressed bytes returned.
         self.consumed = 0
         self.produced = 0
 
     def read(self, length: int) -> bytes:
-        """The next bytes, at least one and at most `length`; nothing only at the end."""
+        """Return the next bytes, at least one and at most `length`; none only at the end."""
         length = min(length, self._entry.size - self.produced)
-        data = self._next(length) if length > 0 else b""
+        data = self._read_next(length) if length > 0 else b""
         self.produced += len(data)
         if length > 0 and not data:
             raise Unreadable(f"ends after {self.produced} of {self._entry.size} bytes")
         self._crc = zlib.crc32(data, self._crc)
-        if self.produced == self._entry.size and (self._next(1) or self._crc != self._entry.crc):
+        if self.produced == self._entry.size and (
+            self._read_next(1) or self._crc != self._entry.crc
+        ):
             raise Unreadable("broken member of the wheel: bad CRC-32, or more bytes than it says")
         return data
 
-    def _next(self, length: int) -> bytes:
+    def _read_next(self, length: int) -> bytes:
         decompressor = self._decompressor
         if decompressor is None:
             data = self._compressed(self.consumed, length)
@@ -82,20 +84,20 @@ class Sequential:
 
 
 class Inflated(Closing):
-    """A `trees.base.RandomAccess` of a file of `size` bytes that `stream` inflates, each byte once.
+    """`RandomAccess` to a file of `size` bytes, decompressed once from `stream`.
 
-    What was inflated is kept: up to `LARGEST_HELD` bytes in memory, more in an unnamed file where
-    TMPDIR says. The head is inflated at first, and then all of a file that fits into memory: its
-    CRC was checked before any other byte is handed out. A larger one, or one that is not to be
-    inflated `ahead`, is inflated as far as it is read: that counts only after `finish`.
+    Keeps up to `LARGEST_HELD` bytes in memory, more in an unnamed file in TMPDIR. The head is
+    decompressed first, and then, if the file fits into memory, all of it, so that the CRC was
+    checked before other bytes are returned. A larger file, or one with `ahead` False, is
+    decompressed as far as needed and only verified by `finish`.
     """
 
-    def __init__(self, stream: Inflating, size: int, *, ahead: bool = True) -> None:
+    def __init__(self, stream: SequentialReader, size: int, *, ahead: bool = True) -> None:
         self._stream = stream
         self._size = size
         self._ahead = ahead and size <= LARGEST_HELD
         self._file = SpooledTemporaryFile(LARGEST_HELD, prefix="buildmatrix-")  # noqa: SIM115
-        #: Bytes inflated.
+        #: Bytes decompressed.
         self.bytes_read = 0
 
     def close(self) -> None:
@@ -103,7 +105,7 @@ class Inflated(Closing):
         self._file.close()
 
     def read(self, offset: int, length: int) -> bytes:
-        """See `trees.base.RandomAccess`."""
+        """See `RandomAccess.read`."""
         end = min(offset + length, self._size)
         if not 0 <= offset < end:
             return b""
@@ -113,11 +115,11 @@ class Inflated(Closing):
         return self._file.read(end - offset)
 
     def finish(self) -> None:
-        """Inflate the rest. Raises `Unreadable` for a member that lies."""
+        """Decompress the rest. Raises `Unreadable` for an invalid member."""
         self._inflate(self._size)
 
     def _inflate(self, end: int) -> None:
-        """Inflate up to the byte `end`."""
+        """Decompress up to offset `end`."""
         end = min(end, self._size)
         self._file.seek(self.bytes_read)
         while self.bytes_read < end:

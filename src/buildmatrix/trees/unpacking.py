@@ -1,4 +1,4 @@
-"""Streams of xz, bzip2 and Zstandard, read from front to back."""
+"""Sequential decompression of xz, bzip2 and Zstandard."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Callable
 from buildmatrix.trees import zstd
 from buildmatrix.trees.base import Readable, Unreadable
 
-#: Compressed bytes that are unpacked at once.
+#: Compressed bytes to process at once.
 INPUT = 128 << 10
 
 
-class Unpacking:
-    """A stream of xz, bzip2 or Zstandard; several in a row are one, as for their programs."""
+class StreamDecompressor:
+    """Decompressor of xz, bzip2 or Zstandard; joins consecutive streams, as their programs do."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class Unpacking:
         self._ahead = b""
 
     def read(self, length: int) -> bytes:
-        """The next bytes, at most `length`; none at the end. Raises what decompressors raise."""
+        """Return at most `length` bytes; none at the end. Raises decompressors' errors."""
         while True:
             if self._decoder.eof:
                 rest = self._decoder.unused_data.lstrip(b"\0")
@@ -47,9 +47,9 @@ class Unpacking:
                 return data
 
 
-def zstandard(stream: Readable) -> Readable:
-    """What a Zstandard stream holds. Raises `Unreadable` where there is no library for it."""
-    begin = zstd.decompressor()
+def open_zstandard(stream: Readable) -> Readable:
+    """Decompress a Zstandard stream. Raises `Unreadable` without a library for it."""
+    begin = zstd.find_decompressor()
     if begin is None:
         raise Unreadable(f"compressed with Zstandard: {zstd.MISSING}")
-    return Unpacking(stream, begin)
+    return StreamDecompressor(stream, begin)

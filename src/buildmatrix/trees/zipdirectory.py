@@ -1,8 +1,8 @@
-"""The central directory of a ZIP archive, read with one or two reads from its end.
+"""Central directory of ZIP archives, read with one or two reads from the end.
 
-Source: the ZIP application note 6.3 (4.3.12 to 4.3.16, 4.5.3 for zip64). Python's `zipfile`, which
-installers unpack wheels with, decides where the note leaves a choice. Everything else must agree
-with itself: an archive whose parts say different things looks different to every tool.
+Source: the ZIP application note 6.3 (4.3.12 to 4.3.16, 4.5.3 for zip64). Ambiguities are resolved
+as by Python's `zipfile`, which installers use. Everything else must be consistent: tools would
+read an archive with contradictions differently.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from buildmatrix.trees.base import Unreadable
 
 #: Bytes of the central directory; that of tensorflow, with 20,000 entries, has 3 MB.
 LARGEST_DIRECTORY = 16 << 20
-#: What the first read takes: of most wheels the directory and the metadata.
+#: Bytes of the first read: for most wheels the directory and the metadata.
 TAIL = 64 << 10
 
 STORED = 0
@@ -46,45 +46,45 @@ LOCAL = Struct("<4s5H3I2H")
 LOCAL_MARK = b"PK\x03\x04"
 _EXTRA = Struct("<2H")
 _ZIP_64 = 1
-_ELSEWHERE = 0xFFFF_FFFF
+_IN_EXTRA = 0xFFFF_FFFF
 
 
 class Bytes(Protocol):
-    """Random access to something of a known size."""
+    """Random access to a source of known size."""
 
     @property
     def size(self) -> int:
-        """Bytes in all."""
+        """Total bytes."""
         ...
 
     def read(self, offset: int, length: int) -> bytes:
-        """`length` bytes from `offset` on, or fewer where they end. May raise OSError."""
+        """Return `length` bytes from `offset` on, fewer at the end. May raise OSError."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ZipEntry:
-    """One member as the directory has it."""
+    """Entry of a member in the directory."""
 
     name: str
-    #: The same as stored; the local header must repeat it.
+    #: Name as stored; the local header must repeat it.
     raw: bytes
     flags: int
     method: int
     crc: int
     compressed: int
     size: int
-    #: Where its local header begins, from the start of the file on, and where its bytes end at the
-    #: latest: at the next member or at the directory.
+    #: Offset of its local header in the file, and upper bound of the end of its content: the next
+    #: member or the directory.
     offset: int
     end: int = 0
-    #: Type and permissions as Unix has them; 0 where the archive was not made there.
+    #: Unix type and permissions; 0 if the archive was made on another system.
     mode: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class _End:
-    """What the end record says, and where it (or the zip64 one before it) begins."""
+class _EndRecord:
+    """Fields of the end record, and its offset or that of the zip64 one before it."""
 
     at: int
     count: int
@@ -93,23 +93,23 @@ class _End:
 
 
 def read_directory(source: Bytes) -> tuple[ZipEntry, ...]:
-    """All entries in the order of the directory, folders among them.
+    """Return all entries in the order of the directory, including folders.
 
-    Raises `Unreadable` for what is no ZIP archive or contradicts itself, or OSError.
+    Raises `Unreadable` for anything but a consistent ZIP archive, or OSError.
     """
     tail_at = max(0, source.size - TAIL)
     tail = source.read(tail_at, source.size - tail_at)
     if tail_at and _END_MARK not in tail:
-        # The longest comment leaves a part of the end record before it.
+        # The longest comment shifts a part of the end record before the tail.
         tail_at = max(0, tail_at - _END.size)
         tail = source.read(tail_at, _END.size) + tail
     if len(tail) < source.size - tail_at:
         raise Unreadable("no readable ZIP archive: it is shorter than it says")
-    end = _end(source, tail, tail_at)
+    end = _read_end(source, tail, tail_at)
     if end.size > LARGEST_DIRECTORY:
         raise Unreadable(f"no readable ZIP archive: its directory says it has {end.size} bytes")
     start = end.at - end.size
-    # As in zipfile: bytes before the archive (a self-extracting program) move everything.
+    # As in zipfile: bytes before the archive (a self-extracting program) shift all offsets.
     moved = start - end.offset
     if start < 0 or moved < 0:
         raise Unreadable("no readable ZIP archive: its directory lies outside of it")
@@ -119,47 +119,47 @@ def read_directory(source: Bytes) -> tuple[ZipEntry, ...]:
         data = before + data
     if len(data) < end.size:
         raise Unreadable("no readable ZIP archive: its directory is cut short")
-    entries = list(_entries(data, end.count, moved))
+    entries = list(_parse_entries(data, end.count, moved))
     starts = sorted({fields[-1] for fields, _ in entries})
     following = dict(zip(starts, [*starts, start][1:], strict=True))
     return tuple(ZipEntry(*fields, following[fields[-1]], mode) for fields, mode in entries)
 
 
-def _end(source: Bytes, tail: bytes, tail_at: int) -> _End:
+def _read_end(source: Bytes, tail: bytes, tail_at: int) -> _EndRecord:
     at = len(tail) - _END.size
     if at < 0 or not tail.startswith(_END_MARK, at) or tail[-2:] != b"\0\0":
         at = tail.rfind(_END_MARK)
     if at < 0 or at + _END.size > len(tail):
         raise Unreadable("no readable ZIP archive: it has no end record, so it is cut short")
     _, disk, first_disk, count_on_disk, count, size, offset, _ = _END.unpack_from(tail, at)
-    end = _End(tail_at + at, count, size, offset)
+    end = _EndRecord(tail_at + at, count, size, offset)
     locator_at = end.at - _LOCATOR.size
-    locator = _at(source, tail, tail_at, locator_at, _LOCATOR.size) if locator_at >= 0 else b""
+    locator = _read_at(source, tail, tail_at, locator_at, _LOCATOR.size) if locator_at >= 0 else b""
     if locator.startswith(_LOCATOR_MARK):
         _, disk, _, disks = _LOCATOR.unpack(locator)
         record_at = locator_at - _END_64.size
-        record = _at(source, tail, tail_at, record_at, _END_64.size) if record_at >= 0 else b""
+        record = _read_at(source, tail, tail_at, record_at, _END_64.size) if record_at >= 0 else b""
         if disk or disks > 1 or not record.startswith(_END_64_MARK):
             raise Unreadable("no readable ZIP archive: its zip64 end record is missing")
         _, _, _, _, disk, first_disk, count_on_disk, count, size, offset = _END_64.unpack(record)
-        end = _End(record_at, count, size, offset)
+        end = _EndRecord(record_at, count, size, offset)
     if disk or first_disk or count_on_disk != count:
         raise Unreadable("no readable ZIP archive: it is a part of one on several disks")
     return end
 
 
-def _at(source: Bytes, tail: bytes, tail_at: int, offset: int, length: int) -> bytes:
+def _read_at(source: Bytes, tail: bytes, tail_at: int, offset: int, length: int) -> bytes:
     if offset >= tail_at:
         return tail[offset - tail_at : offset - tail_at + length]
     return source.read(offset, length)
 
 
-def _entries(
+def _parse_entries(
     data: bytes, count: int, moved: int
 ) -> Iterator[tuple[tuple[str, bytes, int, int, int, int, int, int], int]]:
-    """The fields of each `ZipEntry` up to its offset, and its mode.
+    """Yield the fields of each `ZipEntry` up to its offset, and its mode.
 
-    Offsets are `moved` by what stands before.
+    `moved` is added to all offsets, for data before the archive.
     """
     at = entries = 0
     while at < len(data):
@@ -175,12 +175,12 @@ def _entries(
         if at > len(data):
             raise Unreadable("no readable ZIP archive: its directory is damaged")
         raw = data[name_at:extra_at]
-        if _ELSEWHERE in (compressed, size, offset):
+        if _IN_EXTRA in (compressed, size, offset):
             extra = data[extra_at : extra_at + extra_length]
-            size, compressed, offset = _large(extra, size, compressed, offset)
+            size, compressed, offset = _read_zip64(extra, size, compressed, offset)
         entries += 1
         mode = attributes >> 16 if made_by >> 8 == _UNIX else 0
-        name = _name(raw, flags)
+        name = _decode_name(raw, flags)
         yield (name, raw, flags, method, crc, compressed, size, offset + moved), mode
     if entries != count:
         raise Unreadable(
@@ -188,7 +188,7 @@ def _entries(
         )
 
 
-def _name(raw: bytes, flags: int) -> str:
+def _decode_name(raw: bytes, flags: int) -> str:
     if b"\0" in raw:
         raise Unreadable("no readable ZIP archive: the name of a member holds a NUL")
     try:
@@ -199,8 +199,8 @@ def _name(raw: bytes, flags: int) -> str:
         ) from None
 
 
-def _large(extra: bytes, size: int, compressed: int, offset: int) -> tuple[int, int, int]:
-    """The values that do not fit into 32 bits, from the zip64 extra field (4.5.3)."""
+def _read_zip64(extra: bytes, size: int, compressed: int, offset: int) -> tuple[int, int, int]:
+    """Return values above 32 bits from the zip64 extra field (4.5.3)."""
     at = 0
     while at + _EXTRA.size <= len(extra):
         kind, length = _EXTRA.unpack_from(extra, at)
@@ -209,7 +209,7 @@ def _large(extra: bytes, size: int, compressed: int, offset: int) -> tuple[int, 
             numbers = extra[at : at + length]
             values = []
             for value in (size, compressed, offset):
-                if value == _ELSEWHERE:
+                if value == _IN_EXTRA:
                     if len(numbers) < 8:
                         break
                     value, numbers = int.from_bytes(numbers[:8], "little"), numbers[8:]

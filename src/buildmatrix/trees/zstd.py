@@ -1,8 +1,8 @@
-"""Zstandard (RFC 8878), read by the library that is there.
+"""Zstandard (RFC 8878), by whichever library is available.
 
-That of the standard library (Python 3.14), the same for older ones as a package, or the system's:
-dpkg and rpm need it, so most images with a Python have it. The scanner runs in images where nothing
-can be installed.
+Python 3.14's, the same as a package for older ones, or the system's, which dpkg and rpm require, so
+that most images with Python have it. The scanner also runs in images where nothing can be
+installed.
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ from importlib import import_module
 from typing import Any, Protocol
 
 MAGIC = b"\x28\xb5\x2f\xfd"
-#: Bytes that one call returns unless the caller sets a limit.
+#: Default limit of bytes per call.
 CHUNK = 1 << 20
 MISSING = "neither this Python nor its system has a library for Zstandard"
 
 
 class Decompressor(Protocol):
-    """One frame, as it arrives; see `lzma.LZMADecompressor`, which has the same interface."""
+    """Decompressor of one frame, with the interface of `lzma.LZMADecompressor`."""
 
     @property
     def eof(self) -> bool:
-        """Whether the frame has ended."""
+        """True after the end of the frame."""
 
     @property
     def needs_input(self) -> bool:
-        """Whether more is needed before any byte can be given."""
+        """True if no byte can be returned without more input."""
 
     @property
     def unused_data(self) -> bytes:
-        """What follows the frame."""
+        """Data after the end of the frame."""
 
     def decompress(self, data: bytes, max_length: int = ...) -> bytes:
-        """The next bytes, at most `max_length`. Raises an error that `is_damage` knows."""
+        """Return the next bytes, at most `max_length`. Raises an error that `is_damage` accepts."""
 
 
 @cache
-def decompressor() -> Callable[[], Decompressor] | None:
-    """What begins a frame; None where there is no library."""
+def find_decompressor() -> Callable[[], Decompressor] | None:
+    """Return a constructor of decompressors; None without a library."""
     for module in ("compression.zstd", "backports.zstd"):
         with suppress(ImportError):
             begin: Callable[[], Decompressor] = import_module(module).ZstdDecompressor
@@ -52,12 +52,12 @@ def decompressor() -> Callable[[], Decompressor] | None:
 
 
 def head(data: bytes, limit: int) -> bytes:
-    """The first `limit` decompressed bytes, fewer where the frame or `data` ends.
+    """Return the first `limit` decompressed bytes, fewer if the frame or `data` ends.
 
     Raises:
-        ValueError: `data` is no Zstandard frame, or damaged, or there is no library.
+        ValueError: `data` is not a valid Zstandard frame, or there is no library.
     """
-    begin = decompressor()
+    begin = find_decompressor()
     if begin is None:
         raise ValueError(MISSING)
     try:
@@ -69,12 +69,12 @@ def head(data: bytes, limit: int) -> bytes:
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether a library says that the bytes are damaged: each has a class of its own for it."""
+    """Return True for a library's error about damaged data; each has its own class."""
     return type(error).__name__ == "ZstdError"
 
 
 class ZstdError(ValueError):
-    """The system's library cannot read these bytes; called as the other libraries call theirs."""
+    """Error of the system's library, with the same name as in other libraries."""
 
 
 class _Buffer(ctypes.Structure):
@@ -85,7 +85,7 @@ class _Buffer(ctypes.Structure):
 
 @cache
 def _system_library() -> Any:
-    """Its streaming interface (zstd.h). Raises OSError or AttributeError."""
+    """Load the streaming interface (zstd.h). Raises OSError or AttributeError."""
     library = ctypes.CDLL("libzstd.so.1")
     library.ZSTD_createDStream.restype = ctypes.c_void_p
     library.ZSTD_freeDStream.argtypes = [ctypes.c_void_p]
@@ -98,7 +98,7 @@ def _system_library() -> Any:
 
 
 class SystemDecompressor:
-    """A `Decompressor` of the system's library."""
+    """`Decompressor` of the system's library."""
 
     def __init__(self, library: Any) -> None:
         self._library = library

@@ -15,7 +15,7 @@ from buildmatrix.attestation.attach import Claim, attach
 from buildmatrix.attestation.envelope import Envelope
 from buildmatrix.attestation.fetch import AttestationReader
 from buildmatrix.attestation.keys import read_private
-from buildmatrix.attestation.tagged import ENVELOPE, tag_of
+from buildmatrix.attestation.tagged import ENVELOPE, attestation_tag
 from buildmatrix.errors import UndecidedError
 from buildmatrix.http.failures import RequestError
 from buildmatrix.oci.documents import EMPTY, MANIFEST, Descriptor, Manifest, encode, manifest_of
@@ -70,7 +70,7 @@ def test_the_referrer_has_the_form_of_cosign(registry: MemoryRegistry) -> None:
 def test_the_tag_has_the_form_of_older_cosign(registry: MemoryRegistry) -> None:
     image = registry.image()
     attach(registry, image, CLAIM, KEY, NOW)
-    tag = tag_of(image)
+    tag = attestation_tag(image)
     assert tag.tag == image.digest.replace(":", "-") + ".att"
     held = manifest(registry, tag)
     (layer,) = held["layers"]
@@ -80,14 +80,14 @@ def test_the_tag_has_the_form_of_older_cosign(registry: MemoryRegistry) -> None:
     config = json.loads(registry.blobs[image.name, held["config"]["digest"]])
     assert config["rootfs"] == {"type": "layers", "diff_ids": [layer["digest"]]}
     envelope = msgspec.json.decode(registry.blobs[image.name, layer["digest"]], type=Envelope)
-    assert envelope.signer([KEY.public]) is KEY.public
+    assert envelope.find_signer([KEY.public]) is KEY.public
 
 
 def test_what_others_wrote_under_the_tag_stays_and_ours_is_replaced(
     registry: MemoryRegistry,
 ) -> None:
     image = registry.image()
-    tag = tag_of(image)
+    tag = attestation_tag(image)
     theirs = Descriptor(media_type=ENVELOPE, digest="sha256:" + "1" * 64, size=1)
     empty = Descriptor(media_type=EMPTY, digest="sha256:" + "2" * 64, size=2)
     others = Manifest(schema_version=2, media_type=MANIFEST, config=empty, layers=(theirs,))
@@ -113,7 +113,7 @@ def test_a_tag_with_too_many_attestations_is_not_added_to(registry: MemoryRegist
         for number in range(64)
     )
     others = Manifest(schema_version=2, media_type=MANIFEST, config=theirs[0], layers=theirs)
-    registry.push_manifest(tag_of(image), encode(others), MANIFEST)
+    registry.push_manifest(attestation_tag(image), encode(others), MANIFEST)
     with pytest.raises(UndecidedError, match="has 64 attestations already"):
         attach(registry, image, CLAIM, KEY, NOW)
 
@@ -132,13 +132,13 @@ def test_what_was_attached_is_read_in_both_places(registry: MemoryRegistry) -> N
     (tagged,) = reader(registry, image).tagged()
     assert referred.envelope == tagged.envelope is not None
     assert (referred.place, referred.hint) == (pushed.digest, KEY.public.hint)
-    assert (tagged.place, tagged.hint) == (tag_of(image).tag, "")
-    assert referred.envelope.signer([KEY.public]) is KEY.public
+    assert (tagged.place, tagged.hint) == (attestation_tag(image).tag, "")
+    assert referred.envelope.find_signer([KEY.public]) is KEY.public
 
 
 def test_nothing_is_attached_to_another_image(registry: MemoryRegistry) -> None:
     attach(registry, registry.image(), CLAIM, KEY, NOW)
-    other = registry.image(IMAGE.tagged("2"), salt="other")
+    other = registry.image(IMAGE.with_tag("2"), salt="other")
     assert list(reader(registry, other).referrers()) == list(reader(registry, other).tagged()) == []
 
 
@@ -256,7 +256,7 @@ def test_a_registry_that_fails_on_the_way_is_no_answer(registry: MemoryRegistry)
 
     def fails(name: str, reference: Reference) -> None:
         if name == "blob":
-            raise RequestError("the registry answers 500", again=True, status=500)
+            raise RequestError("the registry answers 500", is_temporary=True, status=500)
 
     registry.fails = fails
     with pytest.raises(UndecidedError, match="answers 500"):

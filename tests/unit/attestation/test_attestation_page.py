@@ -10,7 +10,7 @@ from typing import get_args
 import jsonschema
 import yaml
 
-from buildmatrix.attestation import claims, verdict
+from buildmatrix.attestation import attach, verdict
 from buildmatrix.reports.verify.model import Reason
 
 PAGE = (Path(__file__).parents[3] / "docs/attestation.md").read_text()
@@ -57,4 +57,4 @@ def test_policies_name_the_types_and_the_fields_that_there_are() -> None:
 
 def test_the_types_of_both_statements_are_named() -> None:
     assert f"| `{verdict.PREDICATE_TYPE}` |" in PAGE
-    assert f"| `{claims.CYCLONEDX}` |" in PAGE
+    assert f"| `{attach.CYCLONEDX}` |" in PAGE

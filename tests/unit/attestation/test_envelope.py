@@ -15,7 +15,9 @@ from buildmatrix.attestation.keys import read_private, read_public
 
 VECTORS = Path(__file__).parent / "vectors"
 DIGEST = "sha256:" + "ab" * 32
-PAYLOAD = statement.statement("registry.example.com/demo", DIGEST, "urn:example:1", b'{"a": 1}')
+PAYLOAD = statement.encode_statement(
+    "registry.example.com/demo", DIGEST, "urn:example:1", b'{"a": 1}'
+)
 
 
 @pytest.mark.parametrize("name", ["cosign", "ed25519"])
@@ -24,7 +26,7 @@ def test_securesystemslib_agrees_with_a_signed_envelope(name: str) -> None:
     from securesystemslib.exceptions import VerificationError
     from securesystemslib.signer import SSlibKey
 
-    envelope = Envelope.signed(PAYLOAD, read_private(VECTORS / f"{name}.key", "secret"))
+    envelope = Envelope.sign(PAYLOAD, read_private(VECTORS / f"{name}.key", "secret"))
     plain = json.loads(msgspec.json.encode(envelope))
     plain["signatures"] = [{"keyid": "a", "sig": plain["signatures"][0]["sig"]}]
     other = OtherEnvelope.from_dict(plain)
@@ -40,7 +42,7 @@ def test_an_envelope_of_cosign_is_read_and_confirmed() -> None:
     held = bundle.parse((VECTORS / "bundle.json").read_bytes())
     key = read_public(VECTORS / "cosign.pub")
     assert held.dsse_envelope is not None
-    assert held.dsse_envelope.signer([read_public(VECTORS / "ed25519.pub"), key]) is key
+    assert held.dsse_envelope.find_signer([read_public(VECTORS / "ed25519.pub"), key]) is key
     assert held.verification_material.public_key.hint == key.hint
     said = statement.parse(held.dsse_envelope.payload)
     assert said.predicate_type == "https://buildmatrix.dev/verdict/v1"
@@ -49,7 +51,7 @@ def test_an_envelope_of_cosign_is_read_and_confirmed() -> None:
 
 def test_a_bundle_has_the_form_that_cosign_gives_it() -> None:
     key = read_private(VECTORS / "cosign.key", "secret")
-    ours = json.loads(bundle.bundled(Envelope.signed(PAYLOAD, key), key.public.hint))
+    ours = json.loads(bundle.encode_bundle(Envelope.sign(PAYLOAD, key), key.public.hint))
     theirs = json.loads((VECTORS / "bundle.json").read_bytes())
 
     def shape(value: object) -> object:
@@ -64,8 +66,8 @@ def test_a_bundle_has_the_form_that_cosign_gives_it() -> None:
 @pytest.mark.parametrize("part", ["payload", "payload_type", "sig", "none"])
 def test_a_changed_envelope_has_no_signer(part: str) -> None:
     key = read_private(VECTORS / "cosign.key", "secret")
-    envelope = Envelope.signed(PAYLOAD, key)
-    assert envelope.signer([key.public]) is key.public
+    envelope = Envelope.sign(PAYLOAD, key)
+    assert envelope.find_signer([key.public]) is key.public
     sig = envelope.signatures[0].sig
     changed = {
         "payload": msgspec.structs.replace(envelope, payload=PAYLOAD + b" "),
@@ -75,23 +77,23 @@ def test_a_changed_envelope_has_no_signer(part: str) -> None:
         ),
         "none": msgspec.structs.replace(envelope, signatures=()),
     }[part]
-    assert changed.signer([key.public]) is None
+    assert changed.find_signer([key.public]) is None
 
 
 def test_lengths_are_part_of_what_is_signed() -> None:
     """A type and a payload cannot be cut elsewhere: the signature is of both with their lengths."""
     key = read_private(VECTORS / "cosign.key", "secret")
     one = Envelope(b"c", "a b", (EnvelopeSignature(key.sign(b"DSSEv1 3 a b 1 c")),))
-    assert one.signer([key.public]) is not None
-    assert Envelope(b"b c", "a", one.signatures).signer([key.public]) is None
+    assert one.find_signer([key.public]) is not None
+    assert Envelope(b"b c", "a", one.signatures).find_signer([key.public]) is None
 
 
 def test_a_second_signature_may_be_the_one() -> None:
-    first = Envelope.signed(PAYLOAD, read_private(VECTORS / "openssl.pem", None))
+    first = Envelope.sign(PAYLOAD, read_private(VECTORS / "openssl.pem", None))
     key = read_private(VECTORS / "cosign.key", "secret")
-    both = (*first.signatures, *Envelope.signed(PAYLOAD, key).signatures)
+    both = (*first.signatures, *Envelope.sign(PAYLOAD, key).signatures)
     envelope = msgspec.structs.replace(first, signatures=both)
-    assert envelope.signer([key.public]) is key.public
+    assert envelope.find_signer([key.public]) is key.public
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from registry import RegistryServer
 from buildmatrix.attestation import bundle
 from buildmatrix.attestation.attach import Claim, attach
 from buildmatrix.attestation.keys import read_private
-from buildmatrix.attestation.tagged import layers_under, tag_of
+from buildmatrix.attestation.tagged import attestation_tag, list_tagged_layers
 from buildmatrix.errors import UndecidedError
 from buildmatrix.oci.documents import Descriptor, Manifest, encode, manifest_of
 from buildmatrix.registry.client import Registry
@@ -35,7 +35,7 @@ def attached(registry: MemoryRegistry, image: Reference, target: str, now: datet
 
 
 def targets(registry: MemoryRegistry, image: Reference) -> list[str]:
-    layers = layers_under(registry, tag_of(image))
+    layers = list_tagged_layers(registry, attestation_tag(image))
     return sorted(layer.annotations["dev.buildmatrix.target"] for layer in layers)
 
 
@@ -84,7 +84,7 @@ def test_two_verdicts_of_one_target_leave_the_later(at: int) -> None:
     later: list[str] = []
     registry.fails = fails
     attached(registry, image, "cpu")
-    (layer,) = layers_under(registry, tag_of(image))
+    (layer,) = list_tagged_layers(registry, attestation_tag(image))
     assert [layer.annotations["dev.buildmatrix.bundle"]] == later
 
 
@@ -101,7 +101,7 @@ def test_a_tag_that_keeps_nothing_is_given_up() -> None:
 
     writes: list[str] = []
     registry.push_manifest = forgets  # type: ignore[method-assign]
-    with pytest.raises(UndecidedError, match="does not keep what was added"):
+    with pytest.raises(UndecidedError, match="is being overwritten by others"):
         attached(registry, image, "cpu")
     assert len(writes) == 8
 
@@ -118,7 +118,7 @@ def test_what_others_listed_and_cannot_be_read_stops_nobody() -> None:
     registry.manifests[image.name, damaged.digest] = encode(
         Manifest(config=held.config, layers=(held.config,), subject=held.subject)
     )
-    del registry.tags[image.name, tag_of(image).tag]
+    del registry.tags[image.name, attestation_tag(image).tag]
     attached(registry, image, "cpu")
     assert targets(registry, image) == ["cpu"]
 
@@ -158,7 +158,7 @@ def test_machines_that_start_at_one_moment_all_find_their_verdict(
         for thread in threads:
             thread.join(300)
         with Registry(patience=HASTY) as registry:
-            held = layers_under(registry, tag_of(image))
+            held = list_tagged_layers(registry, attestation_tag(image))
             assert sorted(layer.annotations["dev.buildmatrix.target"] for layer in held) == names
             listed = registry.referrers(image, image.digest)
             assert {item.annotations[bundle.PREDICATE_TYPE] for item in listed} == {TYPE}

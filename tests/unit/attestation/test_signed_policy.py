@@ -8,7 +8,7 @@ from pathlib import Path
 from rulecases import target
 from test_verdict import CPU, GATES, NOON, spec
 
-from buildmatrix.attestation.verdict import encode, parse, verdict
+from buildmatrix.attestation.verdict import encode, make_verdict, parse
 from buildmatrix.reports.run.model import assemble
 from buildmatrix.reports.verify.model import Proof, Verification
 from buildmatrix.reports.verify.table import render
@@ -49,7 +49,7 @@ def held(tmp_path: Path):
         findings=graded([FOUND], POLICY),
     )
     held = replace(spec(tmp_path, CPU), policy=POLICY)
-    return verdict(held, CPU, "sha256:0", report, NOON, fail_on="error", strict=False)
+    return make_verdict(held, CPU, "sha256:0", report, NOON, fail_on="error", strict=False)
 
 
 def test_the_verdict_has_the_policy_of_its_backend(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 from rulecases import target
 
-from buildmatrix.attestation.verdict import encode, of_target, parse, schema, verdict
+from buildmatrix.attestation.verdict import encode, make_verdict, parse, schema, select_target
 from buildmatrix.reports.run.model import Report, assemble
 from buildmatrix.rules import baseline, waivers
 from buildmatrix.rules.findings import fingerprint
@@ -83,7 +83,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def made(root: Path, held: Report, of: Target = CPU) -> dict[str, object]:
-    said = verdict(
+    said = make_verdict(
         spec(root, CPU, CUDA), of, "sha256:10c4", held, NOON, fail_on="error", strict=False
     )
     data = encode(said)
@@ -139,7 +139,7 @@ def test_a_rung_with_an_accepted_failure_is_not_signed_as_passed(root: Path) -> 
 def test_only_what_is_about_the_target_is_in_it(root: Path) -> None:
     held = report(finding("a"), finding("b", CUDA), replace(finding("c", CUDA), also=(CPU.id,)))
     assert [item["distribution"] for item in made(root, held)["findings"]] == ["a", "c"]
-    assert [item.targets for item in of_target(held, CPU.id).distributions] == [(CPU.id,)]
+    assert [item.targets for item in select_target(held, CPU.id).distributions] == [(CPU.id,)]
 
 
 def test_what_was_accepted_says_by_whom_and_until_when(root: Path) -> None:

@@ -25,7 +25,8 @@ PATIENCE = 300.0
 
 def work(id: str, *, base: str = "debian", lock: str = "", home: str | None = None) -> BuildWork:
     held = BuildWork(
-        replace(target("cpu"), id=id, base=Base(base, base)), State(Path("nowhere")).of(id)
+        replace(target("cpu"), id=id, base=Base(base, base)),
+        State(Path("nowhere")).target_files(id),
     )
     held.lock = Lock(Path("lock"), (), "sha256:inputs", f"sha256:{lock or id}")
     held.home = home

@@ -22,7 +22,7 @@ def test_the_next_target_does_not_begin(
 ) -> None:
     state = State(Path("nowhere"))
     works = [
-        BuildWork(replace(target("cpu"), id=id), state.of(id), record=SimpleNamespace())
+        BuildWork(replace(target("cpu"), id=id), state.target_files(id), record=SimpleNamespace())
         for id in ("one", "two")
     ]
     options = Options(fail_fast=fail_fast, jobs=1)

@@ -199,7 +199,7 @@ def test_an_image_that_stays_on_its_builder_leaves_what_was_asked_for_open(tmp_p
         ("device", (), "undecided", [f"`--preflight device` did not run: {STAYS}"]),
         ("device", commands, "undecided", [f"smoke commands a, b did not run: {STAYS}"]),
     ):
-        work = BuildWork(replace(target("cpu"), smoke=smoke), State(tmp_path).of("cpu"))
+        work = BuildWork(replace(target("cpu"), smoke=smoke), State(tmp_path).target_files("cpu"))
         work.record = record()
         gates_of(work, wanted)._smoke(work)
         assert (work.gates["smoke"], work.errors, work.codes) == (state, errors, [])
@@ -208,7 +208,7 @@ def test_an_image_that_stays_on_its_builder_leaves_what_was_asked_for_open(tmp_p
 
 def test_what_auto_left_to_others_is_run_where_it_is_asked_for(tmp_path: Path) -> None:
     """The journal knows how far `auto` got with the image: up to the same rung, and not over it."""
-    work = BuildWork(target("cuda", "12.8"), State(tmp_path).of("cuda"))
+    work = BuildWork(target("cuda", "12.8"), State(tmp_path).target_files("cuda"))
     gates = gates_of(work, "auto")
     way = ascent(work.target, "import", gates.judge)
     known = record(

@@ -63,7 +63,7 @@ class Run:
         state = State(folder / "state")
         self.works = []
         for item in TARGETS:
-            work = BuildWork(item, state.of(item.id))
+            work = BuildWork(item, state.target_files(item.id))
             work.lock = Lock(Path("lock"), (), "", "sha256:10c4")
             work.gates.update(lock="passed", build="passed", scan="passed")
             work.record = BuildRecord(

@@ -18,7 +18,7 @@ WHY = UndecidedError("the target has no [[smoke]] command")
 
 
 def work(folder: Path, **states: GateState) -> BuildWork:
-    held = BuildWork(target("cuda", "12.8"), State(folder).of("cuda12.8-py311-server"))
+    held = BuildWork(target("cuda", "12.8"), State(folder).target_files("cuda12.8-py311-server"))
     gates: dict[Gate, GateState] = {"lock": "passed", "build": "passed", "scan": "passed"}
     held.gates |= gates | states  # type: ignore[operator]
     return held

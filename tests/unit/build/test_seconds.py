@@ -45,7 +45,9 @@ def clock() -> Clock:
 
 @pytest.fixture
 def work(tmp_path: Path, clock: Clock) -> BuildWork:
-    item = BuildWork(replace(target("cpu"), id="cpu"), State(tmp_path).of("cpu"), clock=clock)
+    item = BuildWork(
+        replace(target("cpu"), id="cpu"), State(tmp_path).target_files("cpu"), clock=clock
+    )
     item.gates["lock"] = "passed"
     return item
 
@@ -113,7 +115,9 @@ def test_the_lock_of_a_target_is_in_its_time(
     """Also where others share its resolution; not that of others."""
     (tmp_path / "requirements.in").write_text("numpy\n")
     works = [
-        BuildWork(lock_cases.target(id=id, python=python), State(tmp_path).of(id), clock=clock)
+        BuildWork(
+            lock_cases.target(id=id, python=python), State(tmp_path).target_files(id), clock=clock
+        )
         for id, python in (("one", "3.11"), ("like it", "3.11"), ("newer", "3.12"))
     ]
     spec = lock_cases.spec_of(tmp_path, *(work.target for work in works))

@@ -170,7 +170,7 @@ def built(tmp_path: Path, versions: Mapping[str, str]) -> None:
     for id, version in versions.items():
         one = Distribution("demo", version, f"opt/site-packages/demo-{version}.dist-info", size=5)
         inventory = Inventory(distributions=(one,), stats=Stats(bytes_total=5))
-        leave_built(State(tmp_path / FOLDER).of(id), inventory)
+        leave_built(State(tmp_path / FOLDER).target_files(id), inventory)
 
 
 def test_targets_that_were_built_are_compared_again_without_being_judged_again(
@@ -208,7 +208,7 @@ def test_a_broken_memory_of_a_target_is_made_again(
 
 def locked(tmp_path: Path, file: str, version: str, *needed: str) -> Path:
     """A lock of one wheel of this machine."""
-    from buildmatrix.store.facts import digest
+    from buildmatrix.store.facts import file_digest
 
     made = wheel(tmp_path / f"wheels-{file}", version, *needed)
     path = tmp_path / file
@@ -218,7 +218,7 @@ def locked(tmp_path: Path, file: str, version: str, *needed: str) -> Path:
             version=version,
             name=made.name,
             path=made.resolve(),
-            sha256=digest(made),
+            sha256=file_digest(made),
         )
     )
     return path

@@ -60,7 +60,7 @@ def test_what_was_done_already_says_no_time(tmp_path: Path) -> None:
 def test_a_state_folder_is_the_journal_of_a_machine(tmp_path: Path) -> None:
     state = State(tmp_path / "state")
     for item, taken in zip(TARGETS, (5.0, 5.0, 5.0, 200.0), strict=True):
-        files = state.of(item.id)
+        files = state.target_files(item.id)
         files.folder.mkdir(parents=True)
         files.inventory.write_text("{}")
         record = journal.BuildRecord(
@@ -69,7 +69,7 @@ def test_a_state_folder_is_the_journal_of_a_machine(tmp_path: Path) -> None:
             config=None,
             loaded=False,
             tags=(),
-            inventory=journal.sha256_of(files.inventory),
+            inventory=journal.file_sha256(files.inventory),
             seconds=taken,
         )
         journal.write(files, record)

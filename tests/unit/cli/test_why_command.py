@@ -27,7 +27,7 @@ from buildmatrix.reports import json_form as report_json
 from buildmatrix.reports.run.model import assemble
 from buildmatrix.rules.model import Finding, TargetResult
 from buildmatrix.state.folder import FOLDER, State
-from buildmatrix.state.target_layers import keep_layers
+from buildmatrix.state.target_layers import detach_layers
 
 #: A real extension module: it links libc.so.6, with versioned symbols.
 MODULE = Path(msgspec._core.__file__)
@@ -91,9 +91,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def built(folder: Path, inventory: Inventory) -> None:
     """Leave what a build leaves that read no layers of its image."""
-    files = State(folder / FOLDER).of(TARGET)
+    files = State(folder / FOLDER).target_files(TARGET)
     leave_built(files, inventory)
-    keep_layers(files, BUILT, Inventory(), print)
+    detach_layers(files, BUILT, Inventory(), print)
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
@@ -265,7 +265,7 @@ def saved_image(module: bytes = b"x") -> bytes:
 
 
 def record(project: Path, image: str = IMAGE) -> None:
-    leave_record(State(project / FOLDER).of("cpu-py311-server"), image)
+    leave_record(State(project / FOLDER).target_files("cpu-py311-server"), image)
 
 
 @pytest.fixture
@@ -351,7 +351,8 @@ def test_the_layers_of_an_image_that_was_built_before_are_not_those_of_the_new_o
 ) -> None:
     run(capsys, "why", TARGET, "core.so")
     store.write(
-        State(project / FOLDER).of(TARGET).inventory, replace(INVENTORY, environment={"A": "b"})
+        State(project / FOLDER).target_files(TARGET).inventory,
+        replace(INVENTORY, environment={"A": "b"}),
     )
     # Killed between the two: the record is that of the old image.
     code, _, err = run(capsys, "why", TARGET, "core.so")

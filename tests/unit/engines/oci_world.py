@@ -27,7 +27,7 @@ from buildmatrix.oci.documents import (
     RootFileSystem,
     encode,
 )
-from buildmatrix.oci.layers import LayerEntry, layer_writer, order
+from buildmatrix.oci.layers import LayerEntry, layer_writer, sort_key
 from buildmatrix.oci.layout import OciLayout
 from buildmatrix.spec.load import load_spec
 from buildmatrix.spec.model import Spec
@@ -122,7 +122,7 @@ def make_base(
     with ThreadPoolExecutor(1) as pool:
         for files in layers or (SYSTEM,):
             with layer_writer(layout, "gzip", pool) as writer:
-                for item in sorted(files, key=lambda item: order(item.entry.path)):
+                for item in sorted(files, key=lambda item: sort_key(item.entry.path)):
                     writer.add(item.entry, [item.data])
             made.append(writer.layer)
     configuration = ImageConfiguration(

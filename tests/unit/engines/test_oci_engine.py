@@ -53,7 +53,7 @@ from buildmatrix.errors import (
     UsageError,
 )
 from buildmatrix.layers.saved_image import SavedImage
-from buildmatrix.oci.documents import LARGEST_DOCUMENT, MANIFEST, encode
+from buildmatrix.oci.documents import MANIFEST, MAX_DOCUMENT, encode
 from buildmatrix.oci.layout import OciLayout
 from buildmatrix.progress import Silent
 from buildmatrix.registry.client import Registry
@@ -351,10 +351,10 @@ def test_a_base_that_is_not_there_or_for_another_platform(
 
 
 def test_a_base_comes_out_of_an_archive(world: World, tmp_path: Path) -> None:
-    from buildmatrix.oci.archive import archive
+    from buildmatrix.oci.archive import iter_archive
 
     path = tmp_path / "base.tar"
-    path.write_bytes(b"".join(archive(world.base.layout, world.base.descriptor, [BASE])))
+    path.write_bytes(b"".join(iter_archive(world.base.layout, world.base.descriptor, [BASE])))
     base = Bases(Registry(), f"tar:{path}").take(BASE, "linux/amd64")
 
     assert base.descriptor.digest == world.base.descriptor.digest
@@ -368,10 +368,10 @@ def test_an_archive_in_which_engines_find_other_bases_is_undecided(
     world: World, tmp_path: Path, change: str
 ) -> None:
     """`docker load` reads manifest.json, podman and containerd index.json."""
-    from buildmatrix.oci.archive import archive
+    from buildmatrix.oci.archive import iter_archive
 
     names = [f"docker.io/library/{BASE}"]
-    data = b"".join(archive(world.base.layout, world.base.descriptor, names))
+    data = b"".join(iter_archive(world.base.layout, world.base.descriptor, names))
     files = {}
     with tarfile.open(fileobj=io.BytesIO(data)) as source:
         for member in source:
@@ -396,10 +396,10 @@ def test_an_archive_in_which_engines_find_other_bases_is_undecided(
 
 
 def test_a_damaged_archive_is_undecided(world: World, tmp_path: Path) -> None:
-    from buildmatrix.oci.archive import archive
+    from buildmatrix.oci.archive import iter_archive
 
     path = tmp_path / "base.tar"
-    data = b"".join(archive(world.base.layout, world.base.descriptor, [BASE]))
+    data = b"".join(iter_archive(world.base.layout, world.base.descriptor, [BASE]))
     digest = world.base.manifest.layers[0].digest.partition(":")[2].encode()
     at = data.index(digest) + 512 + 100
     path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
@@ -416,7 +416,7 @@ def test_a_damaged_archive_is_undecided(world: World, tmp_path: Path) -> None:
 
 def test_documents_of_a_base_are_no_larger_than_documents(world: World) -> None:
     layout = world.base.layout
-    claimed = msgspec.structs.replace(world.base.manifest.config, size=LARGEST_DOCUMENT + 1)
+    claimed = msgspec.structs.replace(world.base.manifest.config, size=MAX_DOCUMENT + 1)
     manifest = msgspec.structs.replace(world.base.manifest, config=claimed)
     layout.publish(layout.put(encode(manifest), MANIFEST), [BASE])
     with pytest.raises(UndecidedError, match="too large for a document"):

@@ -161,7 +161,7 @@ def test_what_a_cluster_wrote(folder: Path):
         "rocm/dev-ubuntu-24.04:7.2.4": (0, (mi300x,), ""),
     }
     (missing,) = held.missing
-    assert "pod search/wrong-name: 'registry.example.com/No_Where:1' is no name" in missing
+    assert "pod search/wrong-name: 'registry.example.com/No_Where:1' is not the name" in missing
     assert "1 pod that ended left out" in held.notes[0]
     assert "the images of 4 pods that wait to be started" in held.notes[1]
 
@@ -191,7 +191,9 @@ def test_names_that_are_no_images(folder: Path):
     held = found(folder, *(pod(f"p{at}", "Not An Image") for at in range(7)))
     assert held.subjects == ()
     assert len(held.missing) == 6
-    assert held.missing[0].startswith("pods.json: pod ml/p0: 'Not An Image' is no name of an image")
+    assert held.missing[0].startswith(
+        "pods.json: pod ml/p0: 'Not An Image' is not the name of an image"
+    )
     assert held.missing[5] == "pods.json: and 2 more such pods"
 
 

@@ -189,12 +189,12 @@ def test_tags_of_other_runs_stay_for_a_while(tmp_path: Path) -> None:
     def run(*tags: int) -> None:
         now = RememberedResults(cache, SETTINGS)
         for tag in tags:
-            now.keep(APP.tagged(str(tag)), f"sha256:{tag}", "key", RESULTS)
+            now.keep(APP.with_tag(str(tag)), f"sha256:{tag}", "key", RESULTS)
         now.save()
 
     def known(*tags: int) -> list[bool]:
         later = RememberedResults(cache, SETTINGS)
-        return [later.load(APP.tagged(str(tag))) is not None for tag in tags]
+        return [later.load(APP.with_tag(str(tag))) is not None for tag in tags]
 
     run(1, 2)
     run(3)

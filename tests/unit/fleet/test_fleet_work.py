@@ -192,7 +192,7 @@ def test_a_registry_without_the_image_or_without_an_answer(server: ImageRegistry
     task = resolve(SETTINGS, nobody)
     assert undecided(task) and task.again
     task = resolve(SETTINGS, replace(subject(server), reference="NO NAME"))
-    assert "no name of an image" in undecided(task) and not task.again
+    assert "not the name of an image" in undecided(task) and not task.again
 
 
 def test_a_blob_that_is_cut_or_another_one(server: ImageRegistry) -> None:
@@ -208,7 +208,7 @@ def test_a_blob_that_is_cut_or_another_one(server: ImageRegistry) -> None:
 
 
 def test_a_bomb_ends_early(server: ImageRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive, "SMALL_BLOB_ALLOWANCE", 1 << 20)
+    monkeypatch.setattr(archive, "INFLATION_ALLOWANCE", 1 << 20)
     bomb = gzip.compress(bytes(30 << 20), 9)
     server.image([bomb], kind=f"{LAYER}+gzip", diff_ids=[digest_of(b"")], tag="1")
     assert "a bomb" in undecided(done(subject(server)))

@@ -172,7 +172,7 @@ class FakeEngine:
             if not tagged:
                 name = Reference.parse(job.tags[0])
                 with FileRegistry(self._folder) as registry:
-                    image = registry.image(name.tagged("none"), salt=job.id)
+                    image = registry.image(name.with_tag("none"), salt=job.id)
                     del registry.tags[name.name, "none"]
                 pushed[job.id] = image.digest
         return Pushed(pushed)

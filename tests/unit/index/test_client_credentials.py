@@ -172,7 +172,7 @@ def test_no_error_shows_a_password(
     ],
 )
 def test_what_is_no_url_shows_no_password_either(client: Client, url: str) -> None:
-    with pytest.raises(UndecidedError, match="cannot be asked for") as error:
+    with pytest.raises(UndecidedError, match="cannot be requested") as error:
         client.open(url)
     assert "s3cret" not in error.value.message
 

@@ -82,7 +82,7 @@ def test_a_page_without_end_is_given_up(
         headers = {"content_type": "text/html", "content_encoding": "gzip"}
         server.misbehave("/simple/beta/", answering(200, bomb, **headers))
         for name in ("alpha", "beta"):
-            with pytest.raises(UndecidedError, match="is larger than 1 MiB"):
+            with pytest.raises(UndecidedError, match="exceeds the limit of 1 MiB"):
                 client.project(server.url, name)
         assert server.sent("/simple/alpha/") < 20 << 20
 

@@ -120,7 +120,7 @@ def test_a_file_that_only_the_members_or_only_the_directory_knows_is_refused() -
 
 
 def test_a_bomb_is_refused_before_it_is_inflated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("buildmatrix.index.sequential.SMALL_WHEEL_ALLOWANCE", 1 << 16)
+    monkeypatch.setattr("buildmatrix.index.sequential.INFLATION_ALLOWANCE", 1 << 16)
     for piped in (False, True):
         data = archive(piped=piped, **{f"a/{n}.so": bytes(1 << 20) for n in range(4)})
         with pytest.raises(Unreadable, match="ZIP bomb"):

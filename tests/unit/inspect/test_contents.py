@@ -134,7 +134,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "base.in").write_text("acme\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("BUILDMATRIX_CACHE", str(tmp_path / "cache"))
-    leave_built(State(tmp_path / FOLDER).of(TARGET), image())
+    leave_built(State(tmp_path / FOLDER).target_files(TARGET), image())
     return tmp_path
 
 

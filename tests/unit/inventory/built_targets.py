@@ -26,7 +26,7 @@ def leave_record(files: TargetFiles, image: str = BUILT) -> None:
         config=None,
         loaded=True,
         tags=(),
-        inventory=journal.sha256_of(files.inventory),
+        inventory=journal.file_sha256(files.inventory),
         seconds=1.0,
     )
     journal.write(files, record)

@@ -21,10 +21,10 @@ from buildmatrix.inventory.collect import collect
 from buildmatrix.inventory.layers import add_layers
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.layers.image import LayerReader
-from buildmatrix.layers.merging import merged
+from buildmatrix.layers.merging import merge_layers
 from buildmatrix.layers.reading import read_layer
-from buildmatrix.layers.saved import layers_of_export
-from buildmatrix.layers.saved_image import Configuration, SavedImage, instruction
+from buildmatrix.layers.saved import read_export
+from buildmatrix.layers.saved_image import Configuration, SavedImage, format_instruction
 from buildmatrix.store.cache import Cache
 from buildmatrix.trees import archive
 from buildmatrix.trees.archive_layers import LayeredTree
@@ -101,8 +101,8 @@ def pieces(data: bytes, size: int = 777) -> Iterator[bytes]:
 
 def layers_of(chunks: Iterator[bytes]) -> tuple[LayeredTree, Configuration]:
     reader = LayerReader(Cache(None), names_only=True)
-    configuration, blobs = layers_of_export(lambda: nullcontext(chunks), reader)
-    return merged(reader.layers(blobs)), configuration
+    configuration, blobs = read_export(lambda: nullcontext(chunks), reader)
+    return merge_layers(reader.layers(blobs)), configuration
 
 
 def streamed(archive: bytes) -> Inventory:
@@ -236,7 +236,7 @@ def test_an_export_without_one_of_its_layers_is_refused() -> None:
 
 
 def test_a_bomb_in_a_layer_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive, "SMALL_BLOB_ALLOWANCE", 1000)
+    monkeypatch.setattr(archive, "INFLATION_ALLOWANCE", 1000)
     bomb = packed([("zeros", 3_000_000)])
     with pytest.raises(Unreadable, match="bomb"):
         layers_of(pieces(oci([bomb], squeeze=gzip.compress)))
@@ -312,4 +312,4 @@ def test_names_in_a_layer_cost_little_memory_until_their_place_is_known() -> Non
     ],
 )
 def test_an_instruction_reads_as_in_a_dockerfile(created_by: str, shown: str) -> None:
-    assert instruction(created_by) == shown
+    assert format_instruction(created_by) == shown

@@ -570,7 +570,7 @@ def tarred_raw(files: Files) -> bytes:
 def test_without_a_library_for_zstandard_its_archives_are_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("buildmatrix.trees.zstd.decompressor", lambda: None)
+    monkeypatch.setattr("buildmatrix.trees.zstd.find_decompressor", lambda: None)
     monkeypatch.setattr("buildmatrix.inventory.collect.LARGE_CONTAINER", 100)
     files = {
         "a.deb": deb(zstd(tarred(FILES)), "data.tar.zst"),

@@ -9,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from buildmatrix.inventory.listing import RecordedLookups
-from buildmatrix.layers import path_hashes
-from buildmatrix.layers.adding import Below, PlainLayer
+from buildmatrix.layers import adding
+from buildmatrix.layers.adding import BaseTreeIndex, PlainLayer
 
 #: Of few names, so that trees and layers meet.
 PATHS = st.lists(st.sampled_from("abc"), min_size=1, max_size=3).map("/".join)
@@ -30,7 +30,7 @@ def test_paths_that_share_a_hash_never_make_a_tree_take_more(
 ) -> None:
     asked = RecordedLookups(names, absent, listed)
     layer = PlainLayer(tuple((path, 1) for path in sorted(files)), tuple(sorted(folders)))
-    takes = Below.of(asked, ()).takes([layer], lambda _: False)
-    with mock.patch.object(path_hashes, "_hash", few_hashes):
-        takes_with_few = Below.of(asked, ()).takes([layer], lambda _: False)
+    takes = BaseTreeIndex.of(asked, ()).accepts([layer], lambda _: False)
+    with mock.patch.object(adding, "_hash", few_hashes):
+        takes_with_few = BaseTreeIndex.of(asked, ()).accepts([layer], lambda _: False)
     assert takes or not takes_with_few

@@ -12,7 +12,7 @@ import pytest
 from layer_archives import Blobs, configuration, differences, of_folder, tar, unpack
 
 from buildmatrix.layers.image import LayerReader
-from buildmatrix.layers.merging import merged
+from buildmatrix.layers.merging import merge_layers
 from buildmatrix.store.cache import Cache
 from buildmatrix.trees.archive import Spool
 
@@ -40,7 +40,7 @@ def test_what_layers_keep_is_not_held_in_memory(tmp_path: Path) -> None:
         layers = reader.layers(blobs.blobs)
         held, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-        packed = sum(len(block) for layer in layers for block in layer.kept)
+        packed = sum(len(block) for layer in layers for block in layer.blocks)
         assert packed > len(LAYERS) * SOURCE // 2
         assert held < packed / 4
 
@@ -51,7 +51,7 @@ def test_what_rests_is_read_as_it_was(tmp_path: Path) -> None:
     reader = LayerReader(Cache(tmp_path / "cache"))
     inventory = reader.inventory(configuration(len(LAYERS)), blobs.blobs, None)
     assert differences(inventory, of_folder(tmp_path / "root")) == {}
-    tree = merged(reader.layers(blobs.blobs))
+    tree = merge_layers(reader.layers(blobs.blobs))
     for layer in LAYERS:
         for path, data in layer:
             assert tree.read_bytes(path, len(data)) == data
@@ -65,14 +65,14 @@ def test_a_full_disk_costs_memory_and_nothing_else(
 
     monkeypatch.setattr(Spool, "kept", full)
     blobs = Blobs(*(tar(layer) for layer in LAYERS))
-    tree = merged(LayerReader(Cache(tmp_path)).layers(blobs.blobs))
+    tree = merge_layers(LayerReader(Cache(tmp_path)).layers(blobs.blobs))
     for layer in LAYERS:
         for path, data in layer:
             assert tree.read_bytes(path, len(data)) == data
 
 
 def test_names_that_many_files_import_are_in_memory_once(tmp_path: Path) -> None:
-    tree = merged(LayerReader(Cache(None)).layers(Blobs(*map(tar, LAYERS)).blobs))
+    tree = merge_layers(LayerReader(Cache(None)).layers(Blobs(*map(tar, LAYERS)).blobs))
     outlines = [tree.file(path).facts.outline for layer in LAYERS for path, _ in layer]
     for outline in outlines[1:]:
         assert outline is not None and outlines[0] is not None

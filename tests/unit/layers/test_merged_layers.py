@@ -41,10 +41,10 @@ from buildmatrix.inventory import nested, own_files
 from buildmatrix.inventory.collect import collect
 from buildmatrix.layers import image, reading
 from buildmatrix.layers.image import LayerReader
-from buildmatrix.layers.model import unpacked
+from buildmatrix.layers.model import decompress
 from buildmatrix.store.cache import Cache
 from buildmatrix.trees import archive_layers
-from buildmatrix.trees.archive import HeldBytes
+from buildmatrix.trees.archive import MemorySource
 from buildmatrix.trees.base import RandomAccess, Unreadable
 from buildmatrix.trees.directory import DirectoryTree
 
@@ -338,13 +338,13 @@ def test_an_image_has_a_bound_for_the_entries_of_all_layers(
 ) -> None:
     """Which layer passes it does not matter, nor that its layers are known."""
     for module in (archive_layers, image):
-        monkeypatch.setattr(module, "MOST_ENTRIES", 8)
+        monkeypatch.setattr(module, "MAX_ENTRIES", 8)
     layers: list[list[Entry]] = [[(f"{n}/{m}", b"") for m in range(4)] for n in range(2)]
     blobs = Blobs(*map(tar, layers))
     reader = LayerReader(Cache(tmp_path))
     assert reader.inventory(configuration(2), blobs.blobs, None).stats.files == 8
     for module in (archive_layers, image):
-        monkeypatch.setattr(module, "MOST_ENTRIES", most)
+        monkeypatch.setattr(module, "MAX_ENTRIES", most)
     for known in (reader, LayerReader(Cache(tmp_path)), LayerReader(Cache(None))):
         with pytest.raises(Unreadable, match=f"an image of more than {most} entries is not read"):
             known.inventory(configuration(2), blobs.blobs, None)
@@ -354,7 +354,7 @@ def test_a_small_archive_of_many_names_is_cut_and_undecided() -> None:
     most = nested.MANY_FILES
     for count in (most, most + 2000):
         packed = gzip.compress(tar([("same.so", b"")] * count + [("libx.so", ELF)]), mtime=0)
-        contents = nested.read_container(HeldBytes(packed), "a.tgz", len(packed), "compressed")
+        contents = nested.read_container(MemorySource(packed), "a.tgz", len(packed), "compressed")
         assert len(packed) < nested.LARGE_CONTAINER
         inventory = of_layers([("a.tgz", packed)])
         if count == most:
@@ -407,7 +407,7 @@ def test_names_of_4000_bytes_and_names_that_are_no_text() -> None:
     odd = "lib\udcff.so"
     inventory = of_layers([(long, ELF), (odd, ELF)], [(f".wh.{odd}", b"")])
     assert [item.path for item in inventory.binaries] == [long]
-    deep = "d/" * (archive_layers.DEEPEST + 1) + "x.so"
+    deep = "d/" * (archive_layers.MAX_DEPTH + 1) + "x.so"
     inventory = of_layers([(deep, ELF)])
     assert inventory.binaries == () and "nested more than" in inventory.unread[0].why
 
@@ -479,7 +479,7 @@ def test_a_file_behind_a_lone_block_of_zeros_is_not_lost_in_silence() -> None:
 def test_a_bomb_ends_and_is_no_clean_layer(monkeypatch: pytest.MonkeyPatch) -> None:
     from buildmatrix.trees import archive
 
-    monkeypatch.setattr(archive, "SMALL_BLOB_ALLOWANCE", 1 << 20)
+    monkeypatch.setattr(archive, "INFLATION_ALLOWANCE", 1 << 20)
     for squeeze in (gzip.compress, zstandard):
         with pytest.raises(Unreadable, match=r"layer 1 of 1 .*: a bomb"):
             of_layers([("zeros", bytes(30_000_000))], squeeze=squeeze)
@@ -545,7 +545,7 @@ def test_no_password_of_an_image_gets_into_the_cache(tmp_path: Path, text: str) 
     inventory = reader.inventory(configuration(1), blobs.blobs, None)
     assert differences(inventory, of_folder(tmp_path / "root")) == {}
     layers = [reader.known(blobs.blobs[0].digest)]
-    kept = b"".join(unpacked(block) for one in layers if one for block in one.kept)
+    kept = b"".join(decompress(block) for one in layers if one for block in one.blocks)
     assert b"hunter2" not in kept and LOADS in kept
 
 

@@ -355,12 +355,31 @@ def test_a_diagnosis_of_a_host_is_a_machine_too(tmp_path):
         "backend": "cuda",
         "driver": "570.86.10",
         "products": ["NVIDIA H100 PCIe"],
+        "memory": "80GB",
         "count": 2,
         "kernel": "6.1.0-28-amd64",
         "cdi": ["nvidia.com/gpu=all"],
     }
     assert "# 1 node: workstation\n" in text
     assert len(loaded(tmp_path, text).node_classes) == 2
+
+
+@pytest.mark.parametrize(
+    ("products", "memory"),
+    [
+        (["NVIDIA H100 80GB HBM3", "NVIDIA H100 PCIe"], "80GB"),
+        (["NVIDIA H100 80GB HBM3", "NVIDIA H100 NVL"], ""),
+        (["NVIDIA H100"], ""),
+        (["NVIDIA X9000"], ""),
+        ([], ""),
+    ],
+)
+def test_a_host_has_the_memory_that_all_its_products_have(tmp_path, products, memory):
+    diagnosis = {**DIAGNOSIS, "devices": [{**DIAGNOSIS["devices"][0], "products": products}]}
+    path = tmp_path / "doctor.json"
+    path.write_text(json.dumps(diagnosis))
+    (host,) = read_nodes([str(path)], load()).nodes
+    assert [machine.memory for machine in host.machines] == [memory]
 
 
 def test_a_thousand_nodes_with_three_hundred_sets_of_labels_are_three_hundred_classes(tmp_path):

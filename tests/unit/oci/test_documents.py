@@ -63,11 +63,11 @@ def test_the_same_data_has_the_same_bytes() -> None:
         (json.dumps(MANIFEST)[:-1] + ', "layers": []}', "the key 'layers' comes twice in it"),
         (json.dumps({**MANIFEST, "manifests": []}), "so is something else as well"),
         (json.dumps({**MANIFEST, "Manifests": []}), "so is something else as well"),
-        (json.dumps({**MANIFEST, "annotations": {"a": "\ud800"}}), "no JSON document"),
-        (json.dumps({**MANIFEST, "x": float("nan")}), "no JSON document"),
+        (json.dumps({**MANIFEST, "annotations": {"a": "\ud800"}}), "not a JSON document"),
+        (json.dumps({**MANIFEST, "x": float("nan")}), "not a JSON document"),
         (json.dumps({**MANIFEST, "x": 1 << 64}), "more than 64 bits"),
         (json.dumps(MANIFEST) + "{}", "trailing characters"),
-        ("\ufeff" + json.dumps(MANIFEST), "no JSON document"),
+        ("\ufeff" + json.dumps(MANIFEST), "not a JSON document"),
         (json.dumps({**MANIFEST, "mediaType": documents.INDEX}), "calls itself"),
         (json.dumps({**MANIFEST, "mediaType": 5}), "calls itself"),
         (json.dumps({**MANIFEST, "schemaVersion": 1}), "schemaVersion"),
@@ -78,27 +78,27 @@ def test_the_same_data_has_the_same_bytes() -> None:
         (json.dumps({**MANIFEST, "layers": {}}), "layers"),
         ("[" * 100_000, "nests too deeply"),
         ("[" * 201 + "]" * 201, "nests too deeply"),
-        ('{"size": ' + "9" * 5000 + "}", "no JSON document"),
-        ("5", "no manifest of an image"),
-        ("", "no JSON document"),
-        ("{", "no JSON document"),
+        ('{"size": ' + "9" * 5000 + "}", "not a JSON document"),
+        ("5", "not a valid manifest of an image"),
+        ("", "not a JSON document"),
+        ("{", "not a JSON document"),
     ],
 )
 def test_a_document_that_two_programs_may_read_differently_is_refused(text: str, why: str) -> None:
-    with pytest.raises(UndecidedError, match=r"^the manifest of x is no ") as error:
+    with pytest.raises(UndecidedError, match=r"^the manifest of x is not a ") as error:
         manifest_of(text.encode(), "the manifest of x")
     assert why in error.value.message
 
 
 @pytest.mark.parametrize(
     ("data", "times"),
-    [(b"\xff", 1), (b'{"a": "\xff"}', 1), (b" ", documents.LARGEST_DOCUMENT + 1)],
+    [(b"\xff", 1), (b'{"a": "\xff"}', 1), (b" ", documents.MAX_DOCUMENT + 1)],
 )
 def test_what_is_no_text_or_too_long_is_refused(data: bytes, times: int) -> None:
     data *= times
-    with pytest.raises(UndecidedError, match="no JSON document"):
+    with pytest.raises(UndecidedError, match="not a JSON document"):
         manifest_of(data, "it")
-    with pytest.raises(UndecidedError, match="no JSON document"):
+    with pytest.raises(UndecidedError, match="not a JSON document"):
         media_type_of(data, "it")
 
 
@@ -140,7 +140,7 @@ def test_a_configuration_that_is_written_is_read_again() -> None:
 
 @pytest.mark.parametrize("text", ["linux", "linux/", "/amd64", "a/b/c/d", ""])
 def test_what_is_no_platform_is_refused(text: str) -> None:
-    with pytest.raises(UndecidedError, match="no platform"):
+    with pytest.raises(UndecidedError, match="not a platform"):
         Platform.parse(text)
 
 

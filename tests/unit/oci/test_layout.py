@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from buildmatrix.errors import UndecidedError
-from buildmatrix.oci.archive import archive
+from buildmatrix.oci.archive import iter_archive
 from buildmatrix.oci.documents import (
     CONFIGURATION,
     LAYER,
@@ -24,7 +24,7 @@ from buildmatrix.oci.documents import (
     RootFileSystem,
     encode,
 )
-from buildmatrix.oci.layout import REF_NAME, OciLayout, checked
+from buildmatrix.oci.layout import REF_NAME, OciLayout, verify_chunks
 
 
 def image_in(layout: OciLayout, content: bytes = b"layer") -> Descriptor:
@@ -77,7 +77,7 @@ def test_bytes_of_another_digest_are_not_taken(tmp_path: Path) -> None:
     descriptor = Descriptor(media_type=LAYER, digest=digest, size=5)
     for chunks, why in (
         ([b"wro", b"ng"], "is damaged"),
-        ([b"righ"], "has 4 bytes in place of 5"),
+        ([b"righ"], "has 4 bytes instead of 5"),
         ([b"right", b"!"] * 1000, "more than 5"),
     ):
         with pytest.raises(UndecidedError) as error:
@@ -96,7 +96,7 @@ def test_a_damaged_blob_is_noticed_when_it_is_read(tmp_path: Path) -> None:
         layout.document(blob)
     layout.path(blob.digest).write_bytes(b"cut")
     assert not layout.has(blob)
-    with pytest.raises(UndecidedError, match="has 3 bytes in place of 5"):
+    with pytest.raises(UndecidedError, match="has 3 bytes instead of 5"):
         layout.document(blob)
     layout.path(blob.digest).unlink()
     with pytest.raises(UndecidedError, match="has no blob"):
@@ -107,7 +107,7 @@ def test_a_damaged_blob_is_noticed_when_it_is_read(tmp_path: Path) -> None:
     "digest", ["sha256:../../x", "sha256:ABC", "md5:1", "", "sha256:" + "0" * 63]
 )
 def test_no_path_is_made_of_what_is_no_digest(tmp_path: Path, digest: str) -> None:
-    with pytest.raises(UndecidedError, match="no digest"):
+    with pytest.raises(UndecidedError, match="not a digest"):
         OciLayout(tmp_path).path(digest)
 
 
@@ -141,7 +141,7 @@ def test_an_archive_of_an_image_is_the_same_every_time(tmp_path: Path) -> None:
     for number in range(2):
         layout = OciLayout(tmp_path / str(number))
         with (tmp_path / f"{number}.tar").open("wb") as file:
-            file.writelines(archive(layout, image_in(layout), names))
+            file.writelines(iter_archive(layout, image_in(layout), names))
         archives.append((tmp_path / f"{number}.tar").read_bytes())
     assert archives[0] == archives[1]
     with tarfile.open(tmp_path / "0.tar") as tar:
@@ -160,7 +160,7 @@ def test_a_damaged_blob_gets_into_no_archive(tmp_path: Path) -> None:
     layer = layout.manifest(image).layers[0]
     layout.path(layer.digest).write_bytes(b"lAyer")
     with pytest.raises(UndecidedError, match="is damaged"), (tmp_path / "x.tar").open("wb") as file:
-        file.writelines(archive(layout, image, []))
+        file.writelines(iter_archive(layout, image, []))
 
 
 def test_several_runs_name_images_at_once(tmp_path: Path) -> None:
@@ -205,4 +205,4 @@ def test_what_is_checked_comes_as_it_is() -> None:
     descriptor = Descriptor(
         media_type=LAYER, digest=f"sha512:{hashlib.sha512(b'ab').hexdigest()}", size=2
     )
-    assert list(checked(iter([b"a", b"b"]), descriptor, "x")) == [b"a", b"b"]
+    assert list(verify_chunks(iter([b"a", b"b"]), descriptor, "x")) == [b"a", b"b"]

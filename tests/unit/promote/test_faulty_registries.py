@@ -17,7 +17,7 @@ from test_verify import DEMANDS, GOOD, KEY
 
 from buildmatrix.attestation import verdict
 from buildmatrix.attestation.attach import Claim, attach
-from buildmatrix.attestation.tagged import tag_of
+from buildmatrix.attestation.tagged import attestation_tag
 from buildmatrix.commands.verify.run import verify
 from buildmatrix.errors import UndecidedError
 from buildmatrix.oci.documents import (
@@ -178,8 +178,8 @@ def test_the_tag_alone_is_enough(server: RegistryServer, registry: Registry) -> 
     """As cosign 2 leaves it."""
     name = attested(server, registry)
     held = server.repositories["demo"].manifests
-    keep = {"1", name.digest, tag_of(name).tag}
-    keep.add(f"sha256:{hashlib.sha256(held[tag_of(name).tag][0]).hexdigest()}")
+    keep = {"1", name.digest, attestation_tag(name).tag}
+    keep.add(f"sha256:{hashlib.sha256(held[attestation_tag(name).tag][0]).hexdigest()}")
     for tag in set(held) - keep:
         del held[tag]
     with Registry(patience=HASTY) as another:

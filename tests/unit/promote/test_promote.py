@@ -409,6 +409,6 @@ def test_two_spellings_of_a_tag_are_one_tag(registry: MemoryRegistry) -> None:
 
 @pytest.mark.parametrize("tag", ["1@sha256:" + 64 * "0", "", "a b"])
 def test_what_is_no_tag_is_not_set(registry: MemoryRegistry, tag: str) -> None:
-    with pytest.raises(UsageError, match=r"is no (tag|name)"):
+    with pytest.raises(UsageError, match=r"is (no tag|not the name) of an image"):
         promoted(registry, [report(staged(registry, "cpu", tag))])
     assert tags(registry) == {}

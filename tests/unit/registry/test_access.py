@@ -178,7 +178,7 @@ def test_a_token_is_not_used_to_its_end(
     ],
 )
 def test_the_life_of_a_token(said: Any, life: float) -> None:
-    assert tokens._life(said) == life
+    assert tokens._usable_seconds(said) == life
 
 
 def test_many_threads_ask_for_one_token(
@@ -200,14 +200,14 @@ def test_many_threads_ask_for_one_token(
         (answering(403), "does not let the credentials from {file} read here (403)"),
         (answering(404), "does not have it (404)"),
         (answering(500), "answers 500; try again later"),
-        (answering(429, retry_after="77"), "asks to be left alone for 77 s"),
-        (answering(200, b"<html>"), "answers with no JSON object"),
-        (answering(200, b"[]"), "answers with no JSON object"),
-        (answering(200, b'{"token": 5}'), "gives no token"),
-        (answering(200, b'{"token": "a\\r\\nX-Evil: 1"}'), "gives no token"),
-        (answering(200, b"{}"), "gives no token"),
-        (filled(2 << 20), "is larger than 1 MiB"),
-        (answering(200, b'{"token": "good for nothing"}'), "gives no token"),
+        (answering(429, retry_after="77"), "retry after 77 s"),
+        (answering(200, b"<html>"), "returned no JSON object"),
+        (answering(200, b"[]"), "returned no JSON object"),
+        (answering(200, b'{"token": 5}'), "returned no token"),
+        (answering(200, b'{"token": "a\\r\\nX-Evil: 1"}'), "returned no token"),
+        (answering(200, b"{}"), "returned no token"),
+        (filled(2 << 20), "exceeds the limit of 1 MiB"),
+        (answering(200, b'{"token": "good for nothing"}'), "returned no token"),
         (answering(200, b'{"token": "wrong"}'), "the registry does not take the credentials"),
     ],
 )
@@ -276,7 +276,9 @@ def test_a_password_is_not_sent_where_anybody_reads_it(
             answering(401, www_authenticate=f'Bearer realm="{realm}"'),
         )
         log_in(server)
-        with pytest.raises(UndecidedError, match=r"over plain HTTP|names no server") as failure:
+        with pytest.raises(
+            UndecidedError, match=r"over plain HTTP|no valid token server"
+        ) as failure:
             read(registry, app_of(server))
         assert failure.value.message.startswith(f"{server.host}/team/app: ")
         assert shown_to(server) == []
@@ -422,7 +424,7 @@ def test_a_certificate_for_one_registry_alone(
         ):
             read(new_registry(), app_of(other))
         (folder / "ca.crt").write_text("no certificate")
-        with pytest.raises(UndecidedError, match="no readable file of certificates"):
+        with pytest.raises(UndecidedError, match="not a readable certificate file"):
             read(new_registry(), app_of(server))
         (folder / "ca.crt").unlink()
         (folder / "client.cert").write_text("no certificate")

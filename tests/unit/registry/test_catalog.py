@@ -19,7 +19,7 @@ CATALOG = "/v2/_catalog"
 
 @pytest.fixture
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalog, "_PAGE", 2)
+    monkeypatch.setattr(catalog, "_PAGE_NAMES", 2)
 
 
 def page(link: str, *names: str) -> Misdeed:
@@ -65,13 +65,13 @@ def test_all_tags_deleted(server: RegistryServer, registry: Registry, app: Refer
     [
         (page(f'<{CATALOG}?n=1000>; rel="next"', "a"), "has no last page"),
         (page('<http://other.example/v2/_catalog>; rel="next"', "a"), "on another server"),
-        (page('<http://[::1/v2/_catalog>; rel="next"', "a"), "cannot be asked for"),
-        (answering(200, b"[1]"), "answers with no JSON object"),
-        (answering(200, b"[" * 100_000), "answers with no JSON object"),
-        (answering(200, b'{"repositories": [1]}'), "answers with something else"),
-        (answering(200, b'{"repositories": "abc"}'), "answers with something else"),
+        (page('<http://[::1/v2/_catalog>; rel="next"', "a"), "cannot be requested"),
+        (answering(200, b"[1]"), "returned no JSON object"),
+        (answering(200, b"[" * 100_000), "returned no JSON object"),
+        (answering(200, b'{"repositories": [1]}'), "returned no list of names"),
+        (answering(200, b'{"repositories": "abc"}'), "returned no list of names"),
         (answering(404), r"does not have its repositories \(404\)"),
-        (filled(17 << 20), "is larger than 16 MiB"),
+        (filled(17 << 20), "exceeds the limit of 16 MiB"),
     ],
 )
 def test_what_is_no_list(
@@ -86,7 +86,7 @@ def test_what_is_no_list(
 def test_pages_without_end(
     server: RegistryServer, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(catalog, "_MOST_PAGES", 5)
+    monkeypatch.setattr(catalog, "_MAX_PAGES", 5)
 
     def endless(request: Request, serve: Serve) -> Response:
         number = len(server.requests)
@@ -101,7 +101,7 @@ def test_pages_without_end(
 def test_names_without_end(
     server: RegistryServer, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(catalog, "MOST_NAMES", 2)
+    monkeypatch.setattr(catalog, "MAX_NAMES", 2)
     for name in "abc":
         server.tag(name, "1", b"{}")
     with pytest.raises(UndecidedError, match="lists more than 2"):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from buildmatrix.registry import credentials
-from buildmatrix.registry.credentials import Access, RegistryCredentials, RegistryLogin
+from buildmatrix.registry.credentials import FoundCredentials, RegistryCredentials, RegistryLogin
 from buildmatrix.registry.reference import Reference
 
 APP = "registry.example:5000/team/app"
@@ -32,8 +32,8 @@ def docker(home: Path) -> Path:
     return home / ".docker" / "config.json"
 
 
-def known(image: str = APP, **environment: str) -> Access:
-    return RegistryCredentials({**os.environ, **environment}).of(Reference.parse(image))
+def known(image: str = APP, **environment: str) -> FoundCredentials:
+    return RegistryCredentials({**os.environ, **environment}).find(Reference.parse(image))
 
 
 def login(image: str = APP, **environment: str) -> tuple[str, str] | None:
@@ -93,7 +93,7 @@ def test_a_key_is_for_its_registry(docker: Path, key: str, image: str) -> None:
 )
 def test_a_key_is_for_no_other(docker: Path, key: str) -> None:
     write(docker, {"auths": {key: auth("ann", "secret")}})
-    assert known() == Access()
+    assert known() == FoundCredentials()
 
 
 def test_the_longest_name_wins(docker: Path) -> None:
@@ -134,29 +134,29 @@ def test_tokens_are_read(docker: Path) -> None:
 )
 def test_an_entry_without_credentials_is_none(docker: Path, entry: Any) -> None:
     write(docker, {"auths": {"registry.example:5000": entry}})
-    assert known() == Access()
+    assert known() == FoundCredentials()
 
 
 @pytest.mark.parametrize("document", ["", "{}", '{"auths": []}', '{"auths": null}', "{}\n\n"])
 def test_a_file_without_entries_is_fine(docker: Path, document: str) -> None:
     write(docker, document)
-    assert known() == Access()
+    assert known() == FoundCredentials()
 
 
 @pytest.mark.parametrize(
     ("text", "times", "why"),
     [
-        ('{"auths": {"secret', 1, "it is no JSON"),
-        ("[]", 1, "it is no JSON object"),
-        ("[", 100_000, "it is no JSON"),
-        (" ", credentials._LARGEST_FILE + 1, "it has more than 4 MiB"),
+        ('{"auths": {"secret', 1, "it is not JSON"),
+        ("[]", 1, "it is not a JSON object"),
+        ("[", 100_000, "it is not JSON"),
+        (" ", credentials._MAX_FILE + 1, "it has more than 4 MiB"),
     ],
 )
 def test_a_broken_file_is_told_and_the_next_is_read(
     home: Path, docker: Path, text: str, times: int, why: str
 ) -> None:
     write(docker, text * times)
-    assert known() == Access(None, (f"{docker} cannot be read ({why})",))
+    assert known() == FoundCredentials(None, (f"{docker} cannot be read ({why})",))
     podman = home / ".config" / "containers" / "auth.json"
     write(podman, {"auths": {"registry.example:5000": auth("ann", "x")}})
     assert login() == ("ann", "x")
@@ -177,7 +177,7 @@ def test_a_helper_is_asked_by_dockers_protocol(docker: Path, helpers: Path, tmp_
     write(docker, {"credHelpers": {"registry.example:5000": "own"}, "credsStore": "missing"})
     credentials = RegistryCredentials(os.environ)
     for image in (APP, APP, "registry.example:5000/other"):
-        found = credentials.of(Reference.parse(image)).login
+        found = credentials.find(Reference.parse(image)).login
         assert found == RegistryLogin("docker-credential-own", "ann", "s")
     assert (tmp_path / "asked").read_text() == "registry.example:5000\n", "once"
     write(docker, {"credsStore": "own"})
@@ -204,12 +204,12 @@ def test_a_helper_that_has_nothing_leaves_it_to_the_file(docker: Path, helpers: 
     [
         ("missing", None, "docker-credential-missing is not on the PATH"),
         ("own", "echo secret >&2; exit 3", "docker-credential-own ended with 3"),
-        ("own", "echo secret", "answered with something else than a user name and a secret"),
-        ("own", "echo '[]'", "answered with something else"),
-        ("own", "echo '{}'", "answered with something else"),
+        ("own", "echo secret", "did not return a user name and a secret"),
+        ("own", "echo '[]'", "did not return"),
+        ("own", "echo '{}'", "did not return"),
         ("own", "exec sleep 600", "did not answer within 0 s"),
-        ("../own", None, "is no name of a helper"),
-        ("own get; id", None, "is no name of a helper"),
+        ("../own", None, "is not a valid helper name"),
+        ("own get; id", None, "is not a valid helper name"),
     ],
 )
 def test_a_helper_that_fails_is_told(
@@ -239,5 +239,8 @@ def test_a_helper_that_is_no_program_is_told(docker: Path, helpers: Path) -> Non
 def test_nothing_shows_a_secret() -> None:
     one = RegistryLogin("there", "ann", "p1", "i1", "r1")
     assert repr(one) == "RegistryLogin(source='there')"
-    assert repr(Access(one)) == "Access(login=RegistryLogin(source='there'), troubles=())"
+    assert (
+        repr(FoundCredentials(one))
+        == "FoundCredentials(login=RegistryLogin(source='there'), troubles=())"
+    )
     assert set(one.secrets) == {"p1", "i1", "r1", base64.b64encode(b"ann:p1").decode()}

@@ -110,7 +110,7 @@ def test_a_mirror_that_fails_is_passed_over_for_the_next(machine: Machine, statu
         assert read(registry, machine.app) == BLOB
     assert machine.asked()[0] == 0 and machine.asked()[2] == 2
     assert machine.asked()[1] == (1 if status >= 500 else 2)
-    assert machine.said[0].startswith(f"the mirror {first.host} is passed over: ")
+    assert machine.said[0].startswith(f"the mirror {first.host} is skipped: ")
 
 
 def test_the_registry_is_the_last(machine: Machine) -> None:
@@ -163,7 +163,7 @@ def test_wrong_bytes_of_a_mirror_are_never_taken_for_the_blob(machine: Machine) 
         with pytest.raises(UndecidedError, match="blob"):
             read(registry, machine.app)
         assert read(registry, machine.app) == BLOB, "and it is not asked again"
-    assert any(text.startswith(f"the mirror {first.host} is passed over") for text in machine.said)
+    assert any(text.startswith(f"the mirror {first.host} is skipped") for text in machine.said)
 
 
 @pytest.mark.parametrize(
@@ -236,17 +236,16 @@ def test_mirrors_of_docker_are_for_docker_hub(tmp_path: Path) -> None:
     said: list[str] = []
     mirrors = Mirrors({"HOME": str(tmp_path)}, tmp_path, said.append)
     hub = Reference.parse("debian:12")
-    assert [str(place) for place in mirrors.places(hub).mirrors] == [
+    assert [str(place) for place in mirrors.locate(hub).mirrors] == [
         "mirror.example.com/library/debian:12"
     ]
-    assert mirrors.places(hub).origin == hub
-    assert mirrors.places(Reference.parse("ghcr.io/a/b")).mirrors == ()
+    assert mirrors.locate(hub).origin == hub
+    assert mirrors.locate(Reference.parse("ghcr.io/a/b")).mirrors == ()
     assert said == [
-        f"{file}: plain.lan is passed over: it has no TLS; name it in BUILDMATRIX_PLAIN_HTTP to "
-        "take it"
+        f"{file}: plain.lan is skipped: it has no TLS; name it in BUILDMATRIX_PLAIN_HTTP to use it"
     ]
     named = Mirrors({"HOME": str(tmp_path)}, tmp_path, plain_http=("plain.lan",))
-    assert len(named.places(hub).mirrors) == 2
+    assert len(named.locate(hub).mirrors) == 2
 
 
 def test_an_authority_of_a_mirror_is_trusted_for_that_mirror(tmp_path: Path) -> None:
@@ -273,7 +272,7 @@ def test_an_authority_of_a_mirror_is_trusted_for_that_mirror(tmp_path: Path) -> 
         ("containerd/certs.d/_default/hosts.toml", '\n[host\n', 2, ""),
         ("containerd/certs.d/_default/hosts.toml", '\n[host."ftp://a"]\n', 2, "URL"),
         ("docker/daemon.json", '{\n "registry-mirrors": [,]}', 2, "JSON"),
-        ("docker/daemon.json", '{\n "registry-mirrors": "a"}', 2, "no list"),
+        ("docker/daemon.json", '{\n "registry-mirrors": "a"}', 2, "is not a list"),
     ],
 )  # fmt: skip
 def test_a_broken_file_is_named_with_its_line(
@@ -311,6 +310,6 @@ def test_a_user_has_settings_of_his_own(machine: Machine, variable: str, tmp_pat
 
 def test_short_names_are_not_guessed(machine: Machine) -> None:
     machine.write("containers/registries.conf", 'unqualified-search-registries = ["M0"]\n')
-    mirrors: Callable[[Reference], object] = Mirrors(os.environ, machine.root).places
+    mirrors: Callable[[Reference], object] = Mirrors(os.environ, machine.root).locate
     assert mirrors(Reference.parse("app")).origin.host == "docker.io"
     assert mirrors(Reference.parse("app")).mirrors == ()

@@ -104,9 +104,9 @@ def test_a_pinned_name_keeps_its_tag_for_people() -> None:
     pinned = Reference.parse("debian:12").at(DIGEST)
     assert str(pinned) == f"docker.io/library/debian:12@{DIGEST}"
     assert pinned.version == DIGEST
-    assert str(pinned.tagged("13")) == "docker.io/library/debian:13"
-    with pytest.raises(UndecidedError, match="no tag"):
-        pinned.tagged("a/b")
+    assert str(pinned.with_tag("13")) == "docker.io/library/debian:13"
+    with pytest.raises(UndecidedError, match="is not a valid image tag"):
+        pinned.with_tag("a/b")
 
 
 def test_a_long_name_takes_no_time() -> None:

@@ -120,9 +120,9 @@ def test_a_registry_may_refuse_the_list(
         (answering(401), "wants credentials (401)"),
         (answering(403), "wants credentials (403)"),
         (answering(500), "answers 500 to the referrers of"),
-        (answering(200, b"<html>"), "is no JSON document"),
-        (answering(200, b"{}"), "is no index of an image"),
-        (filled(documents.LARGEST_DOCUMENT + 1), "is larger than 8 MiB"),
+        (answering(200, b"<html>"), "is not a JSON document"),
+        (answering(200, b"{}"), "is not a valid index of an image"),
+        (filled(documents.MAX_DOCUMENT + 1), "exceeds the limit of 8 MiB"),
     ],
 )
 def test_a_list_that_cannot_be_read_is_never_taken_for_empty(
@@ -167,14 +167,14 @@ def test_a_list_may_have_pages(registry: Registry) -> None:
 @pytest.mark.parametrize(
     ("link", "why"),
     [
-        ("<?again>; rel=next", "or has no last page"),
+        ("<?again>; rel=next", "or no last page"),
         ('<http://elsewhere.example/v2/>; rel="next"', "next page on another server"),
     ],
 )
 def test_pages_without_end_or_elsewhere_are_refused(
     monkeypatch: pytest.MonkeyPatch, registry: Registry, link: str, why: str
 ) -> None:
-    monkeypatch.setattr(referrers, "_MOST_PAGES", 3)
+    monkeypatch.setattr(referrers, "_MAX_PAGES", 3)
     with RegistryServer() as server:
         path = f"/v2/team/app/referrers/{SUBJECT.digest}"
         server.misbehave(path, with_headers(link=link))
@@ -206,7 +206,7 @@ def test_a_tag_that_does_not_keep_what_is_written_is_said(
     registry: Registry, old: RegistryServer
 ) -> None:
     old.misbehave(f"PUT {old.path_of('team/app', TAG, 'manifests')}", answering(201))
-    with pytest.raises(UndecidedError, match="does not keep what was added"):
+    with pytest.raises(UndecidedError, match="did not store the new one"):
         registry.push_referrer(app_of(old), statement(1))
 
 

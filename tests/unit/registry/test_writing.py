@@ -48,7 +48,7 @@ def opened(data: bytes = BLOB) -> Callable[[], BinaryIO]:
 @pytest.fixture
 def pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """100,000 bytes each."""
-    monkeypatch.setattr(uploads, "PIECE", 100_000)
+    monkeypatch.setattr(uploads, "CHUNK", 100_000)
     monkeypatch.setattr(uploads, "_READ", 30_000)
 
 
@@ -205,7 +205,7 @@ def test_an_upload_that_is_always_forgotten_is_given_up(
     monkeypatch: pytest.MonkeyPatch, registry: Registry, server: RegistryServer, app: Reference
 ) -> None:
     """Coming as far as before is no progress."""
-    monkeypatch.setattr(uploads, "PROGRESS", 50_000)
+    monkeypatch.setattr(uploads, "MIN_PROGRESS", 50_000)
 
     def forgetting(request: Request, serve: Serve) -> Response:
         server.repositories["team/app"].uploads.clear()
@@ -224,12 +224,12 @@ def test_an_upload_that_is_always_forgotten_is_given_up(
         ("POST", answering(403), "the registry wants credentials (403)"),
         ("POST", answering(404), "does not have the blob"),
         ("POST", answering(500), "answers 500 to the blob"),
-        ("POST", answering(202), "does not say where it takes it"),
-        ("POST", answering(202, location="ftp://x/"), "does not say where it takes it"),
-        ("POST", answering(202, location="http://[::1/"), "does not say where it takes it"),
+        ("POST", answering(202), "no upload location"),
+        ("POST", answering(202, location="ftp://x/"), "an invalid upload location"),
+        ("POST", answering(202, location="http://[::1/"), "an invalid upload location"),
         ("POST", answering(302, location="/elsewhere"), "answers 302"),
         ("PUT", answering(413), "does not take so large a body (413)"),
-        ("PUT", answering(429, retry_after="99"), "asks to be left alone for 99 s"),
+        ("PUT", answering(429, retry_after="99"), "retry after 99 s"),
         ("PUT", answering(500), "answers 500 to the blob"),
         ("PUT", lambda r, s: error(400, "DIGEST_INVALID", "no"), 'it says "DIGEST_INVALID: no"'),
         ("PUT", answering(201, docker_content_digest=f"sha256:{'0' * 64}"), "another digest"),
@@ -290,7 +290,7 @@ def test_a_registry_that_has_more_or_less_than_it_got_is_refused(
     ("data", "why"),
     [
         (BLOB[:-1] + b"?", "is not what its digest says"),
-        (BLOB[:-1], "has 299999 bytes where its descriptor says 300000"),
+        (BLOB[:-1], "has 299999 bytes, and its descriptor states 300000"),
         (BLOB + b"?", "has more than the 300000 bytes"),
         (b"", "has 0 bytes"),
     ],
@@ -333,7 +333,7 @@ def test_a_registry_behind_a_proxy_with_tls_is_asked_over_tls(tmp_path: Path) ->
         server.misbehave(f"POST {'/v2/x/blobs/uploads/'}", answering(202, location="http://a.b/"))
         with (
             Registry(patience=HASTY) as registry,
-            pytest.raises(UndecidedError, match="plain HTTP, which is not done"),
+            pytest.raises(UndecidedError, match="plain HTTP, which is not allowed"),
         ):
             registry.push_blob(Reference.parse(f"{server.host}/x"), WANTED, opened())
 
@@ -395,14 +395,14 @@ def test_a_manifest_is_written_by_tag_or_digest(
     manifests = server.repositories["team/app"].manifests
     assert set(manifests) == {written.digest}, "it has no tag"
     registry.push_manifest(app.at(written.digest), IMAGE, MANIFEST)
-    registry.push_manifest(app.tagged("1.0"), IMAGE, MANIFEST)
+    registry.push_manifest(app.with_tag("1.0"), IMAGE, MANIFEST)
     assert manifests["1.0"] == (IMAGE, MANIFEST)
 
 
 def test_a_manifest_of_another_digest_is_not_sent(
     registry: Registry, server: RegistryServer, app: Reference
 ) -> None:
-    with pytest.raises(UndecidedError, match="to be written has the digest"):
+    with pytest.raises(UndecidedError, match="to write has the digest"):
         registry.push_manifest(app.at(digest_of(b"")), IMAGE, MANIFEST)
     assert server.connections == 0
 
@@ -411,7 +411,7 @@ def test_a_manifest_whose_blobs_are_missing_is_refused(
     registry: Registry, server: RegistryServer, app: Reference
 ) -> None:
     with pytest.raises(UndecidedError, match="MANIFEST_BLOB_UNKNOWN"):
-        registry.push_manifest(app.tagged("1"), IMAGE, MANIFEST)
+        registry.push_manifest(app.with_tag("1"), IMAGE, MANIFEST)
 
 
 @pytest.mark.usefixtures("with_config")
@@ -429,7 +429,7 @@ def test_a_manifest_that_is_not_taken_is_said(
 ) -> None:
     server.misbehave(f"PUT {server.path_of('team/app', '1', 'manifests')}", misdeed)
     with pytest.raises(UndecidedError) as failure:
-        registry.push_manifest(app.tagged("1"), IMAGE, MANIFEST)
+        registry.push_manifest(app.with_tag("1"), IMAGE, MANIFEST)
     assert why in failure.value.message and failure.value.message.startswith(f"{app.name}: ")
 
 
@@ -439,4 +439,4 @@ def test_a_lost_answer_to_a_manifest_is_asked_for_again(
 ) -> None:
     path = server.path_of("team/app", "1", "manifests")
     server.misbehave(f"PUT {path}", losing_the_answer(), times=1)
-    assert registry.push_manifest(app.tagged("1"), IMAGE, MANIFEST).digest == digest_of(IMAGE)
+    assert registry.push_manifest(app.with_tag("1"), IMAGE, MANIFEST).digest == digest_of(IMAGE)

@@ -118,3 +118,19 @@ def test_portable_code_belongs_to_what_was_linked_from_it() -> None:
     assert portable(nccl, (nccl, others, late)) == ("compute_80",)
     assert portable(others, (nccl, others, late)) == ()
     assert isinstance(parts, CodeGroup)
+
+
+@pytest.mark.parametrize(
+    ("own", "device", "state"),
+    [
+        ("compute_80", "sm_90", "jit"),
+        ("compute_80", "sm_75", "refused"),
+        ("compute_100", "sm_90", "refused"),
+    ],
+)
+def test_the_device_runtime_makes_no_kernel_native(own: str, device: str, state: str) -> None:
+    """`nvcc -rdc` with PTX alone, as an H100 runs it: the toolkit's own objects are for all."""
+    runtime = group(1, "compute_121", "sm_75", "sm_80", "sm_90", is_relocatable=True)
+    late = library("libk.so", group(1, own, is_relocatable=True), runtime)
+    (cell,) = cells(image(late), node("580.10", device))
+    assert cell.state == state

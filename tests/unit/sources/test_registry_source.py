@@ -118,7 +118,7 @@ def test_an_image_is_chosen_by_its_platform(server: ImageRegistry) -> None:
     server.image([tar(BASE)], architecture="arm64", tag="one")
     with pytest.raises(UndecidedError, match="it is for linux/arm64 alone"):
         facts(f"registry:{server.host}/app:one", platform="linux/amd64")
-    with pytest.raises(UsageError, match="is no platform"):
+    with pytest.raises(UsageError, match="is not a platform"):
         facts(name, platform="arm")
 
 

@@ -34,7 +34,7 @@ def record(files: TargetFiles, **changes: object) -> BuildRecord:
         "config": "sha256:config",
         "loaded": True,
         "tags": ("registry.example.com/a:1", "registry.example.com/a:latest"),
-        "inventory": journal.sha256_of(files.inventory),
+        "inventory": journal.file_sha256(files.inventory),
         "seconds": 1.5,
     }
     return BuildRecord(**{**values, **changes})  # type: ignore[arg-type]  # values are checked by use
@@ -44,17 +44,17 @@ def test_a_record_comes_back_as_it_was_written(files: TargetFiles) -> None:
     written = record(files, smoke=("a", "b"))
     journal.write(files, written)
 
-    assert journal.read(files, KEY) == written
+    assert journal.load_for_key(files, KEY) == written
 
 
 def test_no_record_yet(files: TargetFiles) -> None:
-    assert journal.read(files, KEY) is None
+    assert journal.load_for_key(files, KEY) is None
 
 
 def test_a_record_of_other_inputs_says_nothing(files: TargetFiles) -> None:
     journal.write(files, record(files))
 
-    assert journal.read(files, "x" * 64) is None
+    assert journal.load_for_key(files, "x" * 64) is None
 
 
 def test_a_record_cut_off_at_any_byte_says_nothing(files: TargetFiles) -> None:
@@ -62,7 +62,7 @@ def test_a_record_cut_off_at_any_byte_says_nothing(files: TargetFiles) -> None:
     whole = files.record.read_bytes()
     for length in range(len(whole) - 1):
         files.record.write_bytes(whole[:length])
-        assert journal.read(files, KEY) is None
+        assert journal.load_for_key(files, KEY) is None
 
 
 @pytest.mark.parametrize("change", ["tampered", "gone"])
@@ -75,7 +75,7 @@ def test_a_record_whose_inventory_is_not_its_own_says_nothing(
     else:
         files.inventory.write_text('{"distributions": []}')
 
-    assert journal.read(files, KEY) is None
+    assert journal.load_for_key(files, KEY) is None
 
 
 def test_a_forgotten_record_is_gone_and_forgetting_twice_is_harmless(files: TargetFiles) -> None:
@@ -83,7 +83,7 @@ def test_a_forgotten_record_is_gone_and_forgetting_twice_is_harmless(files: Targ
     journal.forget(files)
     journal.forget(files)
 
-    assert journal.read(files, KEY) is None
+    assert journal.load_for_key(files, KEY) is None
 
 
 def test_writing_leaves_no_other_file_behind(files: TargetFiles) -> None:
@@ -96,7 +96,7 @@ def forge_both(files: TargetFiles) -> None:
     """Edit the inventory, and have the record name the result, as whoever commits both would."""
     files.inventory.write_text('{"schema": "edited"}')
     text = json.loads(files.record.read_bytes())
-    text["inventory"] = journal.sha256_of(files.inventory)
+    text["inventory"] = journal.file_sha256(files.inventory)
     files.record.write_text(json.dumps(text))
 
 
@@ -122,9 +122,9 @@ def test_a_record_that_others_wrote_says_nothing_but_its_seconds(
     assert not journal.is_foreign(files)
     forge(files)
 
-    assert journal.stored(files) is None and journal.stored_inventory(files) is None
+    assert journal.load(files) is None and journal.load_inventory(files) is None
     assert journal.is_foreign(files)
-    assert journal.seconds(files) == 1.5
+    assert journal.load_seconds(files) == 1.5
 
 
 def test_state_of_another_machine_says_nothing(
@@ -132,16 +132,19 @@ def test_state_of_another_machine_says_nothing(
 ) -> None:
     monkeypatch.setenv("BUILDMATRIX_CACHE", str(tmp_path / "one"))
     journal.write(files, record(files))
-    for store in (files.layers(print), files.made(print)):
+    for store in (files.layers(print), files.derived(print)):
         store.put("key", b"value")
         assert store.get("key") == b"value"
     monkeypatch.setenv("BUILDMATRIX_CACHE", str(tmp_path / "other"))
 
-    assert journal.stored(files) is None and journal.is_foreign(files)
-    assert [store.get("key") for store in (files.layers(print), files.made(print))] == [None, None]
+    assert journal.load(files) is None and journal.is_foreign(files)
+    assert [store.get("key") for store in (files.layers(print), files.derived(print))] == [
+        None,
+        None,
+    ]
 
 
-@pytest.mark.parametrize("kind", ["layers", "made"])
+@pytest.mark.parametrize("kind", ["layers", "derived"])
 def test_entries_beside_a_record_need_the_seal_as_well(files: TargetFiles, kind: str) -> None:
     """One that has the plain SHA-256 of the user's cache was made by somebody who has no key."""
     sealed = getattr(files, kind)(print)
@@ -175,8 +178,8 @@ def test_an_image_of_unknown_configuration_is_missed_when_it_is_missing(files: T
 def test_keys_are_equal_exactly_when_their_parts_are(
     one: dict[str, str], other: dict[str, str]
 ) -> None:
-    assert (journal.key(one) == journal.key(other)) == (one == other)
-    assert journal.key(one) == journal.key(dict(reversed(one.items())))
+    assert (journal.make_key(one) == journal.make_key(other)) == (one == other)
+    assert journal.make_key(one) == journal.make_key(dict(reversed(one.items())))
 
 
 @pytest.fixture

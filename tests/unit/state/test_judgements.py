@@ -19,7 +19,7 @@ from buildmatrix.spec.bare import bare_spec
 from buildmatrix.spec.model import NodeClass, Policy, Position, Spec, Target, Waiver
 from buildmatrix.state.folder import TargetFiles
 from buildmatrix.state.journal import BuildRecord
-from buildmatrix.state.judgements import JudgedImage, judged_image
+from buildmatrix.state.judgements import JudgedImage, judge_image
 
 TODAY = date(2026, 11, 23)
 LOCK = lock(pin("xgboost 3.0.0", "base.in:3"), pin("nvidia-nccl-cu12 2.27.3", "xgboost"))
@@ -65,7 +65,7 @@ class Judging:
         return Judge(self.spec, "error", TODAY)
 
     def image(self) -> JudgedImage:
-        return judged_image(
+        return judge_image(
             self.files, self.record, self.target, self.lock, self.judge, self._read, print
         )
 
@@ -190,7 +190,7 @@ def test_a_folder_that_cannot_be_written_costs_nothing_but_time(
 
 def test_the_code_is_part_of_it(judging: Judging, monkeypatch: pytest.MonkeyPatch) -> None:
     judging.image()
-    monkeypatch.setattr("buildmatrix.state.folder.code", lambda: "changed")
+    monkeypatch.setattr("buildmatrix.state.folder.source_digest", lambda: "changed")
     judging.image()
     assert judging.read == 2
 

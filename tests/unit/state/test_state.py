@@ -23,7 +23,7 @@ import sys
 from pathlib import Path
 from buildmatrix.state.folder import State
 from buildmatrix.progress import Silent
-with State(Path(sys.argv[1])).held(Silent()):
+with State(Path(sys.argv[1])).lock(Silent()):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -42,15 +42,15 @@ class Notes(Silent):
 
 
 def test_git_ignores_a_folder_that_is_new_and_no_other(tmp_path: Path) -> None:
-    with State(tmp_path / "new" / "state").held(Silent()):
+    with State(tmp_path / "new" / "state").lock(Silent()):
         assert (tmp_path / "new" / ".gitignore").read_text() == "*\n"
     (tmp_path / "kept").mkdir()
-    with State(tmp_path / "kept" / "state").held(Silent()):
+    with State(tmp_path / "kept" / "state").lock(Silent()):
         assert not (tmp_path / "kept" / ".gitignore").exists()
 
 
 def test_the_folder_is_made(tmp_path: Path) -> None:
-    with State(tmp_path / "a" / "b").held(Silent()):
+    with State(tmp_path / "a" / "b").lock(Silent()):
         assert (tmp_path / "a" / "b").is_dir()
 
 
@@ -68,7 +68,7 @@ def test_a_second_run_says_whom_it_waits_for_and_goes_on_when_that_one_is_killed
     progress, got_in = Notes(), threading.Event()
 
     def wait() -> None:
-        with State(tmp_path).held(progress):
+        with State(tmp_path).lock(progress):
             got_in.set()
 
     thread = threading.Thread(target=wait)
@@ -89,7 +89,7 @@ def test_a_second_run_says_whom_it_waits_for_and_goes_on_when_that_one_is_killed
 def test_nobody_waits_for_a_run_that_ended(tmp_path: Path) -> None:
     progress = Notes()
     for _ in range(2):
-        with State(tmp_path).held(progress):
+        with State(tmp_path).lock(progress):
             pass
 
     assert progress.notes == []
@@ -97,7 +97,7 @@ def test_nobody_waits_for_a_run_that_ended(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "state").touch()
-    with pytest.raises(BuildError, match="state"), State(tmp_path / "state" / "x").held(Silent()):
+    with pytest.raises(BuildError, match="state"), State(tmp_path / "state" / "x").lock(Silent()):
         pass
 
 
@@ -105,14 +105,14 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 def forget_keys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """The cache of a user for whom nothing was read yet; calling it is a new process."""
     monkeypatch.setenv("BUILDMATRIX_CACHE", str(tmp_path / "cache"))
-    yield tmp_path / "cache" / "buildmatrix" / seal.NAME
-    for function in (seal._key_in, seal._transient, cache._tracked_file):
+    yield tmp_path / "cache" / "buildmatrix" / seal.KEY_NAME
+    for function in (seal._load_key, seal._transient_key, cache._tracked_file):
         function.cache_clear()
 
 
 def key_of_a_new_process() -> seal.MachineKey:
-    seal._key_in.cache_clear()
-    seal._transient.cache_clear()
+    seal._load_key.cache_clear()
+    seal._transient_key.cache_clear()
     return seal.machine_key()
 
 
@@ -121,7 +121,7 @@ def test_the_key_is_made_once_and_for_its_user_alone(forget_keys: Path) -> None:
     assert forget_keys.stat().st_mode & 0o777 == 0o600
     assert len(first.secret) == 32 and not first.trouble
     assert key_of_a_new_process() == first
-    assert [path.name for path in forget_keys.parent.iterdir()] == [seal.NAME]
+    assert [path.name for path in forget_keys.parent.iterdir()] == [seal.KEY_NAME]
 
 
 @pytest.mark.parametrize("damage", ["short", "long", "readable by others", "link", "pipe"])
@@ -145,7 +145,7 @@ def test_runs_that_make_the_key_at_the_same_time_get_one(forget_keys: Path) -> N
 
     def make(_: int) -> bytes:
         barrier.wait()
-        return seal._make(forget_keys)
+        return seal._create_key(forget_keys)
 
     with ThreadPoolExecutor(8) as pool:
         assert set(pool.map(make, range(8))) == {forget_keys.read_bytes()}

@@ -90,7 +90,7 @@ class Target:
             config=None,
             loaded=True,
             tags=("x:1",),
-            inventory=journal.sha256_of(self.files.inventory),
+            inventory=journal.file_sha256(self.files.inventory),
             seconds=1.0,
         )
         journal.write(self.files, record)

@@ -15,7 +15,7 @@ import pytest
 
 from buildmatrix.errors import UsageError
 from buildmatrix.store import cache as module
-from buildmatrix.store.cache import ABANDONED, DAY, Cache, Store, code, default_folder
+from buildmatrix.store.cache import DAY, UNFINISHED_AGE, Cache, Store, default_folder, source_digest
 
 DATA = b"what was read" * 100
 
@@ -90,7 +90,7 @@ def test_nothing_is_kept_without_a_folder(tmp_path: Path) -> None:
     store.put("key", DATA)
     store.save("key", 1)
     store.remove("key")
-    assert store.get("key") is None and store.path("key") is None and not store.keeps
+    assert store.get("key") is None and store.path("key") is None and not store.is_enabled
 
 
 # Entries that are none
@@ -241,7 +241,7 @@ def test_what_is_too_old_goes_and_so_do_links_and_what_killed_runs_left(store: S
     left, young = folder / ".x.left", folder / ".x.young"
     left.touch()
     young.touch()
-    os.utime(left, (time.time() - 2 * ABANDONED,) * 2)
+    os.utime(left, (time.time() - 2 * UNFINISHED_AGE,) * 2)
     (folder / "link").symlink_to(young)
     opened(Cache(folder.parent)).put("key", DATA)
     assert {path.name for path in folder.iterdir()} == {entry(store).name, young.name}
@@ -393,7 +393,7 @@ def test_code_is_named_by_all_bytes_of_its_packages(
         (tmp_path / package / "data/b.toml").write_text("1")
     (tmp_path / "__init__.py").touch()
     monkeypatch.setattr(module.buildmatrix, "__file__", str(tmp_path / "__init__.py"))
-    names = code.__wrapped__
+    names = source_digest.__wrapped__
     one, whole = names("one"), names()
     (tmp_path / "two/data/b.toml").write_text("2")
     assert names("one") == one and names() != whole

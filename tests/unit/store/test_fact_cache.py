@@ -159,7 +159,7 @@ def test_another_scanner_reads_again(
     cache: FactCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache.inventory("wheel 1", lambda: KNOWN)
-    monkeypatch.setattr(facts, "code", lambda *_: "another")
+    monkeypatch.setattr(facts, "source_digest", lambda *_: "another")
     other = FactCache(Cache(tmp_path / "cache"))
     assert other.inventory("wheel 1", Inventory) == Inventory()
 

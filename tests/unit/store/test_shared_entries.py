@@ -14,19 +14,22 @@ from buildmatrix.errors import ComponentError, UsageError
 from buildmatrix.store import shared
 from buildmatrix.store.cache import DAY, Cache, Store
 from buildmatrix.store.shared import (
-    FolderPlace,
-    FsspecPlace,
-    Place,
+    EntryStorage,
+    FolderStorage,
+    FsspecStorage,
     SharedEntries,
-    file_systems,
-    open_place,
+    file_system_types,
+    open_storage,
 )
 
 DATA = b"what was learned" * 100
 
 
 def store_of(
-    folder: Path | None, place: Place, notes: list[str] | None = None, patience: float = 300.0
+    folder: Path | None,
+    place: EntryStorage,
+    notes: list[str] | None = None,
+    patience: float = 300.0,
 ) -> Store:
     noted = [] if notes is None else notes
     entries = SharedEntries(
@@ -36,7 +39,7 @@ def store_of(
     return cache.store("layers", "1", limit=1 << 20, age=DAY, by_use=True)
 
 
-class FaultyPlace(Place):
+class FaultyPlace(EntryStorage):
     """A place in memory that fails when it is told to."""
 
     def __init__(self) -> None:
@@ -66,7 +69,7 @@ class FaultyPlace(Place):
         self.entries[kind, name] = b"".join(parts)
 
 
-class FarFolder(FolderPlace):
+class FarFolder(FolderStorage):
     """A folder of a network file system."""
 
     def is_near(self) -> bool:
@@ -107,9 +110,9 @@ def test_what_a_near_place_does_not_take_is_kept_in_the_folder(tmp_path: Path) -
 
 
 def test_without_a_folder_the_shared_place_serves_alone(tmp_path: Path) -> None:
-    place = FolderPlace(tmp_path)
+    place = FolderStorage(tmp_path)
     store = store_of(None, place)
-    assert store.keeps
+    assert store.is_enabled
     store.save("key", "text")
     assert store_of(None, place).has("key")
     assert [file.name for file in (tmp_path / "layers").iterdir()] == [
@@ -128,7 +131,7 @@ def test_without_a_folder_the_shared_place_serves_alone(tmp_path: Path) -> None:
     ],
 )
 def test_what_was_cut_off_or_changed_is_not_taken(damage: object, tmp_path: Path) -> None:
-    place = FolderPlace(tmp_path)
+    place = FolderStorage(tmp_path)
     store_of(None, place).put("key", DATA)
     (file,) = (tmp_path / "layers").iterdir()
     file.write_bytes(damage(file.read_bytes()))  # type: ignore[operator]
@@ -141,7 +144,7 @@ def test_what_was_cut_off_or_changed_is_not_taken(damage: object, tmp_path: Path
 
 
 def test_an_entry_under_another_name_is_not_taken(tmp_path: Path) -> None:
-    place = FolderPlace(tmp_path)
+    place = FolderStorage(tmp_path)
     store = store_of(None, place)
     store.put("one", DATA)
     (first,) = (tmp_path / "layers").iterdir()
@@ -152,7 +155,7 @@ def test_an_entry_under_another_name_is_not_taken(tmp_path: Path) -> None:
 
 
 def test_no_link_and_no_pipe_is_read(tmp_path: Path) -> None:
-    place = FolderPlace(tmp_path)
+    place = FolderStorage(tmp_path)
     store = store_of(None, place)
     store.put("one", DATA)
     (file,) = (tmp_path / "layers").iterdir()
@@ -173,8 +176,8 @@ def test_a_place_that_fails_is_said_once_and_then_left_alone(tmp_path: Path) -> 
         assert store.get(f"key {number}") == DATA  # The own folder has it.
     assert place.asked == 3
     assert notes == [
-        "the store s3://bucket/place cannot be written: no space left on device; what it lacks is "
-        f"read again by each worker of {gethostname()}"
+        "the store s3://bucket/place cannot be written: no space left on device; missing "
+        f"entries are read again by each worker of {gethostname()}"
     ]
     # What cannot be written may be read.
     place.error = None
@@ -228,20 +231,20 @@ def test_file_systems_are_those_of_the_device() -> None:
         "31 29 0:45 / /mnt/nfs rw,relatime shared:9 master:2 - nfs4 host:/x rw,addr=::1\n"
         "32 29 0:46 / /mnt/fuse rw - fuse.sshfs host:/ rw\n"
     )
-    assert file_systems(mounts, os.makedev(8, 1)) == {"ext4"}
-    assert file_systems(mounts, os.makedev(0, 45)) == {"nfs4"}
-    assert file_systems(mounts, os.makedev(0, 46)) == {"fuse.sshfs"}
-    assert file_systems(mounts, os.makedev(0, 99)) == set()
+    assert file_system_types(mounts, os.makedev(8, 1)) == {"ext4"}
+    assert file_system_types(mounts, os.makedev(0, 45)) == {"nfs4"}
+    assert file_system_types(mounts, os.makedev(0, 46)) == {"fuse.sshfs"}
+    assert file_system_types(mounts, os.makedev(0, 99)) == set()
 
 
 def test_a_folder_is_as_near_as_its_file_system(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for kinds, is_near in (({"xfs"}, True), ({"nfs4"}, False), ({"ext4", "nfs"}, False)):
-        monkeypatch.setattr(shared, "file_systems", lambda *_, kinds=kinds: kinds)
-        assert FolderPlace(tmp_path / "not/there/yet").is_near() is is_near
-    monkeypatch.setattr(shared, "file_systems", lambda *_: set())
-    assert not FolderPlace(tmp_path).is_near()
+        monkeypatch.setattr(shared, "file_system_types", lambda *_, kinds=kinds: kinds)
+        assert FolderStorage(tmp_path / "not/there/yet").is_near() is is_near
+    monkeypatch.setattr(shared, "file_system_types", lambda *_: set())
+    assert not FolderStorage(tmp_path).is_near()
 
 
 def test_what_a_driver_says_shows_no_secret(tmp_path: Path) -> None:
@@ -252,29 +255,29 @@ def test_what_a_driver_says_shows_no_secret(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_opened_without_any_driver(tmp_path: Path) -> None:
-    assert isinstance(open_place(str(tmp_path)), FolderPlace)
-    assert isinstance(open_place(f"file://{tmp_path}"), FolderPlace)
+    assert isinstance(open_storage(str(tmp_path)), FolderStorage)
+    assert isinstance(open_storage(f"file://{tmp_path}"), FolderStorage)
 
 
 @pytest.mark.parametrize("url", ["s3://key:geheim@bucket/x", "https://name:geheim@host/x"])
 def test_credentials_in_an_address_are_refused_and_not_shown(url: str) -> None:
     with pytest.raises(UsageError) as caught:
-        open_place(url)
+        open_storage(url)
     assert "geheim" not in caught.value.message
 
 
 def test_what_no_driver_knows_is_refused() -> None:
-    with pytest.raises(UsageError, match="is no store"):
-        open_place("nonsense://bucket/x")
+    with pytest.raises(UsageError, match="is not a valid store"):
+        open_storage("nonsense://bucket/x")
 
 
 def test_a_missing_driver_names_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "gcsfs", None)
     with pytest.raises(ComponentError, match="gcsfs"):
-        open_place("gs://bucket/x")
+        open_storage("gs://bucket/x")
     monkeypatch.setitem(__import__("sys").modules, "fsspec", None)
     with pytest.raises(ComponentError, match=r"pip install 'buildmatrix\[fleet\]'"):
-        open_place("s3://bucket/x")
+        open_storage("s3://bucket/x")
 
 
 def test_what_is_too_large_is_neither_kept_nor_taken(tmp_path: Path) -> None:
@@ -305,9 +308,9 @@ def test_credentials_that_ran_out_are_taken_up_anew() -> None:
 
 
 def test_each_place_of_a_driver_has_credentials_of_its_own() -> None:
-    first, second = open_place("memory://store"), open_place("memory://store")
-    assert isinstance(first, FsspecPlace)
-    assert isinstance(second, FsspecPlace)
+    first, second = open_storage("memory://store"), open_storage("memory://store")
+    assert isinstance(first, FsspecStorage)
+    assert isinstance(second, FsspecStorage)
     first.write("kind", "name", [b"entry"])
     assert second.read("kind", "name", 10) == b"entry"
     drivers = [place._files for place in (first, second)]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from buildmatrix.trees.base import File, Symlink, Trouble, Unreadable
-from buildmatrix.trees.directory import DEEPEST, DirectoryTree
+from buildmatrix.trees.directory import MAX_DEPTH, DirectoryTree
 
 
 def walk(root: Path) -> list[File | Symlink | Trouble]:
@@ -71,7 +71,7 @@ def test_a_fifo_that_took_the_place_of_a_file_does_not_block(tmp_path: Path) -> 
     os.mkfifo(tmp_path / "fifo")
     with (
         DirectoryTree(tmp_path) as tree,
-        pytest.raises(Unreadable, match="no regular file"),
+        pytest.raises(Unreadable, match="no longer a regular file"),
         tree.open("fifo"),
     ):
         pass
@@ -94,10 +94,10 @@ def test_a_name_that_is_not_utf_8_can_be_opened_again(tmp_path: Path) -> None:
 
 
 def test_folders_nested_too_deep_are_reported(tmp_path: Path) -> None:
-    (tmp_path / Path(*["d"] * (DEEPEST + 5))).mkdir(parents=True)
+    (tmp_path / Path(*["d"] * (MAX_DEPTH + 5))).mkdir(parents=True)
     (trouble,) = walk(tmp_path)
     assert isinstance(trouble, Trouble)
-    assert trouble.path == "/".join(["d"] * (DEEPEST + 1))
+    assert trouble.path == "/".join(["d"] * (MAX_DEPTH + 1))
     assert "deep" in trouble.why
 
 
@@ -133,7 +133,7 @@ def test_a_file_with_more_bytes_than_the_limit_is_refused(tmp_path: Path) -> Non
     (tmp_path / "file").write_bytes(b"x" * 11)
     with DirectoryTree(tmp_path) as tree:
         assert tree.read_bytes("file", 11) == b"x" * 11
-        with pytest.raises(Unreadable, match="larger than 10 bytes"):
+        with pytest.raises(Unreadable, match="larger than the limit of 10 bytes"):
             tree.read_bytes("file", 10)
 
 

@@ -201,7 +201,7 @@ def test_names_that_are_no_text_keep_their_bytes() -> None:
 
 
 def test_very_deep_names_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    name = "/".join("d" * (archive_layers.DEEPEST + 1))
+    name = "/".join("d" * (archive_layers.MAX_DEPTH + 1))
     (only,) = tree_of([(name, b"")]).walk()
     assert isinstance(only, Trouble) and "deep" in only.why
 
@@ -273,7 +273,7 @@ def test_nothing_is_unpacked_to_the_disk(tmp_path: Path, monkeypatch: pytest.Mon
 def test_zstandard_without_a_reader_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(zstd, "decompressor", lambda: None)
+    monkeypatch.setattr(zstd, "find_decompressor", lambda: None)
     path = saved(tmp_path, oci([zstd.MAGIC + b"x"]))
     with SavedImage(path) as image, pytest.raises(Unreadable, match="Zstandard"):
         image.tree()
@@ -318,7 +318,7 @@ def test_a_truncated_compressed_layer_is_noticed(tmp_path: Path) -> None:
 
 
 def test_a_bomb_is_not_inflated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive, "SMALL_BLOB_ALLOWANCE", 1 << 20)
+    monkeypatch.setattr(archive, "INFLATION_ALLOWANCE", 1 << 20)
     path = saved(tmp_path, oci([gzip.compress(bytes(64 << 20))]))
     with SavedImage(path) as image, pytest.raises(Unreadable, match="a bomb"):
         image.tree()
@@ -384,15 +384,15 @@ def test_of_an_index_of_platforms_the_saved_one_is_taken(tmp_path: Path) -> None
     ("files", "why"),
     [
         ({"readme": b"x"}, "neither an OCI layout nor"),
-        ({"index.json": b"{"}, "no JSON"),
-        ({"index.json": b"[]"}, "no index"),
+        ({"index.json": b"{"}, "not a JSON document"),
+        ({"index.json": b"[]"}, "not a valid index"),
         ({"index.json": b"{}"}, "missing required field `manifests`"),
-        ({"index.json": b'{"manifests": [{"digest": "sha256:../../x"}]}'}, "no index"),
-        ({"index.json": b'{"manifests": [{"digest": 3}]}'}, "no index"),
+        ({"index.json": b'{"manifests": [{"digest": "sha256:../../x"}]}'}, "not a valid index"),
+        ({"index.json": b'{"manifests": [{"digest": 3}]}'}, "not a valid index"),
         ({"index.json": b'{"manifests": []}'}, "no complete image"),
-        ({"manifest.json": b"[3]"}, "no list of images"),
+        ({"manifest.json": b"[3]"}, "not a list of images"),
         ({"manifest.json": b'[{"Config": "c", "Layers": []}]'}, "c is missing"),
-        ({"index.json": b"[" * 200_000}, "no JSON"),
+        ({"index.json": b"[" * 200_000}, "not a JSON document"),
         ({"../index.json": b"{}"}, "leads out"),
     ],
 )
@@ -431,7 +431,7 @@ def test_an_archive_of_both_formats_names_one_image(tmp_path: Path) -> None:
         {"Config": layers[0]},
         {"Layers": [*layers, config]},
     ):
-        with pytest.raises(Unreadable, match=r"manifest\.json|no JSON"):
+        with pytest.raises(Unreadable, match=r"manifest\.json|not a JSON"):
             SavedImage(saved(tmp_path, _both(**changed)))
     one = files["manifest.json"]
     for text in (
@@ -477,7 +477,7 @@ def test_layers_that_another_key_replaces_are_refused(tmp_path: Path, key: bytes
 def test_a_document_that_comes_twice_or_is_a_link_is_refused(
     tmp_path: Path, extra: list[Entry]
 ) -> None:
-    with pytest.raises(Unreadable, match=r"comes twice|is no file"):
+    with pytest.raises(Unreadable, match=r"comes twice|is not a file"):
         SavedImage(saved(tmp_path, [*oci([tar([])]).items(), *extra]))
 
 

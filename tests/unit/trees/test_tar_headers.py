@@ -26,7 +26,7 @@ from raw_archives import (
 )
 
 from buildmatrix.trees import tar
-from buildmatrix.trees.archive import HeldBytes, Slice
+from buildmatrix.trees.archive import MemorySource, Slice
 from buildmatrix.trees.archive_layers import LayeredTree
 from buildmatrix.trees.base import File, Unreadable
 from buildmatrix.trees.forward import ENDLESS, ForwardSource
@@ -37,7 +37,7 @@ FILE = entry("a")
 @pytest.mark.parametrize("python_sees", WITNESSES)
 def test_headers_that_python_obeys_and_engines_do_not(python_sees: str) -> None:
     data, path = WITNESSES[python_sees]
-    layers = [Slice(HeldBytes(part), 0, len(part)) for part in (entry(BASE) + END, data + END)]
+    layers = [Slice(MemorySource(part), 0, len(part)) for part in (entry(BASE) + END, data + END)]
     tree = LayeredTree(layers)
     files = {item.path: item.size for item in tree.walk() if isinstance(item, File)}
     assert files.items() >= {BASE: 64, path: 64}.items()
@@ -159,7 +159,7 @@ def test_the_place_of_an_entry_is_told() -> None:
 
 
 def test_many_entries_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tar, "MOST_MEMBERS", 2)
+    monkeypatch.setattr(tar, "MAX_MEMBERS", 2)
     assert len(read(2 * FILE + END)) == 2
     with pytest.raises(Unreadable, match="more than 2 entries"):
         read(3 * FILE + END)

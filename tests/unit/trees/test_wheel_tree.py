@@ -12,7 +12,7 @@ import pytest
 from buildmatrix.trees import inflating, wheel, zipdirectory
 from buildmatrix.trees.base import File, Trouble, Unreadable
 from buildmatrix.trees.inflating import Inflated
-from buildmatrix.trees.wheel import WheelTree, installed
+from buildmatrix.trees.wheel import WheelTree, install_path
 
 
 def make(path: Path, members: dict[str, bytes]) -> Path:
@@ -62,7 +62,7 @@ def test_a_look_at_the_head_inflates_no_more_than_the_head(tmp_path: Path) -> No
     ],
 )
 def test_data_folders_are_mapped_to_where_an_installer_puts_them(member: str, path: str) -> None:
-    assert installed(member) == path
+    assert install_path(member) == path
 
 
 @pytest.mark.parametrize("name", ["../x", "a/../../x", "/etc/x", "x-1.data/data/../../x", "./x"])
@@ -114,7 +114,7 @@ def test_a_truncated_member_is_told(tmp_path: Path) -> None:
 
 
 def test_a_zip_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wheel, "SMALL_WHEEL_ALLOWANCE", 1 << 20)
+    monkeypatch.setattr(wheel, "INFLATION_ALLOWANCE", 1 << 20)
     file = make(tmp_path / "a.whl", {f"bomb{n}": b"\0" * (1 << 20) for n in range(8)})
     read = 0
     with WheelTree(file) as tree, pytest.raises(Unreadable, match="ZIP bomb"):

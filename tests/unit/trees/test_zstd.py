@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from buildmatrix.trees import zstd
-from buildmatrix.trees.unpacking import zstandard
+from buildmatrix.trees.unpacking import open_zstandard
 
 if sys.version_info >= (3, 14):
     from compression.zstd import ZstdDecompressor, compress
@@ -32,7 +32,7 @@ def data() -> bytes:
 
 @pytest.fixture(params=[ZstdDecompressor, of_the_system], ids=["package", "system"])
 def begin(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Begin:
-    monkeypatch.setattr(zstd, "decompressor", lambda: request.param)
+    monkeypatch.setattr(zstd, "find_decompressor", lambda: request.param)
     return request.param
 
 
@@ -57,9 +57,9 @@ def test_what_is_damaged_is_a_value_error() -> None:
 @pytest.mark.usefixtures("begin")
 def test_a_stream_of_several_frames_is_read_in_pieces_to_its_end() -> None:
     packed = compress(data()) + compress(b"more")
-    stream = zstandard(io.BytesIO(packed))
+    stream = open_zstandard(io.BytesIO(packed))
     assert b"".join(iter(lambda: stream.read(7_001), b"")) == data() + b"more"
-    stream = zstandard(io.BytesIO(packed[:-10]))
+    stream = open_zstandard(io.BytesIO(packed[:-10]))
     with pytest.raises(EOFError):
         while stream.read(1 << 16):
             pass
@@ -79,7 +79,7 @@ def test_a_tiny_zstd_frame_that_grows_is_decoded_only_as_far_as_asked() -> None:
 
 
 def test_random_damage_gives_the_system_no_other_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(zstd, "decompressor", lambda: of_the_system)
+    monkeypatch.setattr(zstd, "find_decompressor", lambda: of_the_system)
     source = random.Random(5)
     frame = compress(data()[:20_000])
     for _ in range(500):
@@ -99,13 +99,13 @@ def test_without_packages_the_system_has_one(monkeypatch: pytest.MonkeyPatch) ->
         raise OSError("libzstd.so.1: cannot open shared object file")
 
     monkeypatch.setattr(zstd, "import_module", missing)
-    zstd.decompressor.cache_clear()
+    zstd.find_decompressor.cache_clear()
     try:
         assert zstd.head(compress(b"text"), 10) == b"text"
         monkeypatch.setattr(zstd, "_system_library", raise_no_library)
-        zstd.decompressor.cache_clear()
-        assert zstd.decompressor() is None
+        zstd.find_decompressor.cache_clear()
+        assert zstd.find_decompressor() is None
         with pytest.raises(ValueError, match="library for Zstandard"):
             zstd.head(compress(b"text"), 10)
     finally:
-        zstd.decompressor.cache_clear()
+        zstd.find_decompressor.cache_clear()

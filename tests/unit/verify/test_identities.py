@@ -23,8 +23,8 @@ from verdict_cases import GOOD
 from buildmatrix.attestation import bundle, keyless, verdict
 from buildmatrix.attestation.attach import Claim, attach
 from buildmatrix.attestation.certificates import CertificateCheck, Identity
-from buildmatrix.attestation.keyless import KeylessSigner, keyless_signer, trusted_root
-from buildmatrix.attestation.tagged import layers_under, tag_of
+from buildmatrix.attestation.keyless import KeylessSigner, load_trusted_root, make_keyless_signer
+from buildmatrix.attestation.tagged import attestation_tag, list_tagged_layers
 from buildmatrix.cli import main
 from buildmatrix.commands.verify.judgement import AdmissionDemands
 from buildmatrix.errors import ComponentError, UndecidedError, UsageError
@@ -66,7 +66,7 @@ def trust(services: SigstoreServices, tmp_path: Path) -> Path:
 
 
 def may(root: Path, subject: str = WORKFLOW, issuer: str = GITHUB) -> AdmissionDemands:
-    check = CertificateCheck([Identity(subject, issuer)], trusted_root(root))
+    check = CertificateCheck([Identity(subject, issuer)], load_trusted_root(root))
     return replace(DEMANDS, keys=(), certificates=check)
 
 
@@ -81,7 +81,7 @@ def changed(
     registry: MemoryRegistry, image: Reference, change: Callable[[dict[str, object]], None]
 ) -> None:
     """Another bundle in place of the one that is attached; without the tag of older cosign."""
-    registry.tags.pop((image.name, tag_of(image).tag))
+    registry.tags.pop((image.name, attestation_tag(image).tag))
     (listed,) = registry.listed.pop(image.digest)
     held = manifest_of(registry.manifests[image.name, listed.digest], "it")
     document = json.loads(registry.blobs[image.name, held.layers[0].digest])
@@ -93,11 +93,11 @@ def changed(
 
 
 def test_the_identity_of_a_job_proves_an_image(registry: MemoryRegistry, trust: Path) -> None:
-    image = signed(registry, keyless_signer(trust))
+    image = signed(registry, make_keyless_signer(trust))
     found = asked(registry, may(trust))
     assert found.verified and found.proof is not None
     assert (found.proof.key, found.proof.identity, found.proof.issuer) == (None, WORKFLOW, GITHUB)
-    (layer,) = layers_under(registry, tag_of(image))
+    (layer,) = list_tagged_layers(registry, attestation_tag(image))
     assert layer.annotations["dev.sigstore.cosign/certificate"].startswith("-----BEGIN CERT")
     promise = json.loads(layer.annotations["dev.sigstore.cosign/bundle"])
     assert set(promise["Payload"]) == {"body", "integratedTime", "logIndex", "logID"}
@@ -106,7 +106,7 @@ def test_the_identity_of_a_job_proves_an_image(registry: MemoryRegistry, trust: 
 def test_nobody_is_asked_when_it_is_verified(
     registry: MemoryRegistry, trust: Path, services: SigstoreServices
 ) -> None:
-    signed(registry, keyless_signer(trust))
+    signed(registry, make_keyless_signer(trust))
     before = len(services.requests)
     assert asked(registry, may(trust)).verified
     assert len(services.requests) == before
@@ -118,7 +118,7 @@ def test_gitlab_and_people_have_other_names(
     monkeypatch.delenv("GITHUB_ACTIONS")
     monkeypatch.setenv("GITLAB_CI", "true")
     monkeypatch.setenv("SIGSTORE_ID_TOKEN", token("https://gitlab.com", sub="ann@example.com"))
-    signed(registry, keyless_signer(trust))
+    signed(registry, make_keyless_signer(trust))
     assert asked(registry, may(trust, "ann@example.com", "https://gitlab.com")).verified
 
 
@@ -140,19 +140,19 @@ def test_a_star_stands_for_any_text_and_nothing_else_does(subject: str, admitted
 
 
 def test_another_identity(registry: MemoryRegistry, trust: Path) -> None:
-    signed(registry, keyless_signer(trust))
+    signed(registry, make_keyless_signer(trust))
     reason, message = refused(registry, may(trust, WORKFLOW.replace("acme", "other")))
     assert reason == "other-identity"
     wanted = WORKFLOW.replace("acme", "other")
-    assert message.endswith(f" is signed by {WORKFLOW}, and not by {wanted}")
+    assert message.endswith(f" is signed by {WORKFLOW}, not by {wanted}")
 
 
 def test_another_issuer(registry: MemoryRegistry, trust: Path) -> None:
-    signed(registry, keyless_signer(trust))
+    signed(registry, make_keyless_signer(trust))
     reason, message = refused(registry, may(trust, issuer="https://gitlab.com"))
     assert reason == "other-issuer"
     assert message.endswith(
-        f"is signed by {WORKFLOW} as {GITHUB} knows it, and not https://gitlab.com"
+        f"is signed by {WORKFLOW} with the issuer {GITHUB}, not https://gitlab.com"
     )
 
 
@@ -162,10 +162,10 @@ def test_a_certificate_that_had_run_out(
     with SigstoreServices(late=timedelta(hours=1)) as services:
         services.in_github(monkeypatch)
         trust = services.trust_root(tmp_path / "late.json")
-        signed(registry, keyless_signer(trust))
+        signed(registry, make_keyless_signer(trust))
     reason, message = refused(registry, may(trust))
     assert reason == "certificate"
-    assert "was signed at 2" in message and "and its certificate was good from 2" in message
+    assert "was signed at 2" in message and "but its certificate was valid from 2" in message
 
 
 def test_a_certificate_that_is_good_no_more_was_good_when_it_signed(
@@ -184,7 +184,7 @@ def test_a_certificate_that_is_good_no_more_was_good_when_it_signed(
         trust = services.trust_root(tmp_path / "then.json")
         with monkeypatch.context() as then:
             then.setattr("sigstore.sign.datetime", Then)
-            signed(registry, keyless_signer(trust))
+            signed(registry, make_keyless_signer(trust))
     assert asked(registry, may(trust)).verified
 
 
@@ -193,14 +193,14 @@ def test_a_certificate_of_another_authority(
 ) -> None:
     with SigstoreServices() as others:
         others.in_github(monkeypatch)
-        signed(registry, keyless_signer(others.trust_root(tmp_path / "others.json")))
+        signed(registry, make_keyless_signer(others.trust_root(tmp_path / "others.json")))
     reason, message = refused(registry, may(trust))
     assert reason == "certificate"
     assert "has a certificate that is not trusted" in message
 
 
 def test_a_verdict_that_was_changed(registry: MemoryRegistry, trust: Path) -> None:
-    image = signed(registry, keyless_signer(trust))
+    image = signed(registry, make_keyless_signer(trust))
 
     def later(document: dict) -> None:
         document["dsseEnvelope"]["payload"] = "e30="
@@ -208,13 +208,13 @@ def test_a_verdict_that_was_changed(registry: MemoryRegistry, trust: Path) -> No
     changed(registry, image, later)
     reason, message = refused(registry, may(trust))
     assert reason == "changed"
-    assert message.endswith("is not what was signed: it was changed after it was signed")
+    assert message.endswith("was changed after it was signed")
 
 
 def test_an_entry_of_the_log_that_is_about_something_else(
     registry: MemoryRegistry, trust: Path
 ) -> None:
-    signer = keyless_signer(trust)
+    signer = make_keyless_signer(trust)
     image = signed(registry, signer)
     other = json.loads(
         signer.sign(
@@ -230,21 +230,21 @@ def test_an_entry_of_the_log_that_is_about_something_else(
     changed(registry, image, swap)
     reason, message = refused(registry, may(trust))
     assert reason == "changed"
-    assert "is not what the transparency log has of it" in message
+    assert "differs from its entry in the transparency log" in message
 
 
 def test_a_bundle_without_its_entry_of_the_log(registry: MemoryRegistry, trust: Path) -> None:
-    image = signed(registry, keyless_signer(trust))
+    image = signed(registry, make_keyless_signer(trust))
     changed(registry, image, lambda document: document["verificationMaterial"].pop("tlogEntries"))
     reason, message = refused(registry, may(trust))
-    assert (reason, message.endswith("has lost its entry of the transparency log")) == (
+    assert (reason, message.endswith("lacks its entry in the transparency log")) == (
         "stripped",
         True,
     )
 
 
 def test_a_bundle_without_its_certificate(registry: MemoryRegistry, trust: Path) -> None:
-    image = signed(registry, keyless_signer(trust))
+    image = signed(registry, make_keyless_signer(trust))
     changed(registry, image, lambda document: document["verificationMaterial"].pop("certificate"))
     reason, message = refused(registry, may(trust))
     assert reason == "stripped"
@@ -253,7 +253,7 @@ def test_a_bundle_without_its_certificate(registry: MemoryRegistry, trust: Path)
 
 def test_an_envelope_whose_bundle_was_taken_away(registry: MemoryRegistry, trust: Path) -> None:
     """What is left under the tag of older cosign proves nothing here."""
-    signed(registry, keyless_signer(trust))
+    signed(registry, make_keyless_signer(trust))
     registry.listed.clear()
     assert refused(registry, may(trust))[0] == "stripped"
 
@@ -265,8 +265,8 @@ def test_a_key_is_no_identity_and_an_identity_is_no_key(
     reason, message = refused(registry, may(trust))
     assert (reason, "is signed by a key, and not by an identity" in message) == ("other-key", True)
     registry.listed.clear()
-    registry.tags.pop((image.name, tag_of(image).tag))
-    signed(registry, keyless_signer(trust))
+    registry.tags.pop((image.name, attestation_tag(image).tag))
+    signed(registry, make_keyless_signer(trust))
     reason, message = refused(registry)
     assert reason == "other-key"
     assert message.endswith("is signed without a key; say by whom with --identity and --issuer")
@@ -277,7 +277,7 @@ def test_either_is_enough_where_both_may_sign(registry: MemoryRegistry, trust: P
     attached(registry)
     assert asked(registry, both).verified
     other = MemoryRegistry()
-    signed(other, keyless_signer(trust))
+    signed(other, make_keyless_signer(trust))
     assert asked(other, both).verified
 
 
@@ -287,7 +287,7 @@ def test_either_is_enough_where_both_may_sign(registry: MemoryRegistry, trust: P
 def test_no_identity_in_this_environment(trust: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GITHUB_ACTIONS")
     with pytest.raises(UsageError, match=r"--attest needs a key .* this environment has none"):
-        keyless_signer(trust)
+        make_keyless_signer(trust)
 
 
 def test_a_job_that_has_no_right_to_an_identity(
@@ -295,7 +295,7 @@ def test_a_job_that_has_no_right_to_an_identity(
 ) -> None:
     monkeypatch.delenv("ACTIONS_ID_TOKEN_REQUEST_URL")
     with pytest.raises(UsageError, match="give the job `permissions: id-token: write`"):
-        keyless_signer(trust)
+        make_keyless_signer(trust)
 
 
 def test_a_token_that_has_run_out(trust: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,7 +304,7 @@ def test_a_token_that_has_run_out(trust: Path, monkeypatch: pytest.MonkeyPatch) 
     old = token("https://gitlab.com", seconds=-60)
     monkeypatch.setenv("SIGSTORE_ID_TOKEN", old)
     with pytest.raises(UndecidedError, match="the verdict was not signed: IdentityError") as raised:
-        keyless_signer(trust).sign(b"{}")
+        make_keyless_signer(trust).sign(b"{}")
     assert old not in raised.value.message
 
 
@@ -317,7 +317,7 @@ def test_services_that_fail_have_a_sentence(
 ) -> None:  # fmt: skip
     services.misbehave(path, answering(status, body))
     with pytest.raises(UndecidedError, match=r"^the verdict was not signed: ") as raised:
-        signed(registry, keyless_signer(trust))
+        signed(registry, make_keyless_signer(trust))
     assert "\n" not in raised.value.message
     assert "eyJ" not in raised.value.message, "a token"
     assert not registry.listed
@@ -329,7 +329,7 @@ def test_services_that_hang_are_given_up(
     monkeypatch.setattr(keyless, "_SECONDS", 0.3)
     services.misbehave("/api/v2/signingCert", dripping(60.0))
     with pytest.raises(UndecidedError, match="did not answer in 0 s"):
-        keyless_signer(trust).sign(
+        make_keyless_signer(trust).sign(
             b'{"_type": "https://in-toto.io/Statement/v1", "predicateType": "a", '
             b'"subject": [{"name": "", "digest": {"sha256": "0"}}]}'
         )
@@ -340,7 +340,7 @@ def test_a_certificate_that_runs_out_between_two_verdicts_is_asked_for_again(
 ) -> None:
     with SigstoreServices() as services:
         services.in_github(monkeypatch)
-        signer = keyless_signer(services.trust_root(tmp_path / "trust.json"))
+        signer = make_keyless_signer(services.trust_root(tmp_path / "trust.json"))
         image = signed(registry, signer)
         services.life = timedelta(seconds=-1)
         signer._signer = None
@@ -357,26 +357,26 @@ def test_a_file_that_is_no_trust_is_named(
 ) -> None:
     file = tmp_path / "trust.json"
     file.write_text(text)
-    with pytest.raises(UsageError, match=r"trust\.json is no trust configuration of a client"):
-        keyless_signer(file)
-    with pytest.raises(UsageError, match=r"trust\.json is no trusted root of sigstore"):
-        trusted_root(file)
+    with pytest.raises(UsageError, match=r"trust\.json is not a trust configuration of a client"):
+        make_keyless_signer(file)
+    with pytest.raises(UsageError, match=r"trust\.json is neither a trusted root of sigstore"):
+        load_trusted_root(file)
     with pytest.raises(UsageError, match=r"none\.json cannot be read"):
-        trusted_root(tmp_path / "none.json")
+        load_trusted_root(tmp_path / "none.json")
 
 
 def test_a_trusted_root_alone_verifies_and_does_not_sign(
     services: SigstoreServices, registry: MemoryRegistry, trust: Path, tmp_path: Path
 ) -> None:
     root = services.trusted_root(tmp_path / "root.json")
-    signed(registry, keyless_signer(trust))
+    signed(registry, make_keyless_signer(trust))
     assert asked(registry, may(root)).verified
-    with pytest.raises(UsageError, match="which signing needs"):
-        keyless_signer(root)
+    with pytest.raises(UsageError, match="which signing requires"):
+        make_keyless_signer(root)
 
 
 def test_the_public_root_is_there_without_a_network() -> None:
-    names = [item.subject.rfc4514_string() for item in trusted_root(None).get_fulcio_certs()]
+    names = [item.subject.rfc4514_string() for item in load_trusted_root(None).get_fulcio_certs()]
     assert any("sigstore" in name for name in names)
 
 
@@ -384,7 +384,7 @@ def test_the_library_is_named_where_it_is_missing(
     trust: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    for missing in (lambda: keyless_signer(trust), lambda: trusted_root(trust)):
+    for missing in (lambda: make_keyless_signer(trust), lambda: load_trusted_root(trust)):
         with pytest.raises(ComponentError, match=r"install `buildmatrix\[keyless\]`"):
             missing()
 

@@ -48,7 +48,7 @@ class Ascent:
         """Return the key of an image's answer in the journal; `waivers` are valid on that day."""
         accepted = [(waiver.rung, waiver.check) for waiver in waivers]
         climb = {"preflight": self.level, "nodes": self.nodes, "tool": __version__}
-        return journal.key({"image": config, "accepted": accepted, **climb})
+        return journal.make_key({"image": config, "accepted": accepted, **climb})
 
 
 @dataclass(frozen=True, slots=True)

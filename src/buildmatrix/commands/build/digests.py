@@ -11,7 +11,7 @@ from pathlib import Path
 from buildmatrix.errors import Problem, SpecError
 from buildmatrix.oci.layers import WHITEOUT
 from buildmatrix.render.ignore import FOLDER, Ignored, rules
-from buildmatrix.state.journal import sha256_of
+from buildmatrix.state.journal import file_sha256
 
 
 class Digests:
@@ -50,7 +50,7 @@ class Digests:
 def _tree_sha256(root: Path, path: str, ignored: Ignored) -> str:
     _check_name(path, root / path)
     if (root / path).is_file():
-        return sha256_of(root / path)
+        return file_sha256(root / path)
     digest = hashlib.sha256()
     for name, kind, content in _entries(root, path, ignored):
         digest.update(f"{len(os.fsencode(name))} {kind} {len(content)} ".encode())
@@ -83,7 +83,7 @@ def _entries(root: Path, copied: str, ignored: Ignored) -> Iterator[tuple[str, s
             elif path.is_dir():
                 yield relative, f"folder {mode:o}", ""
             elif path.is_file():
-                yield relative, f"file {mode:o}", sha256_of(path)
+                yield relative, f"file {mode:o}", file_sha256(path)
             else:
                 yield relative, f"special {mode:o}", ""
 

@@ -26,8 +26,8 @@ from buildmatrix.rules.rungs import has_to_run
 from buildmatrix.spec.model import Spec
 from buildmatrix.state import journal
 from buildmatrix.state.journal import BuildRecord
-from buildmatrix.state.judgements import JudgedImage, judged_image
-from buildmatrix.state.target_layers import keep_layers, with_layers
+from buildmatrix.state.judgements import JudgedImage, judge_image
+from buildmatrix.state.target_layers import detach_layers, with_layers
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class ImageGates:
             )
             if outcome.has_layers:
                 note = partial(self.progress.step, work.target.id)
-                inventory = keep_layers(work.files, outcome.digest, inventory, note)
+                inventory = detach_layers(work.files, outcome.digest, inventory, note)
             store.write(work.files.inventory, inventory)
             record = BuildRecord(
                 key=work.key,
@@ -116,7 +116,7 @@ class ImageGates:
                 config=outcome.config,
                 loaded=outcome.loaded,
                 tags=(work.job.staged,) if outcome.loaded else (),
-                inventory=journal.sha256_of(work.files.inventory),
+                inventory=journal.file_sha256(work.files.inventory),
                 seconds=round(outcome.seconds, 3),
                 bases=dict(outcome.bases),
             )
@@ -167,7 +167,7 @@ class ImageGates:
         assert work.record is not None
         note = partial(self.progress.step, work.target.id)
         inventory = partial(self._scanned, work, note)
-        return judged_image(
+        return judge_image(
             work.files, work.record, work.target, work.lock, self.judge, inventory, note
         )
 

@@ -61,7 +61,7 @@ class BuildPlan:
         An image that a run does not load is where it was built, so each builder has its own.
         """
         names = bake_name(target.id), scan_name(target.id)
-        return journal.key(
+        return journal.make_key(
             {
                 "engine": self._engine,
                 "builder": builder,

@@ -11,8 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from buildmatrix.attestation.attach import Signer, attach
-from buildmatrix.attestation.claims import claims
+from buildmatrix.attestation.attach import Signer, attach, make_claims
 from buildmatrix.commands.build.options import Options
 from buildmatrix.commands.build.work import BuildWork
 from buildmatrix.commands.promote.tags import move_tags
@@ -109,7 +108,7 @@ class Publication:
             self._progress.step(work.target.id, "push: signing its verdict")
             image = Reference.parse(work.target.image).at(work.pushed)
             try:
-                verdict, contents = claims(
+                verdict, contents = make_claims(
                     self._spec,
                     work.target,
                     work.lock.digest,

@@ -75,13 +75,13 @@ def build(
     """
     check_copied(spec, targets)
     state = State.beside(spec.root)
-    with state.held(progress):
+    with state.lock(progress):
         run = _BuildRun(
             spec,
             options,
             engine,
             progress,
-            [BuildWork(target, state.of(target.id), clock=clock) for target in targets],
+            [BuildWork(target, state.target_files(target.id), clock=clock) for target in targets],
         )
         try:
             return run.all()
@@ -214,7 +214,7 @@ class _BuildRun:
                 + (f" ({trouble})" if (trouble := machine_key().trouble) else "")
             )
         for work in works:
-            record = journal.stored(work.files)
+            record = journal.load(work.files)
             if record is not None:
                 work.home = record.builder
                 if self.counts(record) and record.key == work.key_on(record.builder):

@@ -60,7 +60,7 @@ def run(
     `config` identifies the image. Stops at the first command that fails.
     """
     digests = {
-        smoke: journal.key({"image": config, "command": smoke.command})
+        smoke: journal.make_key({"image": config, "command": smoke.command})
         for smoke in runs_here(target, has_device)
     }
     if not digests:

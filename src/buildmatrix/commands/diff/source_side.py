@@ -98,11 +98,11 @@ def _read_tree(source: Installed, settings: DiffSettings) -> Side:
 
 def _add_wheel(side: Side, path: Path) -> Side:
     """Return `side`, which is one wheel, with the identity of its file."""
-    from buildmatrix.store.facts import digest
+    from buildmatrix.store.facts import file_digest
 
     def of(held: HeldDistribution) -> HeldDistribution:
         size = path.stat().st_size
-        return replace(held, download=size, wheel=path.name, sha256=digest(path))
+        return replace(held, download=size, wheel=path.name, sha256=file_digest(path))
 
     return replace(side, held=tuple(map(of, side.held)))
 

@@ -19,7 +19,7 @@ from buildmatrix.commands.fleet.model import Subject
 from buildmatrix.errors import UndecidedError
 from buildmatrix.registry.reference import Reference
 from buildmatrix.reports.fleet.model import FleetResult
-from buildmatrix.store.cache import DAY, Cache, code
+from buildmatrix.store.cache import DAY, Cache, source_digest
 from buildmatrix.threads import prepare_type
 
 Value = TypeVar("Value")
@@ -33,7 +33,7 @@ class CachedResults:
     """Results of earlier runs, without data of the subject."""
 
     def __init__(self, cache: Cache) -> None:
-        self._store = cache.store("fleet", code(), limit=LIMIT, age=90 * DAY, by_use=True)
+        self._store = cache.store("fleet", source_digest(), limit=LIMIT, age=90 * DAY, by_use=True)
 
     def load(self, key: str) -> tuple[FleetResult, ...]:
         """Return the results for a key; none if it was not judged."""

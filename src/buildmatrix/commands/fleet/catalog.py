@@ -237,7 +237,7 @@ def _select_newest(
     artifacts = 0
     for tag in tags:
         try:
-            pinned = reference.at(registry.resolve(reference.tagged(tag)).digest)
+            pinned = reference.at(registry.resolve(reference.with_tag(tag)).digest)
             if pinned.digest not in digests:
                 created = _read_creation_time(registry, pinned, settings.platform)
                 if created is None:
@@ -271,7 +271,7 @@ def _read_creation_time(registry: Registry, image: Reference, platform: str) -> 
     manifest = documents.manifest_of(document.data, where)
     if manifest.config.media_type not in documents.CONFIGURATIONS:
         return None
-    if manifest.config.size > documents.LARGEST_DOCUMENT:
+    if manifest.config.size > documents.MAX_DOCUMENT:
         raise UndecidedError(f"{image}: its configuration has {manifest.config.size} bytes")
     with registry.blob(image, manifest.config) as chunks:
         data = b"".join(chunks)

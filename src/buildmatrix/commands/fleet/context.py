@@ -19,13 +19,13 @@ from buildmatrix.commands.fleet.stacks import Stacks
 from buildmatrix.errors import BuildmatrixError, UndecidedError
 from buildmatrix.http.failures import RequestError
 from buildmatrix.http.patience import Patience
-from buildmatrix.oci.documents import LARGEST_DOCUMENT, Descriptor
+from buildmatrix.oci.documents import MAX_DOCUMENT, Descriptor
 from buildmatrix.registry.client import Registry
 from buildmatrix.registry.manifests import ManifestBytes
 from buildmatrix.registry.mirrors import Mirrors
 from buildmatrix.registry.reference import Reference
 from buildmatrix.store.cache import DAY, Cache, default_folder
-from buildmatrix.store.shared import SharedEntries, open_place
+from buildmatrix.store.shared import SharedEntries, open_storage
 from buildmatrix.threads import prepare_type
 
 Answer = TypeVar("Answer")
@@ -63,7 +63,7 @@ class WorkerContext:
         shared = None
         if url := self.settings.store:
             try:
-                shared = SharedEntries(open_place(url), url, self.note)
+                shared = SharedEntries(open_storage(url), url, self.note)
             except BuildmatrixError as error:
                 self.note(error.message)
         return Cache(default_folder(os.environ), self.note, shared)
@@ -167,7 +167,7 @@ class CachedDocuments:
         return self._context.ask(work)
 
     def _read(self, reference: Reference, descriptor: Descriptor) -> bytes:
-        assert descriptor.size <= LARGEST_DOCUMENT
+        assert descriptor.size <= MAX_DOCUMENT
         with self._context.registry.blob(reference, descriptor) as chunks:
             return b"".join(chunks)
 

@@ -63,7 +63,7 @@ def make_failure(error: Exception, what: str = "") -> Failure:
     if isinstance(error, RequestError):
         denied = error.status in _DENIED
         return _make_failure(
-            error.message, error.again or denied, denied=denied, wait=error.wait or 0.0
+            error.message, error.is_temporary or denied, denied=denied, wait=error.wait or 0.0
         )
     if isinstance(error, BuildmatrixError):
         return _make_failure(error.message, False)

@@ -15,8 +15,8 @@ from functools import cache
 from buildmatrix import __version__
 from buildmatrix.errors import BuildmatrixError
 from buildmatrix.inventory.model import SCHEMA
-from buildmatrix.store.cache import code
-from buildmatrix.store.shared import SharedEntries, open_place
+from buildmatrix.store.cache import source_digest
+from buildmatrix.store.shared import SharedEntries, open_storage
 from buildmatrix.text import shown
 
 #: Test entry that shows if workers reach the same store: its kind, its content; timeout in seconds.
@@ -52,7 +52,7 @@ class Release:
 @cache
 def _find_release() -> Release:
     python = ".".join(platform.python_version_tuple()[:2])
-    return Release(__version__, python, SCHEMA, code("catalogue")[:8], code()[:8])
+    return Release(__version__, python, SCHEMA, source_digest("catalogue")[:8], source_digest()[:8])
 
 
 def find_release() -> Release:
@@ -109,7 +109,7 @@ def check_mark(store: str, run: str) -> str:
 def _try_store(store: str, work: Callable[[SharedEntries], object]) -> list[str]:
     """Return problems with the store. Raises the errors of opening it."""
     troubles: list[str] = []
-    work(SharedEntries(open_place(store), store, troubles.append, patience=_PATIENCE))
+    work(SharedEntries(open_storage(store), store, troubles.append, patience=_PATIENCE))
     return troubles
 
 

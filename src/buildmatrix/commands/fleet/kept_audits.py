@@ -20,7 +20,7 @@ from buildmatrix.errors import BuildmatrixError
 from buildmatrix.reports.fleet.model import FleetResult
 from buildmatrix.sources.resolution.resolved import Resolved
 from buildmatrix.spec.model import Waiver
-from buildmatrix.store.cache import DAY, Cache, code
+from buildmatrix.store.cache import DAY, Cache, source_digest
 from buildmatrix.threads import prepare_type
 
 #: Size limit of all entries in a machine's folder; each has some 2 KB.
@@ -51,7 +51,9 @@ class CachedAudits:
     def __init__(
         self, cache: Cache, settings: WorkerSettings, task: AuditTask, files: Mapping[str, bytes]
     ) -> None:
-        self._store = cache.store("fleet-audits", code(), limit=LIMIT, age=90 * DAY, by_use=True)
+        self._store = cache.store(
+            "fleet-audits", source_digest(), limit=LIMIT, age=90 * DAY, by_use=True
+        )
         self._today = settings.today
         about = (
             task.path,

@@ -55,7 +55,7 @@ def normalize_reference(text: str) -> str:
     """Normalize a reference for subjects, with its tag or digest. Raises `UndecidedError`."""
     reference = Reference.parse(text)
     if not reference.tag and not reference.digest:
-        reference = reference.tagged(DEFAULT_TAG)
+        reference = reference.with_tag(DEFAULT_TAG)
     return str(reference)
 
 

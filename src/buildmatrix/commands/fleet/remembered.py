@@ -23,7 +23,7 @@ from buildmatrix.commands.fleet.answers import RESULTS
 from buildmatrix.commands.fleet.model import WorkerSettings
 from buildmatrix.registry.reference import Reference
 from buildmatrix.reports.fleet.model import FleetResult
-from buildmatrix.store.cache import DAY, Cache, code
+from buildmatrix.store.cache import DAY, Cache, source_digest
 from buildmatrix.threads import prepare_type
 
 #: Size limit of all entries in a machine's folder; an image has some 2 KB.
@@ -60,7 +60,7 @@ class RememberedResults:
 
     def __init__(self, cache: Cache, settings: WorkerSettings) -> None:
         self._store = cache.store(
-            "fleet-repositories", code(), limit=LIMIT, age=90 * DAY, by_use=True
+            "fleet-repositories", source_digest(), limit=LIMIT, age=90 * DAY, by_use=True
         )
         asked = replace(settings, store="", today=date.min, time_limit=0.0)
         self._asked = hashlib.sha256(msgspec.msgpack.encode(asked)).hexdigest()

@@ -28,13 +28,13 @@ from buildmatrix.commands.fleet.judging import (
 from buildmatrix.inventory.folders import MOST_FOLDERS
 from buildmatrix.inventory.listing import RecordedLookups
 from buildmatrix.inventory.model import Inventory
-from buildmatrix.layers.adding import Below, PlainLayer, plain_layer
+from buildmatrix.layers.adding import BaseTreeIndex, PlainLayer, plain_layer
 from buildmatrix.layers.image import LayerBlob, LayerReader
-from buildmatrix.layers.model import packed, unpacked
+from buildmatrix.layers.model import compress, decompress
 from buildmatrix.layers.saved_image import Configuration
 from buildmatrix.reports.fleet.model import FleetResult
 from buildmatrix.sources.registry import ImageDocuments
-from buildmatrix.store.cache import DAY, Cache, code
+from buildmatrix.store.cache import DAY, Cache, source_digest
 from buildmatrix.threads import prepare_type
 
 #: Size limit of all stacks in a machine's folder (some 300 KB each), and of layers that may be on
@@ -55,7 +55,7 @@ class Stack(msgspec.Struct, frozen=True):
 
     #: Empty if an image on it may differ.
     judged: tuple[JudgedImage, ...]
-    below: Below
+    below: BaseTreeIndex
     #: Relevant variables of the image: they may name caches.
     environment: Mapping[str, str]
 
@@ -75,7 +75,7 @@ class Stacks:
     """A process's stacks; thread-safe."""
 
     def __init__(self, cache: Cache) -> None:
-        self._store = cache.store("stacks", code(), limit=LIMIT, age=90 * DAY, by_use=True)
+        self._store = cache.store("stacks", source_digest(), limit=LIMIT, age=90 * DAY, by_use=True)
         self._lock = threading.Lock()
         self._stacks: OrderedDict[str, Stack] = OrderedDict()
         self._layers: OrderedDict[str, PlainLayer | None] = OrderedDict()
@@ -91,7 +91,7 @@ class Stacks:
 
         Raises the errors of reading layers.
         """
-        digests = [reader.inner(blob.digest) or reader.facts(blob).digest for blob in blobs]
+        digests = [reader.diff_id(blob.digest) or reader.facts(blob).digest for blob in blobs]
         claimed = image.configuration.digests
         if any(claim not in ("", digest) for claim, digest in zip(claimed, digests, strict=True)):
             return ()
@@ -105,7 +105,7 @@ class Stacks:
         if not above or not height:
             return ()
         stack = self._stack(image.configuration, blobs[:height], digests, question, reader)
-        if not stack.judged or not stack.below.takes(
+        if not stack.judged or not stack.below.accepts(
             above, in_caches(Inventory(environment=stack.environment), question.catalogue)
         ):
             return ()
@@ -170,10 +170,10 @@ class Stacks:
                 self._stacks.move_to_end(key)
                 return stack
         data = self._store.get(key)
-        stack = _STACK.decode(unpacked(data)) if data is not None else None
+        stack = _STACK.decode(decompress(data)) if data is not None else None
         if stack is None:
             stack = _make_stack(configuration, blobs, question, whole.labels, reader)
-            self._store.put(key, packed(msgspec.msgpack.encode(stack)))
+            self._store.put(key, compress(msgspec.msgpack.encode(stack)))
         with self._lock:
             self._stacks[key] = stack
             while sum(item.below.size for item in self._stacks.values()) > MOST_BYTES:
@@ -195,9 +195,9 @@ def _make_stack(
     judged = judge(inventory, labels, question)
     is_certain = is_final and len(inventory.folders) < MOST_FOLDERS // 2
     if not is_certain or not all(item.is_growing for item in judged):
-        return Stack((), Below(), {})
+        return Stack((), BaseTreeIndex(), {})
     sites = [item.path.rpartition("/")[0] for item in inventory.distributions]
-    return Stack(judged, Below.of(asked, sites), configuration.environment)
+    return Stack(judged, BaseTreeIndex.of(asked, sites), configuration.environment)
 
 
 def is_relevant_variable(name: str, catalogue: Catalogue) -> bool:

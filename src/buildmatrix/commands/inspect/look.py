@@ -148,9 +148,9 @@ def _inspect_wheel(
     if cache is None:
         inventory = scan()
     else:
-        from buildmatrix.store.facts import digest
+        from buildmatrix.store.facts import file_digest
 
-        inventory = cache.inventory(f"wheel {digest(path)}", scan)
+        inventory = cache.inventory(f"wheel {file_digest(path)}", scan)
     items = evidence(inventory, catalogue)
     return Inspection(
         path=readable(str(path)),

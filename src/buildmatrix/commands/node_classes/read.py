@@ -11,11 +11,12 @@ from collections.abc import Sequence
 import msgspec
 
 from buildmatrix.catalogue.load import Catalogue
+from buildmatrix.catalogue.products import product
 from buildmatrix.commands.node_classes.kubernetes import KubernetesNode, NodeReader, decode
 from buildmatrix.commands.node_classes.model import Machine, Node, SeenNodes
 from buildmatrix.errors import UsageError
 from buildmatrix.files import read_at_most
-from buildmatrix.reports.doctor.model import Diagnosis
+from buildmatrix.reports.doctor.model import Diagnosis, HostDevices
 from buildmatrix.reports.json_form import parse
 from buildmatrix.spec.grammar import quoted
 from buildmatrix.threads import prepare_type
@@ -58,7 +59,7 @@ def read_nodes(names: Sequence[str], catalogue: Catalogue) -> SeenNodes:
         data = _read_bytes(name)
         title = "standard input" if name == "-" else name
         try:
-            _read_one(data, title, reader, seen)
+            _read_one(data, title, reader, seen, catalogue)
         except RecursionError:
             raise UsageError(f"{title} nests too deeply to be a list of nodes") from None
     return seen
@@ -75,7 +76,9 @@ def _read_bytes(name: str) -> bytes:
     return data.removeprefix(b"\xef\xbb\xbf")
 
 
-def _read_one(data: bytes, title: str, reader: NodeReader, seen: SeenNodes) -> None:
+def _read_one(
+    data: bytes, title: str, reader: NodeReader, seen: SeenNodes, catalogue: Catalogue
+) -> None:
     try:
         document = decode(data, _List)
         if document.kind == "Node":
@@ -87,7 +90,7 @@ def _read_one(data: bytes, title: str, reader: NodeReader, seen: SeenNodes) -> N
         wide = " (it looks like UTF-16)" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else ""
         raise UsageError(f"{title} is not whole JSON{wide}: {error}; {_WANTED}") from error
     if document.schema.startswith("buildmatrix/doctor/"):
-        seen.nodes.append(_read_host(data, title))
+        seen.nodes.append(_read_host(data, title, catalogue))
     elif document.items is not None and document.kind in ("List", "NodeList"):
         # `kubectl get nodes,pods` makes one list of both.
         others = sorted({item.kind for item in document.items if item.kind not in ("", "Node")})
@@ -118,7 +121,7 @@ def _describe_other(data: bytes, reason: str) -> str:
     return f"no list of nodes ({reason})"
 
 
-def _read_host(data: bytes, title: str) -> Node:
+def _read_host(data: bytes, title: str, catalogue: Catalogue) -> Node:
     if len(data) > _LARGEST_DIAGNOSIS:
         raise UsageError(f"{title} is larger than any diagnosis of a host; {_WANTED}")
     try:
@@ -132,6 +135,7 @@ def _read_host(data: bytes, title: str) -> Node:
                 backend=devices.backend,
                 products=tuple(sorted(devices.products)),
                 driver=devices.driver or "",
+                memory=_memory(devices, catalogue),
                 count=len(devices.nodes),
                 kernel=held.kernel,
                 cdi=tuple(sorted(f"{kind}=all" for kind in devices.cdi)),
@@ -139,3 +143,10 @@ def _read_host(data: bytes, title: str) -> Node:
             for devices in held.devices
         ),
     )
+
+
+def _memory(devices: HostDevices, catalogue: Catalogue) -> str:
+    """Return the memory that all products of a host have by the catalogue: no file says it."""
+    owned = [product(name, devices.backend, catalogue) for name in devices.products]
+    amounts = {item.entry.memory if item else None for item in owned}
+    return (amounts.pop() or "") if len(amounts) == 1 else ""

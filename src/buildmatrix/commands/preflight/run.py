@@ -54,7 +54,7 @@ from buildmatrix.reports.preflight.model import (
 from buildmatrix.reports.run.model import ReportTool
 from buildmatrix.rules.rungs import RUNGS, Rung, has_to_run
 from buildmatrix.spec.model import NodeClass
-from buildmatrix.state.journal import stored_inventory
+from buildmatrix.state.journal import load_inventory
 
 _CODES: dict[RungState, int] = {
     "passed": EXIT_OK,
@@ -240,7 +240,7 @@ def _add_devices(climb: RungInputs, stack: ExitStack) -> tuple[RungInputs, str]:
 
 def _load_last_inventory(subject: Subject) -> Inventory | None:
     """Return the last local build's inventory of a target's image."""
-    return None if subject.files is None else stored_inventory(subject.files)
+    return None if subject.files is None else load_inventory(subject.files)
 
 
 def _run_static(climb: RungInputs) -> tuple[tuple[Check, ...], str]:

@@ -13,7 +13,7 @@ from buildmatrix.spec.bare import bare_spec, bare_target
 from buildmatrix.spec.model import NodeClass, Spec, Target
 from buildmatrix.spec.points import select
 from buildmatrix.state.folder import State, TargetFiles
-from buildmatrix.state.journal import stored
+from buildmatrix.state.journal import load
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def select_targets(
     state = State.beside(spec.root)
     subjects = []
     for target in select(spec, [pattern], None):
-        files = state.of(target.id)
+        files = state.target_files(target.id)
         subjects.append(
             Subject(target, spec, *find_last_image(target, files, engines, engine), files)
         )
@@ -58,7 +58,7 @@ def find_last_image(
 
     Raises `UndecidedError` if neither is on this machine.
     """
-    record = stored(files)
+    record = load(files)
     names = (*(record.tags if record else ()), *target.references)
     # The image is in the engine that built it, unless another one is requested.
     keeper = engines(record.engine if record and engine == AUTO else engine)
@@ -101,7 +101,7 @@ def make_reference_subject(
     if target is None:
         target = _make_bare_target(name, backend, "any", spec)
     elif spec is not None:
-        files = State.beside(spec.root).of(target.id)
+        files = State.beside(spec.root).target_files(target.id)
     facts = ImageFacts(digest, {}, {}, 0, "")
     return Subject(target, spec or bare_spec(target), engine, name, facts, files)
 

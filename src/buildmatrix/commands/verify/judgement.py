@@ -153,12 +153,12 @@ def _find_signer(
     item: AttachedEnvelope, envelope: Envelope, name: str, demands: AdmissionDemands
 ) -> PublicKey | Identity:
     """Return the trusted signer of an envelope. Raises `_RefusedError`."""
-    key = envelope.signer(demands.keys)
+    key = envelope.find_signer(demands.keys)
     if key is not None:
         return key
     if item.certified and demands.certificates is not None:
         try:
-            return demands.certificates.signer(item.certified, envelope)
+            return demands.certificates.verify_signer(item.certified, envelope)
         except CertificateError as error:
             raise _RefusedError(error.reason, f"{name} {error}") from None
     if item.certified:
@@ -168,9 +168,7 @@ def _find_signer(
     if not demands.keys and not item.hint:
         raise _RefusedError("stripped", f"{name} has no certificate with it, which says who signed")
     if item.hint in {trusted.hint for trusted in demands.keys}:
-        raise _RefusedError(
-            "changed", f"{name} is not what was signed: it was changed after it was signed"
-        )
+        raise _RefusedError("changed", f"{name} was changed after it was signed")
     signer = f" ({item.hint[:_SHOWN]})" if item.hint else ""
     another = "another key" if demands.keys else "a key, and not by an identity"
     raise _RefusedError(

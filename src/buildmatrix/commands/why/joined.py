@@ -74,13 +74,13 @@ def _find_places(facts: Facts, graph: Graph) -> tuple[str, ...]:
     """Return where the layers' instructions are in the Dockerfile of a target."""
     if facts.dockerfile is None or not graph.layers:
         return ()
-    from buildmatrix.state.dockerfile_lines import places, read
+    from buildmatrix.state.dockerfile_lines import locate_layers, read_dockerfile
 
     name, path = facts.dockerfile
-    text = read(path)
+    text = read_dockerfile(path)
     if text is None:
         return ()
-    return places(text, name, [layer.instruction for layer in graph.layers])
+    return locate_layers(text, name, [layer.instruction for layer in graph.layers])
 
 
 def _describe_unread(unread: Sequence[Unread]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Reading ahead: who makes the bytes of an export and who inflates them work at the same time."""
+"""Read-ahead, to export and decompress an image concurrently."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from queue import Empty, Full, Queue
 
 from buildmatrix.errors import Interrupted
 
-#: Chunks that are held.
+#: Maximum chunks in memory.
 HELD = 8
-#: Seconds between two looks whether somebody cancelled.
+#: Seconds between checks for cancellation.
 _INTERVAL = 0.2
 
 
 def read_ahead(
     chunks: Iterable[bytes], cancelled: Callable[[], bool]
 ) -> Generator[bytes, None, None]:
-    """`chunks`, up to `HELD` of them taken before they are asked for.
+    """Yield `chunks`, and read up to `HELD` of them ahead in a thread.
 
-    Raises what `chunks` raises, and `Interrupted` soon after `cancelled` says so, however long the
-    next chunk takes. Whoever closes this closes what `chunks` come from, too: that ends its thread.
+    Raises errors of `chunks`, and `Interrupted` soon after `cancelled` returns True, even during a
+    slow read. The caller must also close the source of `chunks`, which ends the thread.
     """
     queue: Queue[bytes | Exception | None] = Queue(HELD)
     closed = threading.Event()

@@ -1,4 +1,4 @@
-"""What `docker buildx bake` is given and what it gives back.
+"""Inputs and results of `docker buildx bake`.
 
 Bake file and metadata: https://docs.docker.com/build/bake/reference/ and
 https://docs.docker.com/reference/cli/docker/buildx/bake/#metadata-file.
@@ -25,9 +25,9 @@ from buildmatrix.threads import prepare_type
 def image_overlay(
     job: BuildJob, surroundings: Surroundings, output: str, tags: Sequence[str] | None = None
 ) -> dict[str, Any]:
-    """What this machine adds to the image's target; generated files never hold it.
+    """Return machine-specific settings of the image's target; never part of generated files.
 
-    `tags` are given in place of those of the bake file.
+    `tags` replace those of the bake file.
     """
     overlay: dict[str, Any] = {"output": [output], "args": {"MIRROR": surroundings.mirror}}
     if tags is not None:
@@ -43,7 +43,7 @@ def image_overlay(
 
 
 def scan_overlay(job: BuildJob, surroundings: Surroundings) -> dict[str, Any]:
-    """What this machine adds to the scan's target."""
+    """Return machine-specific settings of the scan's target."""
     output = attributes(type="local", dest=job.scan_output.absolute())
     return {job.scan_target: {"output": [output], "args": {"MIRROR": surroundings.mirror}}}
 
@@ -51,12 +51,12 @@ def scan_overlay(job: BuildJob, surroundings: Surroundings) -> dict[str, Any]:
 def write_overlay(path: Path, targets: Mapping[str, Any]) -> None:
     """Write an overlay bake file."""
     text = json.dumps({"target": targets}, indent=1) + "\n"
-    # bake expands `${...}` and `%{...}` in the strings of JSON files, too.
+    # bake expands `${...}` and `%{...}` in strings of JSON files, too.
     path.write_text(text.replace("${", "$${").replace("%{", "%%{"), encoding="utf-8")
 
 
 def entitlements(job: BuildJob, surroundings: Surroundings) -> list[str]:
-    """Flags for what bake asks a person to allow: exactly what the overlays name."""
+    """Return flags that allow exactly the entitlements in the overlays."""
     flags = [
         f"--allow=fs.read={job.context.absolute()}",
         f"--allow=fs.read={job.bake_file.parent.absolute()}",
@@ -67,7 +67,7 @@ def entitlements(job: BuildJob, surroundings: Surroundings) -> list[str]:
 
 
 def attributes(**values: object) -> str:
-    """`type=local,dest=/a`: buildx reads it as one CSV record, so a path may hold a comma."""
+    """Format `type=local,dest=/a` as a CSV record, like buildx: paths may contain commas."""
     text = io.StringIO()
     csv.writer(text, lineterminator="").writerow(f"{key}={value}" for key, value in values.items())
     return text.getvalue()
@@ -75,15 +75,15 @@ def attributes(**values: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What the metadata file says of an image."""
+    """Facts of an image in the metadata file."""
 
     #: Digest of the manifest.
     digest: str
     #: Digest of the configuration.
     config: str | None
-    #: Reference → digest of the images that it was built from.
+    #: Reference → digest of its base images.
     bases: Mapping[str, str]
-    #: Environment variables of its configuration; None where the scan did not run with it.
+    #: Environment variables of its configuration; None if the scan did not use it.
     environment: Mapping[str, str] | None
     #: Labels of its configuration.
     labels: Mapping[str, str]
@@ -103,7 +103,7 @@ class _Invocation(msgspec.Struct, frozen=True):
 
 
 class _Provenance(msgspec.Struct, frozen=True):
-    """SLSA provenance 0.2, as BuildKit fills it in."""
+    """SLSA provenance 0.2 of BuildKit."""
 
     materials: tuple[_Material, ...] = ()
     invocation: _Invocation = _Invocation()
@@ -118,7 +118,7 @@ class _Target(msgspec.Struct, frozen=True):
 
 
 class _Input(msgspec.Struct, frozen=True):
-    """What a build is told of another one that it takes its root file system from."""
+    """Metadata of another build, whose root file system is used."""
 
     config: bytes = msgspec.field(name="containerimage.config", default=b"{}")
 
@@ -135,7 +135,7 @@ class _ImageConfig(msgspec.Struct, frozen=True):
 
 
 def read_metadata(path: Path, image_target: str, scan_target: str) -> Built:
-    """What was built. Raises `UndecidedError` when the file does not say."""
+    """Read the result of a build. Raises `UndecidedError` if the file is incomplete."""
     try:
         targets = msgspec.json.decode(path.read_bytes(), type=dict[str, msgspec.Raw])
         image, scan = (
@@ -162,7 +162,7 @@ def _environment(config: _RunConfig) -> dict[str, str]:
 
 
 def _run_config(arguments: Mapping[str, str]) -> _RunConfig | None:
-    """The part of the image configuration that the scan's build was given."""
+    """Return the image configuration that was passed to the scan's build, in part."""
     for name, value in arguments.items():
         if name.startswith("input-metadata:"):
             config = msgspec.json.decode(value, type=prepare_type(_Input)).config
@@ -171,7 +171,7 @@ def _run_config(arguments: Mapping[str, str]) -> _RunConfig | None:
 
 
 def _bases(materials: Sequence[_Material]) -> dict[str, str]:
-    """Image references of the provenance (purl, `pkg:docker/NAME@TAG?platform=...`) by digest."""
+    """Return image reference → digest (purl, `pkg:docker/NAME@TAG?platform=...`)."""
     bases = {}
     for material in materials:
         kind, _, rest = material.uri.partition("/")

@@ -1,4 +1,4 @@
-"""Runs of `docker buildx bake`, each with its log, its overlay and the metadata that it leaves."""
+"""Runs of `docker buildx bake`, each with its log, its overlay and its metadata file."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from buildmatrix.engines.process import Watch
 from buildmatrix.errors import ComponentError
 from buildmatrix.progress import Progress
 
-#: Seconds in which a builder that hung has to answer before it gets another target.
+#: Timeout in seconds for a builder that hung before it gets another target.
 _SECOND_CHANCE = 5.0
 
 
 class Baker:
-    """Has builders bake targets; may be used by several threads."""
+    """Runner of bake for targets. Thread-safe."""
 
     def __init__(self, command: DockerCommand) -> None:
         self._command = command
-        #: Builders that hung, of which the last one still gets targets.
+        #: Builders that hung; the last one still gets targets.
         self._hung: set[str | None] = set()
 
     def export(
         self, job: BuildJob, surroundings: Surroundings, progress: Progress, output: str
     ) -> bake.Built:
-        """Hand an image that was built to `output`, as the builder has it."""
+        """Export a built image from its builder to `output`."""
         self.bake(job, surroundings, progress, bake.image_overlay(job, surroundings, output))
         return self.built(job)
 
     def built(self, job: BuildJob) -> bake.Built:
-        """What the last bake of a job made. Raises `UndecidedError` where nothing says it."""
+        """Return the result of the last bake of a job. Raises `UndecidedError` if unknown."""
         return bake.read_metadata(_metadata(job), job.image_target, job.scan_target)
 
     def bake(
@@ -50,9 +50,9 @@ class Baker:
         *,
         fresh: bool = False,
     ) -> None:
-        """Bake the targets of `overlay`; leaves the metadata file. Raises what went wrong.
+        """Bake the targets of `overlay`, and write the metadata file. Raises an error on failure.
 
-        A `fresh` bake begins a log of its own, and may make another image than the last one did.
+        A `fresh` bake starts a new log, and may create another image than the last one.
         """
         overlay_file = job.log.with_suffix(".overlay.json")
         metadata = _metadata(job)
@@ -86,7 +86,7 @@ class Baker:
         log: TextIO,
         progress: Progress,
     ) -> tuple[int, Follower]:
-        """Run one bake to its end; its exit status, and what it reported."""
+        """Run one bake; return its exit status, and its messages."""
         now = datetime.now(UTC).isoformat(" ", "seconds")
         log.write(f"# {job.id}, {now}: {self._command.program()} {' '.join(arguments)}\n")
         follower = Follower(job.id, log, progress)

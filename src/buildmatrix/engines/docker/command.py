@@ -1,4 +1,4 @@
-"""The docker command: what it has, which builders, where their daemons are, and its long work."""
+"""The docker command: its images, builders and daemons, and long-running commands."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from buildmatrix.errors import BuildmatrixError, ComponentError, UsageError
 MINIMUM_BUILDX = (0, 19)
 #: The first release with BuildKit as its builder (February 2023): named contexts, bind mounts.
 MINIMUM_DOCKER = (23, 0)
-#: Seconds for the daemon to answer a question.
+#: Timeout of a request to the daemon in seconds.
 PATIENCE = 30
-#: Driver of the builder that is in the daemon itself, as `docker buildx inspect` has it.
+#: Driver of the daemon's own builder in `docker buildx inspect`.
 OWN_DRIVER = "docker"
-#: Images in one question. A daemon with containerd's store takes 7 ms for each that it lists (500
-#: images, Docker 28.5), so it is not asked for all of a repository, either.
+#: Images per request. A daemon with containerd's store takes 7 ms per listed image (500 images,
+#: Docker 28.5), so whole repositories are not listed, either.
 _ASKED_AT_ONCE = 250
 
 
@@ -32,16 +32,16 @@ class DockerCommand:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
-        #: What `follow` runs.
+        #: Programs of `follow`.
         self.processes = Processes()
         self._drivers: dict[str | None, str] = {}
-        #: Nodes of builders that did not answer when they were first asked.
+        #: Builder → nodes that did not respond to the first request.
         self._down: dict[str | None, frozenset[str]] = {}
         self._options: dict[str, tuple[str, ...]] = {}
         self._hosts: dict[str | None, str] = {}
 
     def program(self) -> str:
-        """Where it is. Raises `ComponentError` where it is not."""
+        """Return the path of the docker command. Raises `ComponentError` if it is missing."""
         docker = shutil.which("docker", path=self._environment.get("PATH", os.defpath))
         if docker is None:
             raise ComponentError(
@@ -51,7 +51,7 @@ class DockerCommand:
         return docker
 
     def ask(self, *arguments: str, seconds: float = PATIENCE) -> subprocess.CompletedProcess[str]:
-        """One short question to the docker command."""
+        """Run a short docker command."""
         try:
             return subprocess.run(
                 [self.program(), *arguments],
@@ -80,12 +80,12 @@ class DockerCommand:
         *,
         both: bool = False,
     ) -> int:
-        """Work of the docker command, to its end; see `Processes.follow`."""
+        """Run a long docker command; see `Processes.follow`."""
         command = [self.program(), *arguments]
         return self.processes.follow(command, self._environment, folder, read, watch, both=both)
 
     def check(self, builder: str | None) -> str:
-        """Versions of Docker and buildx; see `Engine.check`."""
+        """Return the versions of Docker and buildx; see `Engine.check`."""
         buildx = self.ask("buildx", "version")
         match = re.search(r"buildx v?(\d+)\.(\d+)\S*", buildx.stdout)
         if buildx.returncode != 0 or match is None:
@@ -121,7 +121,7 @@ class DockerCommand:
         return f"docker {version.stdout.strip()}, {match[0]}"
 
     def driver(self, builder: str | None) -> str:
-        """Driver of a builder: `docker`, `docker-container`, `remote`, `kubernetes`, ..."""
+        """Return a builder's driver: `docker`, `docker-container`, `remote`, `kubernetes`, ..."""
         if builder not in self._drivers:
             answer = self.ask("buildx", "inspect", *([builder] if builder else []))
             driver = re.search(r"^Driver:[ \t]+(\S+)", answer.stdout, re.MULTILINE)
@@ -133,9 +133,9 @@ class DockerCommand:
         return self._drivers[builder]
 
     def options_for(self, builder: str | None) -> tuple[str, ...]:
-        """What the docker command needs to reach a builder: nothing but for another context.
+        """Return options of the docker command for a builder: empty except for another context.
 
-        A daemon's own builder has the name of its context, and buildx builds there only in it.
+        A daemon's own builder has the name of its context, and buildx requires this context for it.
         """
         if builder is None or self.driver(builder) != OWN_DRIVER:
             return ()
@@ -145,9 +145,9 @@ class DockerCommand:
         return self._options[builder]
 
     def answers(self, builder: str | None, seconds: float) -> bool:
-        """Whether a builder answers in so many seconds.
+        """Return True if a builder responds within `seconds`.
 
-        Nobody says which of its nodes builds: each has to answer that did when it was first asked.
+        The node of a build is unknown, so all nodes must respond that did at the first request.
         """
         name = [builder] if builder else []
         try:
@@ -162,14 +162,14 @@ class DockerCommand:
         )
 
     def daemon_answers(self, seconds: float) -> bool:
-        """Whether the current daemon answers in so many seconds."""
+        """Return True if the current daemon responds within `seconds`."""
         try:
             return self.ask("version", seconds=seconds).returncode == 0
         except ComponentError:
             return False
 
     def images(self, references: Sequence[str]) -> Mapping[str, str]:
-        """Reference → digest of those that the current daemon has."""
+        """Return reference → digest of the current daemon's images."""
         keys = {name: _familiar(name) for name in references}
         names = list(dict.fromkeys(keys.values()))
         digests: dict[str, str] = {}
@@ -185,7 +185,7 @@ class DockerCommand:
         return {name: digests[key] for name, key in keys.items() if key in digests}
 
     def host(self, context: str | None = None) -> str:
-        """Where a daemon listens: the SDK does not know the contexts of the docker command."""
+        """Return the address of a daemon: the SDK does not know the docker command's contexts."""
         if context not in self._hosts:
             line = ["context", "inspect", "--format", "{{.Endpoints.docker.Host}}"]
             answer = self.ask(*line, *([context] if context else []))
@@ -196,7 +196,7 @@ class DockerCommand:
 
 
 def _nodes(text: str) -> dict[str, str]:
-    """Node → its status, as `docker buildx inspect` shows it; empty where it shows an error."""
+    """Parse node → status in `docker buildx inspect`; the status is empty for an error."""
     nodes: dict[str, str] = {}
     name = ""
     for line in text.partition("Nodes:\n")[2].splitlines():
@@ -210,23 +210,23 @@ def _nodes(text: str) -> dict[str, str]:
 
 
 def _silent(nodes: Mapping[str, str]) -> frozenset[str]:
-    """Those that did not answer."""
+    """Return the nodes that did not respond."""
     return frozenset(name for name, status in nodes.items() if not status)
 
 
 def unusable(text: str) -> BuildmatrixError:
-    """What the docker command's answer means: an engine that cannot be used, or a wrong name."""
+    """Return an error for the docker command's output: an unusable engine, or a wrong name."""
     line = text.strip()
     error = explain(1, None, [line if line.startswith("ERROR: ") else f"ERROR: {line}"], None)
     return error if isinstance(error, UsageError) else ComponentError(error.message)
 
 
 def version_text(parts: tuple[int, ...]) -> str:
-    """`23.0`."""
+    """Format a version as `23.0`."""
     return ".".join(map(str, parts))
 
 
 def _familiar(reference: str) -> str:
-    """A reference as Docker prints it: without the registry and folder that it assumes."""
+    """Return a reference as printed by Docker: without the default registry and folder."""
     name = reference.removeprefix("docker.io/").removeprefix("library/")
     return name if ":" in name.rpartition("/")[2] else f"{name}:latest"

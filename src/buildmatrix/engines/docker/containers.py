@@ -1,8 +1,8 @@
 """Images and containers of a Docker daemon, through the Docker SDK.
 
-The SDK is slow to import: whoever needs this module imports it on first use. All imports of the SDK
-stand at its top, so that threads which get here at once wait for each other; imports spread over
-functions met half-made modules.
+The SDK is slow to import, so this module is imported on first use. All imports of the SDK are at
+its top, so that concurrent threads wait for each other; imports in functions saw partly initialized
+modules.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from buildmatrix.engines.model import NO_DEVICES, DeviceAccess, ImageFacts, RunR
 from buildmatrix.engines.text import plain
 from buildmatrix.errors import BuildError, ComponentError, Interrupted, UndecidedError
 
-#: Bounds of a container that runs a command of the user's: memory in bytes, processes.
+#: Limits of containers with a user's command: memory in bytes, processes.
 MEMORY = 8 << 30
 PROCESSES = 4096
-#: Bytes of output that are kept, the last ones.
+#: Bytes of output to keep, from its end.
 OUTPUT = 1 << 20
-#: Seconds for the daemon to answer.
+#: Timeout of the daemon in seconds.
 _PATIENCE = 60
-#: Bytes of an exported image that are taken at once.
+#: Bytes per read of an exported image.
 _CHUNK = 1 << 20
-#: Seconds between two looks at a running container.
+#: Seconds between checks of a running container.
 _INTERVAL = 0.1
 
 
@@ -55,7 +55,7 @@ def _client(host: str, environment: Mapping[str, str]) -> Iterator[DockerClient]
 
 
 def _remedy(error: BaseException) -> str:
-    """What to do about a daemon that failed."""
+    """Return a hint for a failed daemon."""
     if any(isinstance(cause, PermissionError) for cause in _causes(error)):
         return (
             "this user may not use it: run as root, or as a member of the group that owns the "
@@ -65,7 +65,7 @@ def _remedy(error: BaseException) -> str:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """An error, and those below it."""
+    """Yield an error and its causes."""
     below: BaseException | None = error
     while below is not None:
         yield below
@@ -73,9 +73,9 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _cause(error: BaseException) -> str:
-    """What the system said at the bottom of an error, or its own words where it said nothing.
+    """Return the message of the operating system in an error's causes, else its own message.
 
-    requests and urllib3 put the errors below theirs into their texts, as Python shows them.
+    requests and urllib3 include the representations of their causes in their messages.
     """
     for cause in _causes(error):
         if isinstance(cause, OSError) and cause.strerror:
@@ -88,7 +88,7 @@ def _cause(error: BaseException) -> str:
 
 
 def inspect(host: str, environment: Mapping[str, str], reference: str) -> ImageFacts | None:
-    """The facts of an image that the daemon has, or None."""
+    """Return the facts of an image; None if the daemon does not have it."""
     with _client(host, environment) as client:
         try:
             image = client.images.get(reference)
@@ -114,10 +114,10 @@ def inspect(host: str, environment: Mapping[str, str], reference: str) -> ImageF
 def unreachable(
     host: str, environment: Mapping[str, str], references: Sequence[str]
 ) -> Mapping[str, str]:
-    """Reference → why the daemon cannot reach its registry; each registry is asked once.
+    """Return reference → reason why the daemon cannot reach its registry, with one request each.
 
-    A registry that knows no such image, or refuses to say, was reached: the daemon tells both from
-    the rest by the status of its answer (Docker Engine API, `GET /distribution/{name}/json`).
+    Registries that lack the image or refuse the request are reachable: the daemon responds with
+    their status (Docker Engine API, `GET /distribution/{name}/json`).
     """
     reasons: dict[str, str] = {}
     with _client(host, environment) as client:
@@ -131,7 +131,7 @@ def unreachable(
 
 
 def _registry(reference: str) -> str:
-    """The host in a reference; empty for the daemon's default (distribution/reference)."""
+    """Return the host of a reference; empty for the daemon's default (distribution/reference)."""
     host, slash, _ = reference.partition("/")
     return host if slash and ("." in host or ":" in host or host == "localhost") else ""
 
@@ -140,9 +140,9 @@ def _registry(reference: str) -> str:
 def export(
     host: str, environment: Mapping[str, str], reference: str, cancelled: Callable[[], bool]
 ) -> Iterator[Iterator[bytes]]:
-    """The archive that `docker save` would write, piece by piece.
+    """Stream the archive of `docker save`.
 
-    The pieces raise `Interrupted` as soon as `cancelled` says so.
+    Reading raises `Interrupted` as soon as `cancelled` returns True.
     """
     with _client(host, environment) as client:
 
@@ -150,7 +150,7 @@ def export(
             yield from client.images.get(reference).save(chunk_size=_CHUNK)
 
         try:
-            # Also what comes before the first piece: a daemon may hang there.
+            # Includes the request itself: a daemon may hang before the first chunk.
             with contextlib.closing(read_ahead(chunks(), cancelled)) as ahead:
                 yield ahead
         except ImageNotFound as error:
@@ -166,11 +166,11 @@ def run(
     cancelled: Callable[[], bool],
     devices: DeviceAccess = NO_DEVICES,
 ) -> RunResult:
-    """Run exactly `command` in a container that has `devices` alone: no network, no writes.
+    """Run exactly `command` in a container with only `devices`: no network, no writes.
 
-    The image's entry point is set aside. The root file system is read-only; `/tmp` is a file
-    system in memory, and the home folder, where libraries keep caches. Raises `Interrupted` as soon
-    as `cancelled` says so.
+    The image's entry point is ignored. The root file system is read-only; `/tmp` and the home
+    folder, where libraries have caches, are in memory. Raises `Interrupted` as soon as `cancelled`
+    returns True.
     """
     with _client(host, environment) as client:
         try:
@@ -181,7 +181,7 @@ def run(
                 environment={**devices.environment, "HOME": "/tmp"},  # noqa: S108 - inside
                 network_mode="none",
                 read_only=True,
-                # Kernels that are compiled in the first call are loaded from there.
+                # Kernels compiled at the first call are loaded from there.
                 tmpfs={"/tmp": "mode=1777,exec"},  # noqa: S108
                 cap_drop=["ALL"],
                 security_opt=["no-new-privileges"],
@@ -189,7 +189,7 @@ def run(
                 memswap_limit=MEMORY,
                 pids_limit=PROCESSES,
                 init=True,
-                # The daemon's default may be a driver whose logs cannot be read back.
+                # The daemon's default driver may have unreadable logs.
                 log_config=LogConfig(type="json-file", config={"max-size": "8m", "max-file": "1"}),
                 labels={"org.buildmatrix.smoke": "true"},
                 devices=[f"{node}:{node}:rw" for node in devices.nodes],
@@ -206,7 +206,7 @@ def run(
 
 
 def _requests(devices: DeviceAccess) -> Iterator[DeviceRequest]:
-    """As the options `--device VENDOR/CLASS=NAME` and `--gpus all` of `docker run` ask for it."""
+    """Yield requests like `--device VENDOR/CLASS=NAME` and `--gpus all` of `docker run`."""
     if devices.cdi:
         yield DeviceRequest(driver="cdi", device_ids=list(devices.cdi))
     if devices.gpus:
@@ -217,7 +217,7 @@ def _result(container: Container, timeout_s: float, cancelled: Callable[[], bool
     try:
         container.start()
     except APIError as error:
-        # The runtime's way to say that the command does not exist (exit codes 126 and 127).
+        # The runtime reports a missing command like this (exit codes 126 and 127).
         return RunResult(127, str(error.explanation or error), timed_out=False)
     deadline = time.monotonic() + timeout_s
     timed_out = False

@@ -1,4 +1,4 @@
-"""The engine `docker`: builds with `docker buildx bake`, runs and inspects with the Docker SDK."""
+"""The engine `docker`, which uses `docker buildx bake` for builds, and else the Docker SDK."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ from buildmatrix.scratch import scratch
 
 
 class DockerEngine:
-    """Docker with BuildKit: the local daemon, or any builder that buildx knows."""
+    """Docker with BuildKit: the local daemon, or any builder of buildx."""
 
     name = "docker"
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
-        """Use the daemon that `environment` (the process's, by default) leads to."""
+        """Use the daemon of `environment`, by default that of the process."""
         self._environment = {
             **(user_environment() if environment is None else environment),
-            # An attestation holds the time of the build: every export would have another digest,
-            # and what is pushed could not be told to be what was scanned.
+            # An attestation has the time of the build: each export would have another digest, and
+            # a pushed image could not be identified as the scanned one.
             "BUILDX_NO_DEFAULT_ATTESTATIONS": "1",
             "BUILDX_METADATA_PROVENANCE": "min",
             "BUILDX_GIT_INFO": "false",
@@ -56,15 +56,15 @@ class DockerEngine:
         self._processes = self._command.processes
         self._baker = Baker(self._command)
 
-    # What the engine has
+    # Images and facilities
 
     def check(self, builder: str | None = None) -> str:
-        """Versions of Docker and buildx; see `Engine.check`."""
+        """Return the versions of Docker and buildx; see `Engine.check`."""
         return self._command.check(builder)
 
     def facilities(self) -> Facilities:
-        """Runtimes and folder of the local daemon; see `Engine.facilities`."""
-        # As a whole: older clients do not know all of the fields.
+        """Return runtimes and folder of the local daemon; see `Engine.facilities`."""
+        # The whole document: older clients lack some of the fields.
         answer = self._command.ask("info", "--format", "{{json .}}")
         try:
             description = json.loads(answer.stdout)
@@ -72,7 +72,7 @@ class DockerEngine:
             raise unusable(answer.stderr) from None
         folder = Path(description.get("DockerRootDir") or "/nonexistent")
         is_here = self._command.host().startswith("unix:") and folder.is_dir()
-        # Without folders the daemon has no CDI (Docker Engine API 1.44, `GET /info`).
+        # Without folders, the daemon does not support CDI (Docker Engine API 1.44, `GET /info`).
         devices = description.get("DiscoveredDevices") or ()
         return Facilities(
             tuple(sorted(description.get("Runtimes") or ())),
@@ -83,11 +83,11 @@ class DockerEngine:
         )
 
     def present(self, references: Sequence[str]) -> Mapping[str, str]:
-        """Reference → digest of the local images among `references`."""
+        """Return reference → digest of the local images in `references`."""
         return self._command.images(references)
 
     def image(self, reference: str) -> ImageFacts | None:
-        """The facts of a local image, or None."""
+        """Return the facts of a local image, or None."""
         from buildmatrix.engines.docker import containers
 
         return containers.inspect(self._command.host(), self._environment, reference)
@@ -95,7 +95,7 @@ class DockerEngine:
     # Building
 
     def refusals(self, jobs: Sequence[BuildJob]) -> Mapping[str, BuildmatrixError]:  # noqa: ARG002
-        """None: whether BuildKit can build a Dockerfile, it says while it does."""
+        """Return no refusals: BuildKit reports problems during the build."""
         return {}
 
     def build(self, job: BuildJob, surroundings: Surroundings, progress: Progress) -> BuildOutcome:
@@ -142,7 +142,7 @@ class DockerEngine:
         )
 
     def _load(self, job: BuildJob, archive: Path, patience: float, progress: Progress) -> None:
-        """Give this machine's daemon the image of another one."""
+        """Load the image of another builder into this machine's daemon."""
         progress.step(job.id, f"loading the image that {job.builder} built")
         said: list[bytes] = []
         status = self._command.follow(
@@ -152,7 +152,7 @@ class DockerEngine:
             Watch(patience, lambda: self._command.daemon_answers(patience)),
         )
         if status != 0:
-            # The builder did its part: no other one would do better.
+            # Not the builder's fault: another one would fail as well.
             why = unusable(b"".join(said).decode(errors="replace")).message
             raise BuildError(f"the image of {job.builder} was not loaded here: {why}", log=job.log)
 
@@ -163,11 +163,11 @@ class DockerEngine:
             if answer.returncode != 0:
                 raise unusable(answer.stderr)
         if tags:
-            # The image keeps its tags; where the name is gone already, nothing is lost.
+            # The image keeps its tags. The name may already be removed.
             self._command.ask("image", "rm", "--no-prune", staged)
 
     def unreachable(self, references: Sequence[str], builder: str | None) -> Mapping[str, str]:
-        """Ask the daemon about each registry; a builder elsewhere cannot be asked."""
+        """Check each registry from the daemon; remote builders cannot be checked."""
         if self._command.driver(builder) != OWN_DRIVER:
             return {}
         from buildmatrix.engines.docker import containers
@@ -182,28 +182,28 @@ class DockerEngine:
         *,
         tagged: bool = True,
     ) -> Pushed:
-        """Publish each image: as this machine has it, or through its builder; see `Engine.push`."""
+        """Publish each image from this machine or through its builder; see `Engine.push`."""
         from buildmatrix.engines.docker.publishing import Publisher
 
         publisher = Publisher(self._command, self._baker, self.export, surroundings, progress)
         return publisher.push(jobs, tagged=tagged)
 
     def cancel(self) -> None:
-        """End every build that runs, and start no more; see `Engine.cancel`."""
+        """Cancel all running and future builds; see `Engine.cancel`."""
         self._processes.cancel()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there are no open connections."""
 
     # Running and reading
 
     def cannot_run(self, reference: str) -> BuildmatrixError | None:  # noqa: ARG002
-        """None: whether the daemon can run an image, it says when it should."""
+        """Return None: the daemon reports problems when it runs a command."""
         return None
 
     @contextmanager
     def runner(self, reference: str, devices: DeviceAccess = NO_DEVICES) -> Iterator[Run]:
-        """Each command gets a container of its own; see `Engine.runner`."""
+        """Run each command in its own container; see `Engine.runner`."""
         yield partial(self.run, reference, devices=devices)
 
     def run(
@@ -213,7 +213,7 @@ class DockerEngine:
         timeout_s: float,
         devices: DeviceAccess = NO_DEVICES,
     ) -> RunResult:
-        """Run a command in a throw-away container."""
+        """Run a command in a temporary container."""
         from buildmatrix.engines.docker import containers
 
         return containers.run(
@@ -227,7 +227,7 @@ class DockerEngine:
         )
 
     def export(self, reference: str) -> AbstractContextManager[Iterator[bytes]]:
-        """An existing image as an archive; see `Engine.export`."""
+        """Export an image as an archive; see `Engine.export`."""
         from buildmatrix.engines.docker import containers
 
         return containers.export(

@@ -1,7 +1,7 @@
-"""Why a build failed: from what BuildKit and buildx report to the sentence that a user reads.
+"""Explanations of failed builds: from the output of BuildKit and buildx to a message for the user.
 
-The exit status of buildx and the step that failed are structured and come first. Everything else
-that BuildKit knows it says in words only: `SYMPTOMS` is the one table of such words.
+The exit status of buildx and the failed step are structured and take precedence. All other causes
+are only in BuildKit's texts, which are matched by the table `SYMPTOMS`.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _BOOTING = ("[internal] waiting for connection", "[internal] booting buildkit")
 
 @dataclass(frozen=True, slots=True)
 class Symptom:
-    """Words that give a cause away, and what to tell the user.
+    """A text that reveals a cause, and the message for the user.
 
-    `text` is a format string: `{0}` is the whole match, named groups go by their names.
+    `text` is a format string: `{0}` is the whole match, named groups have their names.
     """
 
-    #: `error`: what the step or buildx reports; `output`: what the step's command printed.
+    #: `error`: error of the step or of buildx; `output`: output of the step's command.
     where: Literal["error", "output"]
     pattern: re.Pattern[str]
     kind: type[BuildmatrixError]
@@ -56,7 +56,7 @@ def _symptom(
     return Symptom(where, re.compile(pattern), kind, text)
 
 
-#: First match wins. The comment above an entry names who writes the words.
+#: First match wins. The comment above an entry names the source of the text.
 SYMPTOMS: tuple[Symptom, ...] = (
     # The kernel's ENOSPC and EDQUOT, as Go and the C library spell them.
     _symptom(
@@ -240,17 +240,17 @@ _LOST_SNAPSHOT = re.compile(r"snapshot \S+ does not exist: not found")
 
 
 def lost_its_cache(lines: Sequence[str]) -> bool:
-    """Whether the builder's own cache is broken, which building without it mends."""
+    """Return True if the builder's cache is broken, and a build without it may succeed."""
     return any(line.startswith("ERROR: ") and _LOST_SNAPSHOT.search(line) for line in lines)
 
 
 def explain(
     exit_status: int, failed: FailedStep | None, lines: Sequence[str], log: Path | None
 ) -> BuildmatrixError:
-    """The error to raise for a build that buildx ended with `exit_status`.
+    """Return the error of a build for the `exit_status` of buildx.
 
-    `failed` is the step that broke, if the stream named one, `lines` what buildx printed in plain
-    text. `log` is named in the error, where there is one.
+    `failed` is the failed step, if known; `lines` is plain-text output of buildx. The error names
+    `log`, if there is one.
     """
     last = next((line for line in reversed(lines) if line.startswith("ERROR: ")), "")
     last = _ADDRESSED.sub("", last)
@@ -258,7 +258,7 @@ def explain(
     command = _COMMAND.search(failed.error if failed else last)
 
     if command and failed and is_scan(failed.name):
-        # An image that was not read is not clean, and nobody's build step is at fault.
+        # An unread image is undecided, and no build step is at fault.
         return UndecidedError(
             f"the scanner failed ({_how(command['how'])}), so the image counts as "
             f"unread{_quoted(output)}",
@@ -268,7 +268,7 @@ def explain(
         return ComponentError(
             f"the builder does not answer: {shorten(failed.error, 300)}; {_DOWN}", log=log
         )
-    # The words of a command are not BuildKit's, and what it printed counts only where it failed.
+    # A command's text is not BuildKit's, and its output is only searched if the command failed.
     texts = {
         "error": command["how"] if command else f"{last}\n{failed.error if failed else ''}",
         "output": "\n".join(output) if command else "",
@@ -293,12 +293,12 @@ def _named(match: re.Match[str]) -> dict[str, str]:
 
 
 def _readable(text: str) -> str:
-    """One line, without the credentials that a URL may carry."""
+    """Return one line without the credentials in URLs."""
     return shorten(_USERINFO.sub("//", text), 300)
 
 
 def _unquoted(command: str) -> str:
-    """The command as written, without the shell that BuildKit puts in front."""
+    """Return the command without the shell that BuildKit adds."""
     return command.replace(r"\"", '"').replace(r"\n", " ").removeprefix("/bin/sh -c ")
 
 

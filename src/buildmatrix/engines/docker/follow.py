@@ -1,4 +1,4 @@
-"""Following one build: what to show, what to log, and what is left to explain a failure."""
+"""Progress, log and failed step of one build."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from buildmatrix.engines.docker.rawjson import Log, Message, Status, Vertex
 from buildmatrix.engines.text import megabytes, plain, shorten
 from buildmatrix.progress import Progress
 
-#: Lines of a step's output that are kept to explain its failure.
+#: Lines of a step's output to keep for the explanation of its failure.
 TAIL = 40
 #: Characters of a step in the progress display.
 STEP = 100
-#: Characters of one line of output; longer ones are progress bars that never end their line.
+#: Maximum characters of a line of output; longer ones are progress bars without line ends.
 LINE = 2000
-#: Bytes from which on a transfer is worth a line of its own.
+#: Minimum bytes of a transfer that is shown.
 TRANSFER = 10_000_000
 
-# `[image build 2/7] RUN ...`: buildx puts the bake target in front when there are several.
+# `[image build 2/7] RUN ...`: buildx adds the bake target if there are several.
 _NAME = re.compile(r"\[(?P<where>[^\]]*)\]\s*(?P<what>.*)", re.DOTALL)
-# Steps of buildx and BuildKit for themselves: short, or open as long as the export takes.
+# Internal steps of buildx and BuildKit: short, or open during the whole export.
 _BOOKKEEPING = re.compile(
     "resolving provenance for metadata file|load local bake definitions|"
     r"load build definition from \S+|load \.dockerignore|"
     r"stage-\d+ 1/1 COPY --from=scanner .*|exporting to client directory"
 )
-# Names that people read do without it; the log has it.
+# Omitted in displayed names; the log has it.
 _DIGEST = re.compile(r"@sha256:[0-9a-f]{64}")
-# What BuildKit reports for steps that it stopped because another one failed.
+# BuildKit's error for steps that it cancelled after another one failed.
 _CANCELLED = re.compile(r"context canceled|code = Canceled|^Canceled$")
 
 
 @dataclass(frozen=True, slots=True)
 class FailedStep:
-    """The step that broke a build."""
+    """The step that failed a build."""
 
     #: `[image build 2/7] RUN ...`
     name: str
     error: str
-    #: The last lines that it printed.
+    #: The last lines of its output.
     output: tuple[str, ...]
 
 
@@ -57,32 +57,31 @@ class _Step:
 
 
 def is_scan(step_name: str) -> bool:
-    """Whether a step is the scanner at work: the only one that sees the root file system.
+    """Return True if a step is the scanner: the only one that mounts the root file system.
 
-    Stage and target names cannot tell, because BuildKit names a step that two targets share after
-    either of them.
+    Stage and target names are no criterion: BuildKit names a shared step after either target.
     """
     return " RUN " in step_name and "target=/rootfs" in step_name
 
 
 def step_text(name: str) -> str:
-    """A step's name as the progress display has it: `build 2/7 RUN ...`, `scan`."""
+    """Return a step's name for the progress display: `build 2/7 RUN ...`, `scan`."""
     if is_scan(name):
         return "scan"
     name = _DIGEST.sub("", name)
     match = _NAME.fullmatch(name)
     if match is None:
         return shorten(name, STEP)
-    # Of `image build 2/7` the target goes: it is the line that this is shown on.
+    # Remove the target of `image build 2/7`: each line of the display has one target.
     place = match["where"].split()
     where = " ".join(place[-2:] if place[-1:] and "/" in place[-1] else [])
     return shorten(f"{where} {match['what']}", STEP)
 
 
 class Follower:
-    """Turns the messages of one build into progress and a log that a person can read.
+    """Converter of a build's messages to progress and a readable log.
 
-    The log has one line per event: seconds since the start, the step's number, and what happened.
+    The log has one line per event: seconds since the start, the step's number, and the event.
     """
 
     def __init__(self, target: str, log: IO[str], progress: Progress) -> None:
@@ -94,19 +93,19 @@ class Follower:
         self._running: dict[str, str] = {}
         self._shown = ""
         self._tenths: dict[tuple[str, str], int] = {}
-        #: The step that failed first, if one did.
+        #: The first failed step, if any.
         self.failed: FailedStep | None = None
-        #: The last lines that buildx printed outside the stream.
+        #: The last plain-text lines of buildx.
         self.lines: deque[str] = deque(maxlen=TAIL)
 
     def feed(self, message: Message | str) -> None:
-        """Take one element of `rawjson.messages`."""
+        """Process one element of `rawjson.messages`."""
         if isinstance(message, str):
             text = plain(message)
             self.lines.append(text)
             self._write(text)
             return
-        # Output first: the end of a step and its last words may come in one message.
+        # Output first: a message may have the end of a step and its last output.
         for vertex in message.vertexes:
             self._step(vertex)
         for log in message.logs:
@@ -131,7 +130,7 @@ class Follower:
             self._write(f"#{step.number} {step.name}")
             text = step_text(step.name)
             if not (vertex.cached or _BOOKKEEPING.fullmatch(text)):
-                # A short step may begin and end within one message: it is shown all the same.
+                # A short step may begin and end in one message, and is still shown.
                 self._show(text)
                 if not vertex.completed:
                     self._running[vertex.digest] = text
@@ -156,7 +155,7 @@ class Follower:
         step = self._steps.get(log.vertex)
         if step is None:
             return
-        # A bare carriage return redraws the line: each drawing becomes a line of its own.
+        # A carriage return redraws the line: each version becomes a separate line.
         text = step.partial + log.data.decode(errors="replace")
         *lines, step.partial = re.split(r"\r\n|\n|\r", text)
         if len(step.partial) > LINE:

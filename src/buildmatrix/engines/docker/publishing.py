@@ -1,7 +1,7 @@
-"""Images into registries: as this machine's daemon has them, else through their builders.
+"""Push of images to registries: from this machine's daemon, else through their builders.
 
-A builder has an image only as long as its cache lasts, and makes another one when it has to build
-again. What a daemon keeps is what was scanned, whatever became of the cache.
+A builder has an image only while it is in its cache, and a rebuild may create another image. A
+daemon keeps the scanned image regardless of the cache.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 #: The last line of `docker image push` (moby, distribution/push_v2.go and daemon/containerd).
 _SENT = re.compile(r"^\S+: digest: (?P<digest>sha256:[0-9a-f]{64}) size: \d+$", re.MULTILINE)
 
-#: Begins to save an image of the daemon.
+#: Exports an image of the daemon.
 Save = Callable[[str], AbstractContextManager[Iterator[bytes]]]
 
 
 class Publisher:
-    """Publishes the images of one run."""
+    """Publisher of the images of one run."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Publisher:
         self._progress = progress
 
     def push(self, jobs: Sequence[BuildJob], *, tagged: bool) -> Pushed:
-        """Publish each image, once all are known to be those that were scanned; see `Engine`."""
+        """Verify that all images are the scanned ones, then publish each; see `Engine`."""
         pushed: dict[str, str] = {}
         job = jobs[0] if jobs else None
         try:
@@ -75,10 +75,10 @@ class Publisher:
         return Pushed(pushed)
 
     def _here(self, jobs: Sequence[BuildJob]) -> Set[str]:
-        """The targets all of whose tags lead to the image that was scanned, on this machine.
+        """Return the targets whose tags are all on the scanned image on this machine.
 
-        A builder of its own kind hands over a copy in another form, with another digest, and may be
-        the only one that gets through to the registry.
+        Other builders export a copy in another format and with another digest, and may be the only
+        ones with access to the registry.
         """
         own = [job for job in jobs if self._command.driver(job.builder) == OWN_DRIVER]
         images = self._command.images([tag for job in own for tag in job.tags])
@@ -90,7 +90,7 @@ class Publisher:
         }
 
     def _compare(self, job: BuildJob) -> None:
-        """Raise `UndecidedError` where the builder makes another image than was scanned."""
+        """Raise `UndecidedError` if the builder's image is not the scanned one."""
         own = self._command.driver(job.builder) == OWN_DRIVER
         keep = "type=docker" if own else "type=image,push=false"
         kept = self._baker.export(job, self._surroundings, self._progress, keep)
@@ -102,11 +102,11 @@ class Publisher:
             )
 
     def _push_tags(self, job: BuildJob) -> str:
-        """All tags of a job; the digest in the registry."""
+        """Push all tags of a job; return the digest in the registry."""
         return self._push_kept(job) if self._here([job]) else self._push_built(job)
 
     def _push_built(self, job: BuildJob) -> str:
-        """All tags of a job, through its builder; the digest in the registry."""
+        """Push all tags of a job through its builder; return the digest in the registry."""
         to_registry = "type=image,push=true"
         sent = self._baker.export(job, self._surroundings, self._progress, to_registry)
         if not _was_scanned(job, sent.digest, sent.config):
@@ -119,7 +119,7 @@ class Publisher:
         return sent.digest
 
     def _push_kept(self, job: BuildJob) -> str:
-        """All tags of a job, from this machine's daemon; the digest in the registry."""
+        """Push all tags of a job from this machine's daemon; return the digest in the registry."""
         digests = [self._push_tag(job, tag) for tag in job.tags]
         if not self._here([job]) or len(set(digests)) != 1:
             raise UndecidedError(
@@ -131,7 +131,7 @@ class Publisher:
         return digests[0]
 
     def _push_tag(self, job: BuildJob, tag: str) -> str:
-        """One tag; the digest of what was sent. Raises `BuildError`, or `ComponentError`."""
+        """Push one tag; return the pushed digest. Raises `BuildError` or `ComponentError`."""
         patience = self._surroundings.builder_patience
         watch = Watch(patience, lambda: self._command.daemon_answers(patience))
         lines: list[str] = []
@@ -158,7 +158,7 @@ class Publisher:
         raise explain(status, None, [f"ERROR: failed to push {tag}: {why}"], job.log)
 
     def _by_digest(self, jobs: Sequence[BuildJob], stack: ExitStack) -> Callable[[BuildJob], str]:
-        """What publishes one of these jobs without its tags, over connections that `stack` ends."""
+        """Return a function that publishes a job without tags; `stack` closes its connections."""
         from buildmatrix.engines.publishing import repositories
         from buildmatrix.registry.client import Registry
 
@@ -168,9 +168,9 @@ class Publisher:
     def _push_content(
         self, job: BuildJob, registry: Registry, mounts: Mapping[str, Sequence[str]]
     ) -> str:
-        """The image without tags, through a layout: neither daemons nor their builders can.
+        """Push the image without tags from a layout, which daemons and builders cannot do.
 
-        Its digest in the registry.
+        Return the digest in the registry.
         """
         from buildmatrix.engines.publishing import push_content
 
@@ -207,10 +207,10 @@ class Publisher:
 
 
 def _was_scanned(job: BuildJob, digest: str, config: str | None) -> bool:
-    """Whether an image is the one that was scanned.
+    """Return True if an image is the scanned one.
 
-    By its manifest where nobody said its configuration: BuildKit does not, of an image that it
-    hands to a daemon with containerd's store.
+    Compares manifests if the configuration is unknown: BuildKit does not report it for an image
+    that it exports to a daemon with containerd's store.
     """
     if job.config is not None:
         return config == job.config

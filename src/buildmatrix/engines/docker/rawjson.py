@@ -1,9 +1,8 @@
-"""The stream that `docker buildx bake --progress=rawjson` writes to standard error.
+"""Parser of the standard error of `docker buildx bake --progress=rawjson`.
 
 Each line is one JSON object of BuildKit's `client.SolveStatus` (moby/buildkit, client/graph.go):
-lists of vertexes (steps), statuses (transfers), logs (output, base64) and warnings. What buildx
-says after the stream, the source excerpt and the final `ERROR: ...`, is plain text on the same
-channel.
+lists of vertexes (steps), statuses (transfers), logs (output, base64) and warnings. The stream is
+followed by plain text: the source excerpt and the final `ERROR: ...`.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ import msgspec
 
 from buildmatrix.threads import prepare_type
 
-#: Bytes of one line. BuildKit splits what a step prints into logs of at most 32 KiB.
+#: Maximum bytes of a line. BuildKit splits the output of a step into logs of at most 32 KiB.
 MAX_LINE = 1 << 20
 
 
 class Vertex(msgspec.Struct, frozen=True):
-    """One step: it is sent again whenever it starts, ends or fails."""
+    """One step, sent again whenever it starts, ends or fails."""
 
     digest: str
     name: str = ""
@@ -32,7 +31,7 @@ class Vertex(msgspec.Struct, frozen=True):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """How far one transfer of a step is, in bytes."""
+    """Progress of one transfer of a step, in bytes."""
 
     id: str
     vertex: str
@@ -41,7 +40,7 @@ class Status(msgspec.Struct, frozen=True):
 
 
 class Log(msgspec.Struct, frozen=True):
-    """What a step printed; ends anywhere, also inside a line."""
+    """Output of a step, which may end inside a line."""
 
     vertex: str
     data: bytes = b""
@@ -66,9 +65,9 @@ _decoder = msgspec.json.Decoder(prepare_type(Message))
 
 
 def messages(stream: IO[bytes]) -> Iterator[Message | str]:
-    """What the stream says: a `Message` per JSON line, any other line as its text.
+    """Yield a `Message` per JSON line, and the text of other lines.
 
-    Bounded in memory: of a line beyond `MAX_LINE` only the beginning is kept, as text.
+    Bounded in memory: lines longer than `MAX_LINE` are truncated, and yielded as text.
     """
     while line := stream.readline(MAX_LINE):
         if not line.endswith(b"\n") and len(line) == MAX_LINE:

@@ -1,4 +1,4 @@
-"""The archive that `docker save` writes, as an image layout that registries take."""
+"""Conversion of a `docker save` archive to an image layout that registries accept."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from pathlib import Path
 import msgspec
 
 from buildmatrix.errors import UndecidedError
-from buildmatrix.layers.saved_image import digest_in
+from buildmatrix.layers.saved_image import digest_from_path
 from buildmatrix.oci.compression import BlockWriter
 from buildmatrix.oci.documents import (
     DOCKER_LAYER,
     DOCKER_LAYER_GZIP,
-    LARGEST_DOCUMENT,
     LAYER,
     LAYER_GZIP,
+    MAX_DOCUMENT,
     Descriptor,
     encode,
     index_of,
 )
 from buildmatrix.oci.layout import OciLayout
-from buildmatrix.trees.archive import Slice, plain
+from buildmatrix.trees.archive import Slice, safe_path
 from buildmatrix.trees.base import Unreadable
 from buildmatrix.trees.forward import ENDLESS, ForwardSource
 from buildmatrix.trees.tar import members
 
-#: Layers as Docker's older store hands them over, and what they become.
+#: Media types of layers in Docker's older store → after compression.
 _COMPRESSED = {LAYER: LAYER_GZIP, DOCKER_LAYER: DOCKER_LAYER_GZIP}
 
 
 def lay_down(archive: Iterable[bytes], folder: Path) -> OciLayout:
-    """Make a layout in `folder` of the image in `archive`: its blobs, each checked, and its index.
+    """Create a layout in `folder` of the image in `archive`, with verified blobs and an index.
 
-    Docker writes such archives since its release 25, beside its older format, which is left out
-    (OCI image specification 1.1, image-layout.md). With containerd's store they hold an image as
-    registries have it. The older store keeps neither compressed layers nor a manifest: there the
-    layers are compressed, the same each time, and its configuration stays.
+    Such archives exist since Docker 25, along with an older format, which is ignored (OCI image
+    specification 1.1, image-layout.md). With containerd's store, the image is the same as in
+    registries. The older store has neither compressed layers nor a manifest: its layers are
+    compressed reproducibly, and its configuration is kept.
 
-    Raises OSError, and `UndecidedError` for an archive that is broken or of another format.
+    Raises OSError, and `UndecidedError` for an archive that is invalid or in another format.
     """
     layout = OciLayout(folder)
     index = _blobs(archive, layout)
@@ -48,7 +48,7 @@ def lay_down(archive: Iterable[bytes], folder: Path) -> OciLayout:
         raise UndecidedError(
             "the daemon saved an image that is no OCI image layout; Docker 25 or newer does"
         )
-    # An image with several names comes once for each.
+    # An image with several names is listed once for each.
     images = {image.digest: image for image in index_of(index, "its index.json").manifests}
     if len(images) != 1:
         raise UndecidedError(f"the daemon saved {len(images)} images in place of one")
@@ -59,17 +59,17 @@ def lay_down(archive: Iterable[bytes], folder: Path) -> OciLayout:
 
 
 def _blobs(archive: Iterable[bytes], layout: OciLayout) -> bytes | None:
-    """Store all blobs of an archive; its index, where it has one."""
+    """Store all blobs of an archive; return its index, if any."""
     index: bytes | None = None
     try:
         for member in members(Slice(ForwardSource(archive), 0, ENDLESS)):
             if member.data is None:
                 continue
-            name = plain(member.name) or ""
-            if digest := digest_in(name):
+            name = safe_path(member.name) or ""
+            if digest := digest_from_path(name):
                 named = Descriptor(media_type="", digest=digest, size=member.data.size)
                 layout.take(named, member.data.chunks())
-            elif name == "index.json" and member.data.size <= LARGEST_DOCUMENT:
+            elif name == "index.json" and member.data.size <= MAX_DOCUMENT:
                 index = member.data.read(0, member.data.size)
     except Unreadable as error:
         raise UndecidedError(f"the daemon saved an image that cannot be read: {error}") from error
@@ -77,7 +77,7 @@ def _blobs(archive: Iterable[bytes], layout: OciLayout) -> bytes | None:
 
 
 def _compressed(layout: OciLayout, image: Descriptor, pool: Executor) -> Descriptor:
-    """The same image with all of its layers compressed."""
+    """Return the image with all layers compressed."""
     manifest = layout.manifest(image)
     layers = tuple(_compressed_layer(layout, layer, pool) for layer in manifest.layers)
     if layers == manifest.layers:

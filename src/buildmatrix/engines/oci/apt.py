@@ -1,7 +1,7 @@
-"""Debian packages that apt resolves and fetches for a base, in folders of its own.
+"""Debian packages for a base, resolved and fetched by apt in its own folders.
 
-apt reads the package lists, keys and state of the base. Neither settings of the base, which may
-name programs, nor those of this machine count, except how it reaches servers.
+apt reads the package lists, keys and state of the base. It ignores the settings of the base, which
+may name programs, and those of this machine, except for proxies and certificates.
 
 Formats: apt.conf(5), sources.list(5).
 """
@@ -20,9 +20,9 @@ from buildmatrix.child import bare_environment
 from buildmatrix.engines.oci.base_files import BaseFiles
 from buildmatrix.errors import UndecidedError
 
-#: What has to be on this machine.
+#: Programs that must be on this machine.
 PROGRAMS: Final = ("apt-get", "apt-config", "dpkg-deb")
-#: Seconds that apt may take for one command.
+#: Timeout of an apt command in seconds.
 _PATIENCE: Final = 600.0
 _INSTALLS = re.compile(r"Inst (\S+) (\[[^\]]*\] )?\((\S+) ")
 #: Lists that apt reads: apt-pkg/contrib/fileutl.cc, `GetListOfFilesInDir`.
@@ -42,7 +42,7 @@ _OPTIONS: Final = {
     "lang": "languages",
     "target": "targets",
 }
-#: Fields that apt gets. All others are refused: some apt may take them for something.
+#: Supported fields. All others are refused, as some version of apt may interpret them.
 _KNOWN: Final = (
     *("types", "uris", "suites", "components", "enabled", "architectures", "languages", "targets"),
     *_PLAIN_OPTIONS,
@@ -50,8 +50,8 @@ _KNOWN: Final = (
 #: apt-pkg/contrib/strutl.cc, `StringToBool`.
 _YES: Final = frozenset({"yes", "true", "with", "on", "enable", "1"})
 _NO: Final = frozenset({"no", "false", "without", "off", "disable", "0"})
-#: Words without quotes, escapes and what else apt has a use for. `$(ARCH)` it fills in, but not in
-#: the suite of a line.
+#: Words without quotes, escapes and other syntax. apt replaces `$(ARCH)`, but not in the suite of a
+#: line.
 _PLAIN = re.compile(r"[A-Za-z0-9._~:/@+,*-]+")
 _STRANGE = re.compile(r"[^\t -~]")
 _FIELD = re.compile(r"[a-z][a-z0-9-]*")
@@ -59,16 +59,16 @@ _FINGERPRINT = re.compile(r"[0-9A-Fa-f]{16,64}!?")
 _KEY_FILE = re.compile(
     r"/(?:usr/share/keyrings|etc/apt/keyrings|etc/apt/trusted\.gpg\.d)/[A-Za-z0-9._/+-]+"
 )
-#: What a line may begin and end with that says nothing.
+#: Ignored at the beginning and end of a line.
 _BLANKS: Final = " \t\r"
 
 
 def fetched(
     base: BaseFiles, architecture: str, names: Sequence[str], status: bytes, folder: Path
 ) -> tuple[set[str], list[Path]]:
-    """Names of the packages that `base` lacks of `names` and all that they need, and their files.
+    """Return the packages of `names` and their dependencies that `base` lacks, and their files.
 
-    `status` is what its dpkg has, and `folder` where apt may write. Raises UndecidedError.
+    `status` is that of its dpkg; apt writes to `folder`. Raises UndecidedError.
     """
     configuration = _configure(base, architecture, status, folder)
 
@@ -93,7 +93,7 @@ def fetched(
 
 
 def _configure(base: BaseFiles, architecture: str, status: bytes, folder: Path) -> Path:
-    """The base's sources, keys and state, in folders that apt may write to."""
+    """Copy the base's sources, keys and state to folders that apt may write to."""
     for name in ("state/lists/partial", "cache/archives/partial", "etc"):
         (folder / name).mkdir(parents=True)
     (folder / "status").write_bytes(status)
@@ -107,7 +107,7 @@ def _configure(base: BaseFiles, architecture: str, status: bytes, folder: Path) 
         place = folder / path
         if _SOURCES.fullmatch(path):
             data = _checked_sources(path, data, folder).encode()
-            # All are written in one form, which apt knows by the end of the name.
+            # All are written in one format, which apt detects by the suffix.
             place = folder / "etc/apt/sources.list.d" / f"{sources:03d}.sources"
             sources += 1
         elif path.startswith("etc/apt/sources.list"):
@@ -132,7 +132,7 @@ def _configure(base: BaseFiles, architecture: str, status: bytes, folder: Path) 
         "Debug::NoLocking": "true",
     }
     lines = [f'{key} "{value}";\n' for key, value in settings.items()]
-    # How this machine reaches servers is its own: proxies and certificates.
+    # Proxies and certificates are those of this machine.
     for line in _output(["apt-config", "dump"], {}).splitlines():
         if line.startswith(("Acquire::http::", "Acquire::https::")) and line.endswith(";"):
             lines.append(f"{line}\n")
@@ -141,12 +141,11 @@ def _configure(base: BaseFiles, architecture: str, status: bytes, folder: Path) 
 
 
 def _checked_sources(path: str, data: bytes, folder: Path) -> str:
-    """Write a list of archives anew, with the keys of the base that lie in `folder`.
+    """Rewrite a list of archives, with the keys of the base in `folder`.
 
-    apt has methods that read files and run programs of this machine, options by which it trusts
-    what nobody signed, and several ways to write each (quotes, `%74`, case, continued lines). So
-    apt reads nothing of the list itself but words that can be read in one way. Raises
-    UndecidedError for others.
+    apt has methods that read files and run programs of this machine, options to trust unsigned
+    archives, and several spellings of each (quotes, `%74`, case, continued lines). So the rewritten
+    list has only unambiguous words. Raises UndecidedError for others.
     """
     text = data.decode("latin-1")
     read = _stanzas if path.endswith(".sources") else _lines
@@ -158,7 +157,7 @@ def _checked_sources(path: str, data: bytes, folder: Path) -> str:
 
 
 def _lines(where: str, text: str) -> Iterator[dict[str, str]]:
-    """The sources of a list of lines, as fields."""
+    """Yield the sources of a one-line-style list, as fields."""
     for line in text.split("\n"):
         words = line.partition("#")[0]
         if not words.strip(_BLANKS):
@@ -173,13 +172,13 @@ def _lines(where: str, text: str) -> Iterator[dict[str, str]]:
             field = _OPTIONS.get(name, "")
             if not sign or not field or field in fields:
                 raise _unreadable(where, line)
-            # apt takes commas for the blanks of the other form.
+            # apt reads commas as the blanks of the other format.
             fields[field] = value.replace(",", " ")
         yield fields
 
 
 def _stanzas(where: str, text: str) -> Iterator[dict[str, str]]:
-    """The sources of a list of stanzas: deb822(5), in which case does not count."""
+    """Yield the sources of a list of stanzas: deb822(5), case-insensitive."""
     fields: dict[str, str] = {}
     name = ""
     for line in (*text.split("\n"), ""):
@@ -201,7 +200,7 @@ def _stanzas(where: str, text: str) -> Iterator[dict[str, str]]:
 
 
 def _checked(where: str, fields: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """What apt is given of a source: nothing for one of sources, or that is turned off."""
+    """Return the checked fields of a source; empty for source packages and disabled ones."""
     if fields.get("enabled", "yes").lower() in _NO:
         return {}
     kept: dict[str, str] = {}
@@ -229,7 +228,7 @@ def _checked(where: str, fields: Mapping[str, str], folder: Path) -> dict[str, s
 
 
 def _keys(where: str, value: str, folder: Path) -> str:
-    """The keys that a source is signed by: fingerprints, files of the base, or a key itself."""
+    """Return the keys of a source: fingerprints, files of the base, or an embedded key."""
     if "-----BEGIN PGP PUBLIC KEY BLOCK-----" in value:
         return value  # Its lines continue the field, and hold what can be printed.
     keys = value.split()
@@ -249,7 +248,7 @@ def _unreadable(where: str, text: str) -> UndecidedError:
 def _output(command: Sequence[str], settings: Mapping[str, str]) -> str:
     environment = {
         **bare_environment(with_network=True),
-        # A file of this machine's own, with its proxies.
+        # A file of this machine, with its proxies.
         **{name: os.environ[name] for name in ("APT_CONFIG",) if name in os.environ},
         **settings,
         "LC_ALL": "C",
@@ -270,5 +269,5 @@ def _output(command: Sequence[str], settings: Mapping[str, str]) -> str:
 
 
 def missing_programs() -> list[str]:
-    """Those of `PROGRAMS` that this machine has not."""
+    """Return the `PROGRAMS` that this machine lacks."""
     return [name for name in PROGRAMS if shutil.which(name) is None]

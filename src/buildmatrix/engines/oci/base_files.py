@@ -1,6 +1,6 @@
-"""What a build has to know of its base image: all paths, and what a few files say.
+"""Facts that a build needs from its base image: all paths, and the content of a few files.
 
-A layer is read once, from front to back, and what was learned is kept under its digest.
+Each layer is read once, sequentially, and its notes are cached by digest.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from buildmatrix.errors import UndecidedError
 from buildmatrix.oci.documents import Descriptor
 from buildmatrix.oci.layers import LayerEntry
 from buildmatrix.oci.layout import OciLayout
-from buildmatrix.store.cache import DAY, Cache, Store, code
+from buildmatrix.store.cache import DAY, Cache, Store, source_digest
 from buildmatrix.threads import prepare_type
-from buildmatrix.trees.archive import CHUNK, OpenFile, Slice, inflated, plain
-from buildmatrix.trees.archive_layers import MOST_LINKS, LayeredTree, MergedEntry
+from buildmatrix.trees.archive import CHUNK, OpenFile, Slice, iter_decompressed, safe_path
+from buildmatrix.trees.archive_layers import MAX_LINKS, LayeredTree, MergedEntry
 from buildmatrix.trees.base import Unreadable
 from buildmatrix.trees.forward import ENDLESS, ForwardSource
 from buildmatrix.trees.tar import Attributes, Kind, TarMember, members
 
-#: Files whose bytes are kept, and folders of such.
+#: Files with stored content, and folders of such files.
 _KEPT: Final = frozenset(
     {
         *(f"etc/{name}" for name in ("passwd", "group", "shadow", "gshadow", "subuid", "subgid")),
@@ -49,67 +49,67 @@ _KEPT_BELOW: Final = (
     "etc/dpkg/dpkg.cfg.d/",
     "usr/share/keyrings/",
 )
-#: Bytes of one such file, and of all of a layer.
+#: Maximum bytes of one such file, and of all in a layer.
 _LARGEST: Final = 16 << 20
 _MOST: Final = 64 << 20
-#: An interpreter or its library: of these the versions are kept that they name.
+#: Interpreters and their libraries, whose version strings are stored.
 _PYTHON = re.compile(r"(?:lib)?python(3\.\d+)(?:\.so[.\d]*)?")
 _VERSION = rb"\x00(%s\.[0-9]{1,3}(?:(?:a|b|rc)[0-9]+)?\+?)\x00"
 _LARGEST_PYTHON: Final = 256 << 20
-#: What containers have where an image says nothing (moby, `DefaultPathEnv`).
+#: PATH of containers if the image has none (moby, `DefaultPathEnv`).
 DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class NotedMember(msgspec.Struct, frozen=True, array_like=True):
     """An entry of a layer."""
 
-    #: As it is stored; so is the target of a link. Neither need be text.
+    #: Raw bytes, as for the target of a link. Neither has to be text.
     name: bytes
     kind: Kind
     mode: int
     user: int
     group: int
     target: bytes = b""
-    #: Bytes of a file that is kept; of an interpreter, the versions that it names.
+    #: Stored content of a file; for an interpreter, its version strings.
     content: bytes | None = None
 
 
 class LayerNotes(msgspec.Struct, frozen=True):
-    """What one layer says."""
+    """Facts of one layer."""
 
-    #: Of its uncompressed bytes.
+    #: Digest of its uncompressed bytes.
     diff_id: str
     members: list[NotedMember]
 
 
-#: Made here, by one thread: msgspec 0.22 crashes where several meet a type for the first time.
+#: Created here, by one thread: msgspec 0.22 crashes if several first meet a type at once.
 _NOTES: Final = msgspec.msgpack.Decoder(prepare_type(LayerNotes))
 
 
 @dataclass(frozen=True, slots=True)
 class BasePython:
-    """A Python of the base, as `uv venv` sees it."""
+    """A Python of the base, as found by `uv venv`."""
 
-    #: Absolute: what `command -v` finds, and the folder that `pyvenv.cfg` names.
+    #: Absolute path, as found by `command -v`; its folder is `home` in `pyvenv.cfg`.
     executable: str
     #: `3.11.2`
     version: str
 
     @property
     def home(self) -> str:
-        """The folder of the executable."""
+        """Folder of the executable."""
         return posixpath.dirname(self.executable)
 
 
 def notes_store(cache: Cache) -> Store:
-    """Where notes are kept."""
-    # What is kept follows from this module, and how a layer is read from `trees`.
-    version = f"2 {code('trees')}"
+    """Return the store of notes."""
+    # The notes depend on this module and on the reader in `trees`.
+    version = f"2 {source_digest('trees')}"
     return cache.store("base-layers", version, limit=1 << 30, age=90 * DAY, by_use=True)
 
 
 def read_layer(layout: OciLayout, descriptor: Descriptor, store: Store) -> LayerNotes:
-    """The notes of a layer whose blob is in `layout`. Raises UndecidedError."""
+    """Return the notes of a layer with its blob in `layout`. Raises UndecidedError."""
     notes = store.load(descriptor.digest, _NOTES)
     if notes is not None:
         return notes
@@ -124,7 +124,7 @@ def read_layer(layout: OciLayout, descriptor: Descriptor, store: Store) -> Layer
 
 def _read(blob: Slice) -> LayerNotes:
     hasher = hashlib.sha256()
-    source = ForwardSource(_hashed(inflated(blob), hasher))
+    source = ForwardSource(_hashed(iter_decompressed(blob), hasher))
     notes: list[NotedMember] = []
     room = _MOST
     for member in members(Slice(source, 0, ENDLESS)):
@@ -156,7 +156,7 @@ def _hashed(chunks: Iterator[bytes], hasher: hashlib._Hash) -> Iterator[bytes]:
 def _content(member: TarMember, room: int) -> bytes | None:
     if member.data is None:
         return None
-    path = plain(member.name)
+    path = safe_path(member.name)
     if path is None:
         return None
     size = member.data.size
@@ -171,12 +171,12 @@ def _content(member: TarMember, room: int) -> bytes | None:
 
 
 class BaseFiles:
-    """The merged layers of a base, the lowest first. Raises UndecidedError."""
+    """Merged layers of a base, lowest first. Raises UndecidedError."""
 
     def __init__(self, layers: Sequence[LayerNotes]) -> None:
         try:
             self._tree = LayeredTree([map(_member, layer.members) for layer in layers])
-            #: By their paths below the root; the root itself is `""`.
+            #: Path relative to the root → entry; the root itself is `""`.
             self.entries: dict[str, MergedEntry] = {
                 entry.path: entry for entry in self._tree.entries()
             }
@@ -184,14 +184,14 @@ class BaseFiles:
             raise UndecidedError(f"the layers of the base cannot be merged: {error}") from error
 
     def resolved(self, path: str) -> str | None:
-        """Where `path` leads to, below the root, all links followed; None for nowhere."""
+        """Return the real path of `path`, relative to the root; None if it does not exist."""
         place = self.placed(path)
         return place if place is not None and place in self.entries else None
 
     def placed(self, path: str) -> str | None:
-        """Where a file of the name `path` would be made, below the root, all links followed.
+        """Return the real path of a new file `path`, relative to the root.
 
-        None for links in a circle, and for a path through a file.
+        None for circular links, and if a parent is a file.
         """
         ahead = list(reversed(path.split("/")))
         resolved: list[str] = []
@@ -212,7 +212,7 @@ class BaseFiles:
                     return None
                 continue
             links += 1
-            if links > MOST_LINKS:
+            if links > MAX_LINKS:
                 return None
             resolved.pop()
             if entry.target.startswith("/"):
@@ -221,21 +221,21 @@ class BaseFiles:
         return "/".join(resolved)
 
     def add(self, entry: LayerEntry) -> None:
-        """Know a file that a layer on top of the base has."""
+        """Add a file of a layer on top of the base."""
         if entry.kind != "hardlink":
             attributes = Attributes(entry.mode, entry.user, entry.group)
             self.entries[entry.path] = MergedEntry(entry.path, entry.kind, attributes, entry.target)
 
     def entry(self, path: str) -> MergedEntry | None:
-        """What `path` leads to; None for nothing."""
+        """Return the entry at `path`, following links; None if there is none."""
         place = self.resolved(path)
         return None if place is None else self.entries.get(place)
 
     def read(self, path: str) -> bytes | None:
-        """The bytes of a file that is kept; None where it is not there.
+        """Return the content of a stored file; None if it does not exist.
 
-        Raises UndecidedError for a file whose bytes were not kept: it is too large, or has its
-        bytes under another name.
+        Raises UndecidedError if its content was not stored: it is too large, or a hard link to
+        another name.
         """
         place = self.resolved(path)
         entry = None if place is None else self.entries.get(place)
@@ -249,7 +249,7 @@ class BaseFiles:
 
     @cached_property
     def interpreters(self) -> dict[str, str]:
-        """Real path of an interpreter, or of its library → the one version that it names."""
+        """Return real path of an interpreter or its library → its only version string."""
         newest = {}
         for path, entry in self.entries.items():
             if entry.kind == "file" and _PYTHON.fullmatch(posixpath.basename(path)):
@@ -262,9 +262,9 @@ class BaseFiles:
         return newest
 
     def python(self, minor: str, path: str) -> BasePython | None:
-        """The Python `minor` (`3.11`) on the search path `path`; None where it has none.
+        """Find Python `minor` (`3.11`) on the search path `path`; None if there is none.
 
-        Raises UndecidedError where it does not say which patch release it is.
+        Raises UndecidedError if its patch release is unknown.
         """
         for folder in path.split(":"):
             executable = posixpath.join("/", folder, f"python{minor}")
@@ -275,12 +275,12 @@ class BaseFiles:
         return None
 
     def _base_python(self, executable: str, minor: str) -> str:
-        """The name that stays in an environment: the first one below a folder with the library.
+        """Return the path for an environment: the first one below a folder with the library.
 
         Source: uv-python, `find_base_python` in crates/uv-python/src/interpreter.rs.
         """
         name = executable
-        for _ in range(MOST_LINKS):
+        for _ in range(MAX_LINKS):
             above = posixpath.dirname(name)
             while True:
                 if self.entry(posixpath.join(above, f"lib/python{minor}/os.py")) is not None:
@@ -313,11 +313,11 @@ class BaseFiles:
 
 
 class _Kept:
-    """A `RandomAccess` over the bytes of a file, where they were kept."""
+    """`RandomAccess` to the stored content of a file, if any."""
 
     def __init__(self, data: bytes | None) -> None:
         self._data = data
-        #: Not 0 where bytes are missing: nobody asks for those of an empty file.
+        #: Not 0 for missing content, as empty files are never read.
         self.size = 1 if data is None else len(data)
         self.bytes_read = 0
 

@@ -1,4 +1,4 @@
-"""The layers of a base image, brought here and read."""
+"""Download and notes of a base image's layers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from buildmatrix.oci.documents import (
 from buildmatrix.progress import Progress
 from buildmatrix.threads import side_by_side
 
-#: Layers of a base that are fetched and read at the same time.
+#: Layers to fetch and read concurrently.
 _FETCHES: Final = 4
 _OCI_TYPES: Final = {
     DOCKER_LAYER: LAYER,
@@ -33,9 +33,9 @@ _OCI_TYPES: Final = {
 def bring_layers(
     base: BaseImage, target: str, store: ImageStore, progress: Progress
 ) -> tuple[list[BuiltLayer], Sequence[LayerNotes]]:
-    """The layers of `base`, all in `store` now, and what is in each.
+    """Fetch the layers of `base` to `store`; return them with their notes.
 
-    Raises UndecidedError for a layer that cannot be had, or is not the one that the base names.
+    Raises UndecidedError for a layer that cannot be fetched or has another digest.
     """
 
     def bring(blob: Descriptor) -> LayerNotes:

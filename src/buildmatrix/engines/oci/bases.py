@@ -1,4 +1,4 @@
-"""Base images: out of a registry, or out of a layout or an archive in its place."""
+"""Base images from a registry, a layout or an archive."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 
 from buildmatrix.engines.oci.model import BaseImage
 from buildmatrix.errors import UndecidedError
-from buildmatrix.layers.saved_image import archive_files, check_saved
+from buildmatrix.layers.saved_image import check_saved, iter_archive_files
 from buildmatrix.oci.choosing import choose, images_in
 from buildmatrix.oci.documents import (
     INDEXES,
-    LARGEST_DOCUMENT,
     MANIFESTS,
+    MAX_DOCUMENT,
     Descriptor,
     ImageConfiguration,
     Manifest,
@@ -24,16 +24,16 @@ from buildmatrix.oci.documents import (
     index_of,
     manifest_of,
 )
-from buildmatrix.oci.layout import REF_NAME, OciLayout, checked
+from buildmatrix.oci.layout import REF_NAME, OciLayout, verify_chunks
 from buildmatrix.registry.client import Registry
 from buildmatrix.registry.reference import Reference
 from buildmatrix.text import printable
 from buildmatrix.trees.archive import CHUNK, OpenFile, Slice
 from buildmatrix.trees.base import reason
 
-#: What a mirror begins with that is no registry.
+#: Prefixes of mirrors that are not registries.
 LAYOUT, ARCHIVE = "oci:", "tar:"
-#: Where containerd and Docker write the whole name of an image into an index.
+#: Annotation of containerd and Docker: full name of an image in an index.
 _IMAGE_NAME = "io.containerd.image.name"
 
 Blob = Callable[[Descriptor], AbstractContextManager[Iterator[bytes]]]
@@ -51,10 +51,10 @@ class _Base:
 
 
 class Bases:
-    """Takes base images; each is looked for once in a run. For all threads at once.
+    """Source of base images, each resolved once per run. Thread-safe.
 
-    `mirror` stands before each name, as in `FROM ${MIRROR}python:3.11`; or it is `oci:FOLDER` or
-    `tar:FILE`, and images are looked for there by their names.
+    `mirror` is the prefix of each name, as in `FROM ${MIRROR}python:3.11`, or `oci:FOLDER` or
+    `tar:FILE` with images of these names.
     """
 
     def __init__(self, registry: Registry, mirror: str) -> None:
@@ -64,9 +64,9 @@ class Bases:
         self._taken: dict[tuple[str, str], BaseImage] = {}
 
     def take(self, name: str, platform: str) -> BaseImage:
-        """The base image `name` for a platform (`linux/arm64`).
+        """Return the base image `name` for a platform (`linux/arm64`).
 
-        Raises `UndecidedError` where it cannot be reached or is not for that platform.
+        Raises `UndecidedError` if it is unreachable or not for that platform.
         """
         with self._lock:
             if (name, platform) not in self._taken:
@@ -96,7 +96,7 @@ class Bases:
 
 
 def _chosen(name: str, entry: Descriptor, blob: Blob, platform: Platform, where: str) -> BaseImage:
-    """The image of `platform` that `entry`, a manifest or an index, comes to."""
+    """Return the image for `platform` in `entry`, a manifest or an index."""
     if entry.media_type in INDEXES:
         index = index_of(_document(entry, blob, where), where)
         chosen = choose(index.manifests, platform, where)
@@ -114,27 +114,27 @@ def _chosen(name: str, entry: Descriptor, blob: Blob, platform: Platform, where:
 
 
 def _document(descriptor: Descriptor, blob: Blob, where: str) -> bytes:
-    """A small blob, which is checked by who gives it. Its size is a claim of the image."""
-    if descriptor.size > LARGEST_DOCUMENT:
+    """Read a small blob, whose digest is checked by its source. Its stated size is untrusted."""
+    if descriptor.size > MAX_DOCUMENT:
         raise UndecidedError(f"{where}: {descriptor.digest} is too large for a document")
     with blob(descriptor) as chunks:
         return b"".join(chunks)
 
 
 def _in_layout(folder: Path, name: str) -> tuple[Descriptor, Blob]:
-    """The image of a layout that has `name`."""
+    """Find the image `name` in a layout."""
     layout = OciLayout(folder)
     return _named(layout.images(), name, f"{LAYOUT}{folder}"), layout.blob
 
 
 def _in_archive(path: Path, name: str) -> tuple[Descriptor, Blob]:
-    """The image of an archive that has `name`: of Docker 25 and newer, podman or skopeo."""
+    """Find the image `name` in an archive of Docker 25 and newer, podman or skopeo."""
     try:
         with path.open("rb") as file:
             source = OpenFile(file.fileno())
             files = {
                 name: (member.data.offset, member.data.size)
-                for name, member in archive_files(Slice(source, 0, source.size))
+                for name, member in iter_archive_files(Slice(source, 0, source.size))
                 if member.data is not None
             }
             if "index.json" not in files:
@@ -143,7 +143,7 @@ def _in_archive(path: Path, name: str) -> tuple[Descriptor, Blob]:
                     f"`skopeo copy ... oci-archive:{path}`"
                 )
             offset, size = files["index.json"]
-            index = index_of(source.read(offset, min(size, LARGEST_DOCUMENT + 1)), str(path))
+            index = index_of(source.read(offset, min(size, MAX_DOCUMENT + 1)), str(path))
             check_saved({name: Slice(source, *place) for name, place in files.items()})
     except OSError as error:
         raise UndecidedError(f"{ARCHIVE}{path} cannot be read: {reason(error)}") from error
@@ -156,13 +156,13 @@ def _in_archive(path: Path, name: str) -> tuple[Descriptor, Blob]:
         with path.open("rb") as file:
             data = Slice(OpenFile(file.fileno()), *place)
             chunks = (data.read(offset, CHUNK) for offset in range(0, data.size, CHUNK))
-            yield checked(chunks, descriptor, f"{ARCHIVE}{path}")
+            yield verify_chunks(chunks, descriptor, f"{ARCHIVE}{path}")
 
     return _named(index.manifests, name, f"{ARCHIVE}{path}"), blob
 
 
 def _named(entries: Sequence[Descriptor], name: str, where: str) -> Descriptor:
-    """The entry of an index that has the name of an image, in whatever way it is written."""
+    """Return the index entry of an image, by any form of its name."""
     wanted = Reference.parse(name)
     names = []
     found: dict[str, Descriptor] = {}

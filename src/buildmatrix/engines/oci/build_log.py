@@ -1,4 +1,4 @@
-"""What is said while an image is made, as its log has it."""
+"""Log of an image build."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class BuildLog:
-    """A `Progress` that also writes a log, and ends what was cancelled."""
+    """`Progress` that also writes a log, and stops cancelled builds."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class BuildLog:
         self._progress.output(target, line)
 
     def part(self, target: str, done: int, total: int | None, unit: str) -> None:
-        """See `Progress.part`; a log has no use for it."""
+        """See `Progress.part`; not logged."""
         self._check()
         self._progress.part(target, done, total, unit)
 

@@ -1,8 +1,8 @@
-"""Devices of the Container Device Interface, for containers that no daemon starts.
+"""Devices of the Container Device Interface, for containers without a daemon.
 
-What a description edits (nodes, variables, mounts, groups) is applied; mounts are read-only. Hooks
-are programs of the host that run as root while a container is made, and links and the loader's
-cache depend on them: a device that asks for one is refused, as is what this version does not know.
+Edits of nodes, variables, mounts and groups are applied; mounts are read-only. Hooks are programs
+of the host that run as root during the creation of a container, and links and the loader's cache
+depend on them: devices with hooks are refused, and so are unknown edits.
 
 Source: cncf-tags/container-device-interface, SPEC.md 1.0: `/etc/cdi` and `/var/run/cdi`, of which
 the second wins.
@@ -25,7 +25,7 @@ from buildmatrix.files import read_at_most
 from buildmatrix.threads import prepare_type
 
 FOLDERS = (Path("/etc/cdi"), Path("/var/run/cdi"))
-#: Bytes of one description, and descriptions of one folder.
+#: Maximum bytes of a description, and descriptions per folder.
 _LARGEST, _MOST = 1 << 20, 1_000
 
 
@@ -48,22 +48,22 @@ class _Edits(msgspec.Struct, frozen=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class Edits:
-    """What a container gets."""
+    """Edits of a container."""
 
     #: Nodes: path inside → path here.
     nodes: Mapping[str, str] = field(default_factory=dict)
-    #: Files and folders that are shown, read-only: path inside → path here.
+    #: Files and folders to mount read-only: path inside → path here.
     mounts: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     groups: tuple[int, ...] = ()
 
 
 class NoSuchDevice(Exception):
-    """A device that nothing describes, or whose description cannot be applied; says which."""
+    """A device without a description, or with one that cannot be applied."""
 
 
 def offered(folders: Sequence[Path]) -> tuple[str, ...]:
-    """Names of the devices that are described and can be applied: `amd.com/gpu=all`."""
+    """Return names of usable devices: `amd.com/gpu=all`."""
     names = []
     for name, parts in _described(folders).items():
         try:
@@ -75,7 +75,7 @@ def offered(folders: Sequence[Path]) -> tuple[str, ...]:
 
 
 def edits(names: Sequence[str], folders: Sequence[Path]) -> Edits:
-    """What containers of these devices get, all together. Raises `NoSuchDevice`."""
+    """Return the merged edits of these devices. Raises `NoSuchDevice`."""
     described = _described(folders)
     whole = Edits()
     for name in names:
@@ -92,7 +92,7 @@ def edits(names: Sequence[str], folders: Sequence[Path]) -> Edits:
 
 
 def groups(edits: Edits) -> Iterator[int]:
-    """Numbers of the groups that nodes have on this machine, but root's."""
+    """Yield the group IDs of nodes on this machine, except root's."""
     for path in edits.nodes.values():
         with suppress(OSError):
             if number := Path(path).stat().st_gid:
@@ -100,7 +100,7 @@ def groups(edits: Edits) -> Iterator[int]:
 
 
 def _described(folders: Sequence[Path]) -> dict[str, list[Any]]:
-    """Device → the edits of its file and its own, as they stand there."""
+    """Return device → edits of its file and its own, unparsed."""
     described: dict[str, list[Any]] = {}
     for path in _files(folders):
         document = _document(path)
@@ -124,7 +124,7 @@ def _files(folders: Sequence[Path]) -> Iterator[Path]:
 
 
 def _document(path: Path) -> object:
-    """A description; None for a file that is none, or cannot be read."""
+    """Read a description; None if it is invalid or unreadable."""
     import yaml
 
     try:
@@ -167,9 +167,9 @@ def _merged(name: str, parts: Sequence[Any]) -> Edits:
 
 
 def add_mount_point(root: Path, inside: str, here: str) -> None:
-    """Make what a mount needs in a root folder, whose links were made by a stranger.
+    """Create the mount point of a device in a root folder with untrusted links.
 
-    Raises `NoSuchDevice` where a link, or something else, is in its way.
+    Raises `NoSuchDevice` if a link or another file is in the way.
     """
     is_folder = Path(here).is_dir()
     path = root

@@ -1,4 +1,4 @@
-"""What is confined, and what every program that confines can do."""
+"""Interface of sandboxes, and of the commands that they run."""
 
 from __future__ import annotations
 
@@ -13,41 +13,41 @@ from pathlib import Path
 from buildmatrix.engines.model import NO_DEVICES, DeviceAccess
 from buildmatrix.engines.oci.identity import Identity
 
-#: Seconds for a sandbox to show that it works.
+#: Timeout in seconds for the test of a sandbox.
 PATIENCE = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Confined:
-    """A command, and what it runs in."""
+    """A command and its surroundings."""
 
     root: Path
     account: Identity
     command: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
-    #: Where it starts.
+    #: Its working folder.
     folder: str = "/"
-    #: Folders of this machine that are shown, read-only: path inside → path here.
+    #: Folders of this machine to mount read-only: path inside → path here.
     folders: Mapping[str, Path] = field(default_factory=dict)
-    #: Nodes of this machine that it may open, and the groups that it is in for them.
+    #: Nodes of this machine that it may open, and the required groups.
     devices: DeviceAccess = NO_DEVICES
-    #: Nodes of this machine that have other names inside: path inside → path here.
+    #: Nodes of this machine with other names inside: path inside → path here.
     renamed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def nodes(self) -> Mapping[str, str]:
-        """All nodes that it may open: path inside → path here."""
+        """Return all nodes that it may open: path inside → path here."""
         return {**{node: node for node in self.devices.nodes}, **self.renamed}
 
 
 class Sandbox(ABC):
-    """One program that confines."""
+    """A sandbox program."""
 
-    #: The program.
+    #: Name of the program.
     name: str
-    #: Whether files have their owners in it, or all seem to be the account's.
+    #: True if files keep their owners inside; otherwise all appear to belong to the account.
     has_owners = False
-    #: Whether it looks for other programs.
+    #: True if it looks for other programs.
     needs_path = True
 
     def __init__(self, program: str) -> None:
@@ -55,18 +55,18 @@ class Sandbox(ABC):
 
     @abstractmethod
     def line(self, confined: Confined, own: Path) -> list[str]:
-        """The command line that runs it; `own` is an empty folder for what it needs."""
+        """Return the command line to run it; `own` is an empty folder for the sandbox."""
 
     def end(self, own: Path) -> None:  # noqa: B027 - most end with their line
-        """End what is left of a command whose line was killed."""
+        """End the remaining processes of a command whose sandbox was killed."""
 
     def refuses(self, account: Identity) -> str | None:  # noqa: ARG002 - for those that do
-        """Why it does not confine such an account; None where it does."""
+        """Return why it cannot confine an account; None if it can."""
         return None
 
 
 def device_node(inside: str, here: str) -> dict[str, object]:
-    """A device of this machine, as the OCI runtime specification describes it (config-linux.md)."""
+    """Describe a device as in the OCI runtime specification (config-linux.md)."""
     status = Path(here).stat()
     if not stat.S_ISCHR(status.st_mode):
         raise OSError(errno.ENODEV, os.strerror(errno.ENODEV), here)

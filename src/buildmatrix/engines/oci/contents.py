@@ -1,4 +1,4 @@
-"""From a target, its lock and its base image to the image that its Dockerfile describes."""
+"""Assembly of a target's image from its lock, its base image and its Dockerfile."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ from buildmatrix.render.dockerfile import dockerignore
 from buildmatrix.render.ignore import Ignored
 from buildmatrix.spec.model import Spec, Target
 
-#: What a history says of who made a step.
+#: Comment of our steps in the history.
 _COMMENT: Final = "buildmatrix"
 
 
@@ -77,15 +77,15 @@ def assemble(
     *,
     compression: Compression = "gzip",
 ) -> BuiltImage:
-    """The image of `target`, complete in `store`: the blobs of the base, too.
+    """Assemble the image of `target` in `store`, including the blobs of the base.
 
-    The same target, lock, base and sources give the same image, on every machine and every day.
-    Call it from several threads for several targets: what they share is made once.
+    Reproducible: the same target, lock, base and sources give the same image. Several threads may
+    assemble several targets: shared layers are created once.
 
     Raises:
-        SpecError: what `refusals` says, or what only the base image shows.
-        UndecidedError: a wheel or the base could not be fetched, or is not what the lock says.
-        BuildError: the disk is full, or cannot be written.
+        SpecError: a problem of `refusals`, or one that only the base image shows.
+        UndecidedError: a wheel or the base cannot be fetched, or has another hash than in the lock.
+        BuildError: the disk is full or read-only.
     """
     steps = recipe(spec, target, lock)
     problems = refusals_of(spec, target, lock, steps)
@@ -101,7 +101,7 @@ def assemble(
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a layer comes from."""
+    """Origin of a layer."""
 
     kind: LayerKind
     at: DockerfileInstruction
@@ -109,7 +109,7 @@ class _Place:
 
 
 class _Assembly:
-    """One image in the making: layers and configuration, step by step."""
+    """State of an image during assembly: layers and configuration."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class _Assembly:
     # The base
 
     def read_base(self) -> None:
-        """Bring the layers of the base here, and learn what is in them."""
+        """Fetch and read the layers of the base."""
         configuration = self._base.configuration
         wanted = Platform.parse(self._target.platform)
         if not wanted.runs(configuration.platform):
@@ -158,7 +158,7 @@ class _Assembly:
     # Steps
 
     def apply(self, step: Step) -> None:
-        """Do one step."""
+        """Apply one step."""
         if isinstance(step, Environment):
             self._add_libraries(step)
         elif isinstance(step, Account):
@@ -197,7 +197,7 @@ class _Assembly:
             self._put(library.layer, _Place(kind, step.at, library.origin))
 
     def _add_packages(self, step: SystemPackages) -> None:
-        """As Docker's own cache: what was installed on this base before is installed again."""
+        """Add Debian packages; like in Docker's cache, the same base gets the same versions."""
         below = " ".join(layer.diff_id for layer in self._layers)
         key = f"packages {self._target.platform} {step.names} {below} {self._made_by}"
         with self._store.once(key), ExitStack() as held:
@@ -213,7 +213,7 @@ class _Assembly:
                         f"a builder: {error.message}",
                         "take a base that has them",
                     ) from error
-                # Where the base has all of them, the layer is empty, and remembered all the same.
+                # If the base has all of them, the layer is empty, and stored as well.
                 layer = self._write(with_folders(files, self._files))
                 self._store.keep(key, layer)
             notes = read_layer(self._store.layout, layer.descriptor, self._store.notes)
@@ -269,7 +269,7 @@ class _Assembly:
             self._note(step.at, is_empty=True)
 
     def _owner(self) -> tuple[int, int]:
-        """Whose a new working folder is: of the last USER, also of the base's, as with BuildKit."""
+        """Return the owner of a new working folder: the last USER, as in BuildKit."""
         name, _, group = self._run.user.partition(":")
         if name == self._target.user.name:
             name = str(self._target.user.uid)
@@ -301,7 +301,7 @@ class _Assembly:
     # Layers
 
     def _inside(self, path: str) -> str:
-        """An absolute path: what is relative begins in the working folder."""
+        """Return an absolute path; relative ones start at the working folder."""
         joined = posixpath.join("/", self._run.working_dir, path)
         return posixpath.normpath(f"/{joined.lstrip('/')}")  # POSIX keeps two slashes
 
@@ -313,9 +313,9 @@ class _Assembly:
         return posixpath.join(place, name)
 
     def _add(self, files: Iterable[InstalledFile], place: _Place, contents: str = "") -> None:
-        """A layer of `files`, or the one that was made of the same ones.
+        """Add a layer of `files`, or the stored one of the same files.
 
-        `contents` stands for the bytes of files that are better not read again.
+        `contents` identifies the bytes of files that should not be read again.
         """
         ordered = with_folders({file.entry.path: file for file in files}, self._files)
         if not ordered:
@@ -347,7 +347,7 @@ class _Assembly:
         self._note(place.at, place.origin)
 
     def _note(self, at: DockerfileInstruction, origin: str = "", *, is_empty: bool = False) -> None:
-        """A step of the history, as BuildKit words it."""
+        """Add a step to the history, in the format of BuildKit."""
         command = f"/bin/sh -c {at.text}" if at.keyword == "RUN" else at.text
         text = f"{at.keyword} {command}"
         if at.keyword in ("RUN", "COPY"):
@@ -388,7 +388,7 @@ class _Assembly:
         return BuiltImage(image, manifest, configuration, tuple(self._layers), taken)
 
     def _annotations(self) -> Mapping[str, str]:
-        """The base, as the OCI image specification has it (annotations.md)."""
+        """Return annotations of the base, see the OCI image specification (annotations.md)."""
         return {
             "org.opencontainers.image.base.name": self._base.reference.partition("@")[0],
             "org.opencontainers.image.base.digest": self._base.descriptor.digest,

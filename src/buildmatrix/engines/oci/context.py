@@ -1,7 +1,7 @@
-"""What COPY brings into an image: files of the context, as its ignore rules leave them.
+"""Files that COPY adds to an image: those of the context that are not ignored.
 
-Modes are what git keeps of them, 0755 for what its owner may run and else 0644: how a checkout was
-made (umask, ACLs, an archive) does not change an image, and its user can read what root owns.
+Modes are reduced as in git: 0755 if executable by the owner, else 0644. So the umask, ACLs or
+archive of a checkout do not change the image, and its user can read files of root.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CHUNK: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ContextEntry:
-    """A file, folder or link below what is copied; `path` is empty for that itself."""
+    """A file, folder or link in the copied source; `path` is empty for the source itself."""
 
     path: str
     kind: str
@@ -38,7 +38,7 @@ class ContextEntry:
 
 
 class Context:
-    """The folder of a specification, as a builder would be sent it."""
+    """The folder of a specification, as sent to a builder."""
 
     def __init__(self, root: Path, ignored: Ignored) -> None:
         self._root = root
@@ -49,10 +49,10 @@ class Context:
         return self._root.resolve()
 
     def entries(self, source: str, subject: str) -> list[ContextEntry]:
-        """What is copied of the file or folder `source`, sorted, with the hashes of files.
+        """Return the sorted entries of the file or folder `source`, with hashes of files.
 
-        Raises SpecError, in the name of `subject`, for what is not there or not in the context,
-        and UndecidedError for what cannot be read.
+        Raises SpecError about `subject` if the source is missing or outside of the context, and
+        UndecidedError if it is unreadable.
         """
         place = self._root / source
         try:
@@ -75,7 +75,7 @@ class Context:
         return SpecError([Problem(message, ".dockerignore")])
 
     def _below(self, path: str, inside: str, place: Path) -> Iterator[ContextEntry]:
-        """`path` is relative to the context, and `inside` to what is copied."""
+        """Yield entries in a folder: `path` is relative to the context, `inside` to the source."""
         is_ignored = bool(path) and self._ignored(path)
         status = place.lstat()
         if stat.S_ISDIR(status.st_mode):
@@ -105,7 +105,7 @@ class Context:
 
 
 def copied(entry: ContextEntry, path: str) -> InstalledFile:
-    """What a layer holds of an entry that goes to `path`."""
+    """Return the layer's file for an entry with the destination `path`."""
     new = LayerEntry(path, entry.kind, entry.mode, entry.size, entry.target)  # type: ignore[arg-type]
     return InstalledFile(new, _content(entry) if entry.kind == "file" else tuple)
 

@@ -1,8 +1,7 @@
 """Debian packages of an image, resolved by apt and unpacked without being run.
 
-apt decides what is installed (`engines.oci.apt`), and dpkg-deb opens the packages. What a package
-would run decides whether it can be unpacked here at all: the loader's cache (`ldconfig`) is the one
-thing that is left undone.
+apt selects the packages (`engines.oci.apt`), and dpkg-deb opens them. A package is refused if it
+has to run programs; only an update of the loader's cache (`ldconfig`) is ignored.
 
 Formats: deb(5), deb-control(5), deb-triggers(5), dpkg(1) (`path-exclude`).
 Source: dpkg 1.21, lib/dpkg/{parse,fields,dbmodify}.c, for the order of fields in `status`.
@@ -28,18 +27,18 @@ from buildmatrix.engines.oci.installation import InstalledFile
 from buildmatrix.errors import UndecidedError
 from buildmatrix.oci.layers import LayerEntry, is_whiteout
 from buildmatrix.scratch import scratch
-from buildmatrix.trees.archive import CHUNK, OpenFile, Slice, plain
+from buildmatrix.trees.archive import CHUNK, OpenFile, Slice, safe_path
 from buildmatrix.trees.base import Unreadable
 from buildmatrix.trees.tar import members
 
-#: Bytes of all files of one package; the largest of Debian unpack to 2 GB.
+#: Maximum bytes of a package's files; the largest in Debian have 2 GB.
 _LARGEST: Final = 8 << 30
 _LARGEST_CONTROL: Final = 64 << 20
 _ARCHITECTURES: Final = {"linux/amd64": "amd64", "linux/arm64": "arm64"}
-#: Lines of maintainer scripts that do nothing.
+#: Lines of maintainer scripts without effect.
 _IDLE = re.compile(r"\s*(#.*|set -[eu]+|exit 0|true|:)?\s*")
 _SCRIPTS: Final = ("preinst", "postinst", "config")
-#: In the order in which dpkg writes them; others follow in that of the package.
+#: Fields in dpkg's order; others follow in the order of the package.
 _FIELDS: Final = (
     "Package", "Essential", "Protected", "Status", "Priority", "Section", "Installed-Size",
     "Origin", "Maintainer", "Bugs", "Architecture", "Multi-Arch", "Source", "Version", "Replaces",
@@ -50,7 +49,7 @@ _FIELDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Package:
-    """A package that was fetched and opened."""
+    """A fetched and opened package."""
 
     fields: Mapping[str, str]
     #: Files of its control archive, by name.
@@ -64,17 +63,17 @@ class _Package:
 
     @property
     def info(self) -> str:
-        """What its files in dpkg's database are called."""
+        """Base name of its files in dpkg's database."""
         if self.fields.get("Multi-Arch") == "same":
             return f"{self.name}:{self.fields['Architecture']}"
         return self.name
 
 
 class DebianPackages:
-    """Packages for one base. The files of packages are valid until `held` is closed.
+    """Packages for one base. Their files are valid until `held` is closed.
 
-    Everything raises UndecidedError: for packages that apt cannot resolve or fetch, and, by name,
-    for those that have to run something when they are installed.
+    Methods raise UndecidedError for packages that apt cannot resolve or fetch, and for packages
+    that have to run programs during installation.
     """
 
     def __init__(self, base: BaseFiles, platform: str, held: ExitStack) -> None:
@@ -85,7 +84,7 @@ class DebianPackages:
         self._changed = set(_changed(base))
 
     def files(self, names: Sequence[str]) -> dict[str, InstalledFile]:
-        """Path → what a layer holds, for the packages `names` and all that they need."""
+        """Return path → file of the layer, for the packages `names` and their dependencies."""
         status = self._base.read("var/lib/dpkg/status")
         if status is None:
             raise UndecidedError("the base image has no dpkg, and so no Debian packages")
@@ -119,7 +118,7 @@ class DebianPackages:
         files = {}
         try:
             for member in members(control, as_dpkg=True):
-                name = plain(member.name)
+                name = safe_path(member.name)
                 if member.data is not None and name and "/" not in name:
                     files[name] = member.data.read(0, member.data.size)
         except Unreadable as error:
@@ -159,7 +158,7 @@ class DebianPackages:
         files: dict[str, InstalledFile] = {}
         try:
             for member in members(package.data, as_dpkg=True):
-                path = plain(member.name)
+                path = safe_path(member.name)
                 if (
                     path is None
                     or is_whiteout(path)
@@ -195,7 +194,7 @@ class DebianPackages:
                 size = member.data.size if member.data is not None else 0
                 target = member.target
                 if member.kind == "hardlink":
-                    target = self._place(plain(target) or "")
+                    target = self._place(safe_path(target) or "")
                     if target not in files or files[target].entry.kind != "file":
                         raise UndecidedError(
                             f"{package.name}: /{path} is a link to what no file before it is"
@@ -208,12 +207,12 @@ class DebianPackages:
         return files
 
     def _is_folder(self, path: str) -> bool:
-        """Whether the base has it, or a link to it, which dpkg leaves as it is."""
+        """Return True if the base has the folder, or a link to one, which dpkg keeps."""
         there = self._base.entry(path)
         return there is not None and there.kind == "folder"
 
     def _place(self, path: str) -> str:
-        """Where dpkg unpacks it: through the links of a base whose `/lib` is `/usr/lib`."""
+        """Resolve links of the base, like dpkg: `/lib` may be a link to `/usr/lib`."""
         folder, _, name = path.rpartition("/")
         place = self._base.placed(folder)
         if place is None:
@@ -225,7 +224,7 @@ class DebianPackages:
         for pattern, value in self._excluded:
             if fnmatch.fnmatchcase(f"/{path}", pattern):
                 is_excluded = value
-        # dpkg makes the folders of what is included all the same.
+        # dpkg still creates the parent folders of included files.
         return is_excluded and kind != "folder"
 
     # dpkg's database
@@ -261,7 +260,7 @@ class DebianPackages:
         files: dict[str, InstalledFile] = {}
         lines = []
         for member in members(package.data, as_dpkg=True):
-            path = plain(member.name) or ""
+            path = safe_path(member.name) or ""
             if not self._is_excluded(path, member.kind):
                 lines.append(f"/{path}\n" if path else "/.\n")
         listed = "".join(lines).encode("utf-8", "surrogateescape")
@@ -274,7 +273,7 @@ class DebianPackages:
 
 
 def _check_scripts(package: _Package) -> None:
-    """Raise UndecidedError for a package that does something when it is installed."""
+    """Raise UndecidedError for a package that runs programs during installation."""
     for name in _SCRIPTS:
         text = package.control.get(name, b"").decode("utf-8", "replace")
         if not all(_IDLE.fullmatch(line) for line in text.splitlines()):
@@ -295,7 +294,7 @@ def _status(package: _Package) -> str:
     fields = {**package.fields, "Status": "install ok installed"}
     conffiles = package.control.get("conffiles", b"").decode("utf-8", "replace").split("\n")
     sums = []
-    contents = {plain(member.name): member for member in members(package.data, as_dpkg=True)}
+    contents = {safe_path(member.name): member for member in members(package.data, as_dpkg=True)}
     for line in conffiles:
         member = contents.get(line.strip().strip("/"))
         if line.strip() and member is not None and member.data is not None:
@@ -315,7 +314,7 @@ def _status(package: _Package) -> str:
 
 
 def _stanza(text: str) -> dict[str, str]:
-    """Fields of a control file, in their order, with the lines that continue them."""
+    """Parse the fields of a control file in order, with continuation lines."""
     fields: dict[str, str] = {}
     name = ""
     for line in text.strip("\n").splitlines():
@@ -328,10 +327,10 @@ def _stanza(text: str) -> dict[str, str]:
 
 
 def _filters(base: BaseFiles) -> Iterator[tuple[str, bool]]:
-    """`path-exclude` and `path-include` of dpkg: a pattern, and whether it excludes."""
+    """Yield patterns of `path-exclude` and `path-include`; True for excluding ones."""
     folder = re.compile(r"etc/dpkg/dpkg\.cfg\.d/[A-Za-z0-9_-]+")
     names = [path for path in base.entries if folder.fullmatch(path)]
-    # As dpkg's lib/dpkg/options.c: other names are no settings, and its own file comes last.
+    # Like dpkg's lib/dpkg/options.c: other names are ignored, and its own file comes last.
     for path in [*sorted(names), "etc/dpkg/dpkg.cfg"]:
         for line in (base.read(path) or b"").decode("utf-8", "replace").splitlines():
             match = re.fullmatch(r"\s*path-(exclude|include)[\s=]+(\S+)\s*", line)
@@ -340,7 +339,7 @@ def _filters(base: BaseFiles) -> Iterator[tuple[str, bool]]:
 
 
 def _changed(base: BaseFiles) -> Iterator[str]:
-    """Paths that dpkg would not unpack as a package has them: diverted, or with a mode of its own.
+    """Yield paths that dpkg would change while unpacking: diverted, or with an overridden mode.
 
     Format: lib/dpkg/db-fsys-divert.c (three lines for each) and db-fsys-override.c.
     """

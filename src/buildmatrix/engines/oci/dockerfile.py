@@ -1,4 +1,4 @@
-"""A Dockerfile, taken apart as BuildKit does it: instructions, flags, words and variables.
+"""Parser of Dockerfiles, like BuildKit's: instructions, flags, words and variables.
 
 Source: the Dockerfile reference (https://docs.docker.com/reference/dockerfile/), and
 frontend/dockerfile/{parser,shell} of moby/buildkit, v0.25.
@@ -23,34 +23,34 @@ _NAME = re.compile(r"[^\s=\"'\\$]+")
 
 
 class DockerfileError(ValueError):
-    """Something that another frontend, or a shell, would have to read; the text says what."""
+    """Unsupported syntax, which requires another frontend, or a shell."""
 
 
 @dataclass(frozen=True, slots=True)
 class DockerfileInstruction:
     """One instruction of a Dockerfile."""
 
-    #: Where it begins.
+    #: Its first line's number.
     line: int
     #: In upper case.
     keyword: str
     #: `--mount=...` and the like.
     flags: tuple[str, ...]
-    #: What follows, with its lines joined.
+    #: The rest, with its lines joined.
     text: str
-    #: Its first line, as it stands in the file.
+    #: Its first line, unchanged.
     first: str
 
     @property
     def shown(self) -> str:
-        """For messages."""
+        """Text for messages."""
         text = " ".join(self.text.split())
         return f"{self.keyword} {text if len(text) <= 60 else text[:57] + '...'}"
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What stands between one FROM and the next."""
+    """Instructions from one FROM to the next."""
 
     begin: DockerfileInstruction
     base: str
@@ -59,7 +59,7 @@ class Stage:
 
 
 def instructions(text: str) -> Iterator[DockerfileInstruction]:
-    """The instructions; comments and empty lines inside of one vanish. Raises `DockerfileError`."""
+    """Yield the instructions without comments and empty lines. Raises `DockerfileError`."""
     begun, first, pending = 0, "", ""
     is_top = True
     for number, line in enumerate(text.split("\n"), 1):
@@ -93,7 +93,7 @@ def _instruction(line: int, first: str, text: str) -> DockerfileInstruction:
 
 
 def stages(text: str) -> tuple[tuple[DockerfileInstruction, ...], tuple[Stage, ...]]:
-    """What stands above the first FROM, and the stages. Raises `DockerfileError`."""
+    """Return instructions before the first FROM, and the stages. Raises `DockerfileError`."""
     above: list[DockerfileInstruction] = []
     stages: list[tuple[DockerfileInstruction, list[DockerfileInstruction]]] = []
     for instruction in instructions(text):
@@ -120,14 +120,14 @@ def _stage(begin: DockerfileInstruction, inside: tuple[DockerfileInstruction, ..
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word whose quotes are resolved: texts, and names of variables between them."""
+    """A word with resolved quotes: texts and variables."""
 
-    #: A text; the name of a variable and True; or such a name, and what stands for it where the
-    #: variable is set and not empty (`${NAME:+WORD}`).
+    #: A text and False; a variable's name and True; or its name, and the word that replaces it if
+    #: it is set and not empty (`${NAME:+WORD}`).
     parts: tuple[tuple[str, bool | Word], ...]
 
     def value(self, variables: Mapping[str, str]) -> str:
-        """The word with the values of `variables`; nothing for a variable that is not set."""
+        """Return the word with the values of `variables`; unset ones are empty."""
         values = []
         for text, name in self.parts:
             value = variables.get(text, "") if name else text
@@ -136,7 +136,7 @@ class Word:
 
 
 def word(text: str) -> Word:
-    """One word with its quotes, escapes and variables. Raises `DockerfileError`."""
+    """Parse one word with quotes, escapes and variables. Raises `DockerfileError`."""
     parts: list[tuple[str, bool | Word]] = []
     quote = ""
     at = 0
@@ -146,7 +146,7 @@ def word(text: str) -> Word:
             if at + 1 == len(text):
                 raise DockerfileError("a backslash at the end")
             escaped = text[at + 1]
-            # In double quotes it only escapes what would have a meaning there.
+            # In double quotes it only escapes special characters.
             keeps = quote == '"' and escaped not in '"$\\'
             parts.append((char + escaped if keeps else escaped, False))
             at += 2
@@ -171,7 +171,7 @@ def word(text: str) -> Word:
 
 
 def words(text: str) -> list[str]:
-    """The words of `text`, each with its quotes. Raises `DockerfileError`."""
+    """Split `text` into words, with their quotes. Raises `DockerfileError`."""
     words: list[str] = []
     current, quote, is_escaped = "", "", False
     for char in text:
@@ -195,7 +195,7 @@ def words(text: str) -> list[str]:
 
 
 def pairs(text: str) -> tuple[tuple[str, Word], ...]:
-    """The `NAME=VALUE` pairs of ENV and LABEL. Raises `DockerfileError`."""
+    """Parse the `NAME=VALUE` pairs of ENV and LABEL. Raises `DockerfileError`."""
     pairs = []
     for item in words(text):
         name, is_pair, value = item.partition("=")
@@ -208,7 +208,7 @@ def pairs(text: str) -> tuple[tuple[str, Word], ...]:
 
 
 def array(text: str) -> list[str] | None:
-    """The strings of a JSON array; None where `text` is none, and stands for itself."""
+    """Parse a JSON array of strings; None if `text` is plain text."""
     if not text.startswith("["):
         return None
     try:

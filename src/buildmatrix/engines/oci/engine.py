@@ -1,4 +1,4 @@
-"""The engine `oci`: assembles images itself. No daemon, no root; any Linux will do."""
+"""The engine `oci`, which assembles images without a daemon or root, on any Linux."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ from buildmatrix.errors import (
     UsageError,
 )
 from buildmatrix.inventory.model import Inventory
-from buildmatrix.layers.saved_image import Configuration, instruction
-from buildmatrix.oci.archive import archive
+from buildmatrix.layers.saved_image import Configuration, format_instruction
+from buildmatrix.oci.archive import iter_archive
 from buildmatrix.oci.documents import Descriptor
 from buildmatrix.progress import Progress
 from buildmatrix.registry.client import Registry
@@ -60,13 +60,13 @@ from buildmatrix.store.facts import FactCache
 if TYPE_CHECKING:
     from buildmatrix.layers.image import LayerReader
 
-#: Architecture as images name it, by what the kernel says of this machine.
+#: Machine name of the kernel → architecture in images.
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _NO_BLOB = f"sha256:{'0' * 64}"
 
 
 class OciEngine:
-    """Images as a layout in the state folder, made of what `store` keeps on this machine."""
+    """Engine with images in a layout in the state folder, made from layers of `store`."""
 
     name = "oci"
 
@@ -90,10 +90,10 @@ class OciEngine:
         self._cancelled = threading.Event()
         self._roots = RootFolders()
 
-    # What the engine has
+    # Images and facilities
 
     def check(self, builder: str | None = None) -> str:
-        """What runs commands here; see `Engine.check`."""
+        """Return the sandbox of this machine; see `Engine.check`."""
         if builder is not None:
             raise UsageError(
                 f"--builder {builder} is a builder of Docker's; the engine oci has none, so leave "
@@ -105,12 +105,12 @@ class OciEngine:
         )
 
     def facilities(self) -> Facilities:
-        """The folder of its images, and described devices; see `Engine.facilities`."""
+        """Return the folder of images, and the available devices; see `Engine.facilities`."""
         offered = cdi.offered(cdi.FOLDERS)
         return Facilities((), self._images.layout.folder, has_cdi=bool(offered), cdi=offered)
 
     def present(self, references: Sequence[str]) -> Mapping[str, str]:
-        """Reference → digest of the manifest; of images that are whole."""
+        """Return reference → digest of the manifest, for complete images."""
         named = self._images.by_name()
         images = {
             name: self._images.find(name) if name.startswith("sha256:") else named.get(name)
@@ -123,7 +123,7 @@ class OciEngine:
         }
 
     def image(self, reference: str) -> ImageFacts | None:
-        """See `Engine.image`; its size is that of its blobs."""
+        """See `Engine.image`; the size is that of the blobs."""
         image = self._images.find(reference)
         if image is None:
             return None
@@ -146,7 +146,7 @@ class OciEngine:
     # Building
 
     def refusals(self, jobs: Sequence[BuildJob]) -> Mapping[str, BuildmatrixError]:
-        """What only a Dockerfile that is run could do; see `Engine.refusals`."""
+        """Return reasons why a Dockerfile has to be run; see `Engine.refusals`."""
         errors: dict[str, BuildmatrixError] = {}
         if not jobs:
             return errors
@@ -209,7 +209,7 @@ class OciEngine:
             self._images.move(staged, tags)
 
     def cancel(self) -> None:
-        """End what is built or pushed; see `Engine.cancel`."""
+        """Cancel builds and pushes; see `Engine.cancel`."""
         self._cancelled.set()
         self.close()
 
@@ -236,7 +236,7 @@ class OciEngine:
         references: Sequence[str],
         builder: str | None,  # noqa: ARG002 - Docker's
     ) -> Mapping[str, str]:
-        """Ask each registry once; see `Engine.unreachable`."""
+        """Send one request to each registry; see `Engine.unreachable`."""
         reasons: dict[str, str] = {}
         hosts = {Reference.parse(text).host: text for text in reversed(references)}
         for text in hosts.values():
@@ -254,7 +254,7 @@ class OciEngine:
         *,
         tagged: bool = True,
     ) -> Pushed:
-        """Publish what is in the layout; see `Engine.push`."""
+        """Publish images of the layout; see `Engine.push`."""
         return push(self._images, self._registry, jobs, progress, self._check, tagged=tagged)
 
     # Running and reading
@@ -264,7 +264,7 @@ class OciEngine:
         return sandbox.usable()
 
     def cannot_run(self, reference: str) -> BuildmatrixError | None:
-        """Whatever keeps a sandbox from running that image; see `Engine.cannot_run`."""
+        """Return why no sandbox can run the image; see `Engine.cannot_run`."""
         image = self._images.get(reference)
         configuration = self._images.configuration(image)
         here = _ARCHITECTURES.get(machine.machine(), machine.machine())
@@ -283,7 +283,7 @@ class OciEngine:
 
     @contextmanager
     def runner(self, reference: str, devices: DeviceAccess = NO_DEVICES) -> Iterator[Run]:
-        """The image is laid out once for all commands; see `Engine.runner`."""
+        """Lay out the image once for all commands; see `Engine.runner`."""
         confined, text = self._sandbox
         if confined is None:
             raise ComponentError(text)
@@ -295,7 +295,7 @@ class OciEngine:
             edits = cdi.edits(devices.cdi, cdi.FOLDERS)
         except cdi.NoSuchDevice as error:
             refused = str(error)
-        # What a device mounts gets places in the files: no other command is to see these.
+        # Mount points of devices are created in the files, and other commands must not see them.
         name = " ".join((image.digest, *edits.mounts))
         lay_out = partial(self._lay_out, image, settings.user, confined)
         with self._roots.use(name, lay_out) as files:
@@ -304,12 +304,12 @@ class OciEngine:
                     cdi.add_mount_point(files.path, inside, here)
             except cdi.NoSuchDevice as error:
                 refused = str(error)
-            # Descriptions name no groups of nodes, and an image's account is in none of the host's.
+            # Descriptions have no groups of nodes; the image's account is in none of the host's.
             groups = dict.fromkeys((*devices.groups, *edits.groups, *cdi.groups(edits)))
 
             def run(command: Sequence[str], timeout_s: float) -> RunResult:
                 if refused:
-                    # As Docker says it: nothing was started.
+                    # Like Docker: nothing was started.
                     return RunResult(127, refused, timed_out=False)
                 with scratch("sandbox", files.path.parent) as own:
                     job = Confined(
@@ -335,7 +335,7 @@ class OciEngine:
         """Lay out the files of an image on disk."""
         with ExitStack() as stack:
             with writing(self._images.layout.folder):
-                # Beside the images: a folder for temporary files may forbid to run programs.
+                # Beside the images: temporary folders may be mounted noexec.
                 folder = stack.enter_context(scratch("run", self._images.layout.folder))
                 root = folder / "root"
                 root.mkdir(mode=0o755)
@@ -351,7 +351,7 @@ class OciEngine:
     @contextmanager
     def _exported(self, reference: str) -> Iterator[Iterator[bytes]]:
         image = self._images.get(reference)
-        yield archive(self._images.layout, image, self._images.names(image))
+        yield iter_archive(self._images.layout, image, self._images.names(image))
 
     @cached_property
     def _reader(self) -> LayerReader:
@@ -360,7 +360,7 @@ class OciEngine:
         return LayerReader(self._cache)
 
     def _inventory(self, image: Descriptor) -> Inventory:
-        """Facts of layers are kept by their digests: what other images have is not read again."""
+        """Read an image; facts of layers are cached by digest, and shared by images."""
         from buildmatrix.layers.image import LayerBlob
 
         configuration = self._images.configuration(image)
@@ -370,7 +370,7 @@ class OciEngine:
                 configuration.config.environment,
                 configuration.config.labels,
                 digests=configuration.rootfs.diff_ids,
-                instructions=tuple(map(instruction, made)),
+                instructions=tuple(map(format_instruction, made)),
             ),
             [
                 LayerBlob(layer.digest, layer.size, partial(self._images.layout.blob, layer))

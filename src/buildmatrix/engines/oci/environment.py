@@ -1,6 +1,6 @@
-"""An empty virtual environment for a Python of another file system, as `uv venv` makes it.
+"""An empty virtual environment for a Python of another file system, like `uv venv`.
 
-uv writes one here, for the Python that this runs in. Of that the place is changed, and the Python.
+uv creates one for the Python that runs this code. Then its location and its Python are replaced.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from buildmatrix.errors import ComponentError
 from buildmatrix.oci.layers import LayerEntry
 from buildmatrix.scratch import scratch
 
-#: Seconds; it takes 30 ms.
+#: Timeout in seconds; uv takes 30 ms.
 _PATIENCE: Final = 60.0
-#: Made by `uv pip sync`, which locks the environment with it.
+#: Lock file of `uv pip sync`.
 _LOCK: Final = ".lock"
 
 
 def new_environment(python: BasePython) -> dict[str, InstalledFile]:
-    """Path → what a layer holds, for the environment of `python`.
+    """Return path → file of the layer, for the environment of `python`.
 
-    Raises ComponentError when uv cannot make one.
+    Raises ComponentError if uv fails.
     """
     minor = ".".join(python.version.split(".")[:2])
     files, version = _written()
@@ -57,7 +57,7 @@ def new_environment(python: BasePython) -> dict[str, InstalledFile]:
 
 @cache
 def _written() -> tuple[tuple[tuple[str, bytes, int], ...], str]:
-    """Files of a new environment (path, bytes, mode), and the version of uv."""
+    """Return files of a new environment (path, bytes, mode), and the version of uv."""
     import uv
 
     with scratch("environment") as folder:

@@ -1,4 +1,4 @@
-"""How instructions of a Dockerfile change the configuration of an image."""
+"""Effects of Dockerfile instructions on the configuration of an image."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import msgspec
 
 from buildmatrix.engines.oci.recipe import Command
 from buildmatrix.oci.documents import Execution
-from buildmatrix.oci.layers import TIME
+from buildmatrix.oci.layers import FIXED_TIME
 
 
 def commanded(run: Execution, step: Command, *, is_command_ours: bool) -> Execution:
-    """After a CMD or ENTRYPOINT; `is_command_ours` where the CMD is not the base's."""
+    """Apply a CMD or ENTRYPOINT; `is_command_ours` if the CMD is not the base's."""
     shell = run.shell or ("/bin/sh", "-c")
     command = (*shell, step.words) if isinstance(step.words, str) else step.words
     if not step.is_entrypoint:
         return msgspec.structs.replace(run, cmd=command)
-    # As BuildKit: the base's CMD was written for the base's ENTRYPOINT.
+    # Like BuildKit: the base's CMD belongs to the base's ENTRYPOINT.
     cmd = run.cmd if is_command_ours else ()
     return msgspec.structs.replace(run, entrypoint=command, cmd=cmd)
 
 
 def declared(run: Execution, keyword: str, values: Sequence[str]) -> Execution:
-    """After a STOPSIGNAL, VOLUME or EXPOSE."""
+    """Apply a STOPSIGNAL, VOLUME or EXPOSE."""
     if keyword == "STOPSIGNAL":
         return msgspec.structs.replace(run, stop_signal=" ".join(values))
     if keyword == "VOLUME":
@@ -37,10 +37,10 @@ def declared(run: Execution, keyword: str, values: Sequence[str]) -> Execution:
 
 
 def created() -> str:
-    """When an image was made: not now, so that it is the same tomorrow.
+    """Return the creation time of images: a constant, for reproducible images.
 
     Source: https://reproducible-builds.org/specs/source-date-epoch/.
     """
     epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
-    seconds = int(epoch) if epoch.isdecimal() and len(epoch) < 12 else TIME
+    seconds = int(epoch) if epoch.isdecimal() and len(epoch) < 12 else FIXED_TIME
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from buildmatrix.errors import UndecidedError
 from buildmatrix.trees.base import Tree
 
-#: Bytes of `/etc/passwd` and of `/etc/group`.
+#: Maximum bytes of `/etc/passwd` and of `/etc/group`.
 _LARGEST = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Numbers of a user, of its group, and of its further groups."""
+    """IDs of a user, its group, and its supplementary groups."""
 
     uid: int
     gid: int
     groups: tuple[int, ...] = ()
 
     def may(self, mode: int, uid: int, gid: int) -> int:
-        """What it may do with a file of `uid` and `gid`: three bits, as in `mode` (inode(7))."""
+        """Return its permissions on a file of `uid` and `gid`: three bits of `mode` (inode(7))."""
         if self.uid == 0:
             return 7 if mode & 0o111 else 6
         if self.uid == uid:
@@ -29,11 +29,10 @@ class Identity:
 
 
 def identity(user: str, tree: Tree) -> Identity:
-    """Who `USER` of an image's configuration is, by the passwd(5) and group(5) of its files.
+    """Resolve `USER` of an image's configuration by its passwd(5) and group(5).
 
-    As runc reads it (moby/sys, `user.GetExecUser`): `NAME` or a number, then `:GROUP` or nothing. A
-    number is never the name of somebody.
-    Raises `UndecidedError` for a name that these files do not have.
+    Like runc (moby/sys, `user.GetExecUser`): `NAME` or a number, then `:GROUP` or nothing. A number
+    is never a name. Raises `UndecidedError` for a name that is not in these files.
     """
     name, colon, group = user.partition(":")
     people = _table(tree, "etc/passwd", 4)
@@ -59,7 +58,7 @@ def identity(user: str, tree: Tree) -> Identity:
 
 
 def _table(tree: Tree, path: str, columns: int) -> list[list[str]]:
-    """The rows of a file with colons whose third column is a number; none where it is not there."""
+    """Return rows of a colon-separated file whose third column is a number; none if missing."""
     try:
         text = tree.read_bytes(path, _LARGEST).decode("utf-8", "replace")
     except OSError:

@@ -1,7 +1,7 @@
-"""The images that the engine `oci` has on this machine: a layout in the state folder.
+"""Local images of the engine `oci`: a layout in the state folder.
 
-An image is a name in the layout's index. Blobs that no image has any more are removed when names
-move; other processes that write are kept out by the lock of the state folder.
+An image is a name in the layout's index. Unused blobs are removed when names move; the lock of the
+state folder keeps other writers out.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from buildmatrix.trees.archive_layers import LayeredTree
 
 
 class Images:
-    """Images by name or digest, in the layout `folder`. For all threads at once."""
+    """Images by name or digest, in the layout `folder`. Thread-safe."""
 
     def __init__(self, folder: Path) -> None:
         self.layout = OciLayout(folder)
         self._lock = threading.Lock()
 
     def find(self, reference: str) -> Descriptor | None:
-        """The image of a name, or of the digest of a manifest or a configuration, or None."""
+        """Return the image with a name or the digest of its manifest or configuration, or None."""
         for entry in self.layout.images():
             if reference in (entry.digest, entry.annotations.get(REF_NAME)):
                 return entry
@@ -36,19 +36,19 @@ class Images:
         return None
 
     def by_name(self) -> Mapping[str, Descriptor]:
-        """All images that have names."""
+        """Return all named images."""
         named = {entry.annotations.get(REF_NAME): entry for entry in reversed(self.layout.images())}
         return {name: entry for name, entry in named.items() if name is not None}
 
     def get(self, reference: str) -> Descriptor:
-        """The same. Raises `UndecidedError` where there is none."""
+        """Return an image, like `find`. Raises `UndecidedError` if there is none."""
         image = self.find(reference)
         if image is None:
             raise UndecidedError(f"{self.layout.folder} has no image {reference}; build it again")
         return image
 
     def names(self, image: Descriptor) -> tuple[str, ...]:
-        """The names of an image."""
+        """Return the names of an image."""
         return tuple(
             name
             for entry in self.layout.images()
@@ -56,29 +56,29 @@ class Images:
         )
 
     def is_whole(self, image: Descriptor) -> bool:
-        """Whether all blobs of an image are there."""
+        """Return True if all blobs of an image exist."""
         if not self.layout.has(image):
             return False
         manifest = self.manifest(image)
         return all(map(self.layout.has, (manifest.config, *manifest.layers)))
 
     def manifest(self, image: Descriptor) -> Manifest:
-        """The manifest of an image. Raises `UndecidedError`."""
+        """Return the manifest of an image. Raises `UndecidedError`."""
         return self.layout.manifest(image)
 
     def configuration(self, image: Descriptor) -> ImageConfiguration:
-        """The configuration of an image. Raises `UndecidedError`."""
+        """Return the configuration of an image. Raises `UndecidedError`."""
         data = self.layout.document(self.manifest(image).config)
         return configuration_of(data, f"{self.layout.folder}: {image.digest}")
 
     def add(self, source: OciLayout, image: Descriptor, name: str) -> None:
-        """Bring an image of `source` here, under one more name. Raises what writing raises."""
+        """Copy an image from `source`, and add a name. Raises the errors of writing."""
         with self._lock, writing(self.layout.folder):
             self.layout.adopt(source, image)
             self._name(image, {*self.names(image), name})
 
     def move(self, name: str, names: Sequence[str]) -> None:
-        """Give `names` to the image `name`, and take that name from it."""
+        """Give `names` to the image `name`, and remove that name."""
         with self._lock, writing(self.layout.folder):
             image = self.get(name)
             self._name(image, {*self.names(image), *names} - {name})
@@ -88,7 +88,7 @@ class Images:
         self._remove_unused()
 
     def _remove_unused(self) -> None:
-        """Remove the blobs of images that have lost all their names."""
+        """Remove the blobs of images without names."""
         used = set()
         for entry in self.layout.images():
             manifest = self.manifest(entry)
@@ -103,7 +103,7 @@ class Images:
 
     @contextmanager
     def tree(self, image: Descriptor) -> Iterator[LayeredTree]:
-        """The files of an image. Raises `UndecidedError`."""
+        """Open the files of an image. Raises `UndecidedError`."""
         with ExitStack() as stack:
             spool = Spool()
             stack.callback(spool.close)

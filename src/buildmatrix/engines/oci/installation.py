@@ -1,9 +1,9 @@
-"""What an installed wheel looks like, path by path: as `uv pip sync` leaves it in an environment.
+"""Files of an installed wheel, as created by `uv pip sync` in an environment.
 
 Formats: the binary distribution format, the entry points specification and "Recording installed
-projects" (https://packaging.python.org/en/latest/specifications/). Where they leave a choice, uv's
-is taken; a test compares all of it with what uv installs. `installer` (PyPI) writes other scripts
-and another RECORD, and asks the Python that it runs in where things go.
+projects" (https://packaging.python.org/en/latest/specifications/). Where they leave a choice, this
+follows uv; a test compares the result with uv's. The package `installer` is not used: its scripts
+and RECORD differ, and its paths are those of the running Python.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion
 
 from buildmatrix.errors import UndecidedError
-from buildmatrix.oci.layers import LayerEntry, is_whiteout, order
+from buildmatrix.oci.layers import LayerEntry, is_whiteout, sort_key
 from buildmatrix.parsing import parse_version
 from buildmatrix.trees.base import Trouble, Unreadable
 from buildmatrix.trees.wheel import WheelTree
 
-#: Where the Dockerfile of our templates makes the environment; below the root, as in a layer.
+#: Environment in the Dockerfile of our templates, relative to the root, as in a layer.
 ENVIRONMENT: Final = "opt/venv"
-#: Bytes of RECORD, of entry points and of a script, which are held in memory.
+#: Maximum bytes of RECORD, of entry points and of a script, which are read into memory.
 _LARGEST: Final = 64 << 20
-#: What Linux takes for the name of a file, and for a path.
+#: Limits of Linux for file names and paths.
 _LONGEST_NAME: Final = 255
 _LONGEST_PATH: Final = 4000
-#: Bytes of the paths of all its folders; those of tensorflow have 0.5 MB. Each one becomes an entry
-#: of a layer, and a directory of 16 MB could name 8 million.
+#: Maximum bytes of all folders' paths; tensorflow has 0.5 MB. Each folder becomes an entry of a
+#: layer, and a ZIP directory of 16 MB could name 8 million.
 _MOST_FOLDERS: Final = 16 << 20
 _EXECUTABLE: Final = 0o111
 _SHEBANG = re.compile(rb"#!python[^\n]*\n?")
-#: As uv reads it: the extras count for nothing.
+#: Like uv: extras are ignored.
 _ENTRY_POINT = re.compile(r"([\w.-]+):([\w.-]+)(?:\s+\[[^\]]*\])?", re.ASCII)
 _SCRIPT = re.compile(r"[\w.+ -]+")
-#: What an environment has before anything is installed into it.
+#: Paths of a new environment.
 _RESERVED = re.compile(
     r"pyvenv\.cfg|lib64|bin/(python[\d.]*|activate.*|deactivate\.bat|pydoc\.bat)"
 )
-#: As uv writes it (uv-install-wheel, `get_script_launcher`).
+#: Like uv's (uv-install-wheel, `get_script_launcher`).
 _LAUNCHER: Final = """\
 #!/{environment}/bin/python
 # -*- coding: utf-8 -*-
@@ -65,23 +65,23 @@ if __name__ == "__main__":
 
 @dataclass(frozen=True, slots=True)
 class InstalledFile:
-    """A file, folder or link of a layer, and how its bytes are had."""
+    """A file, folder or link of a layer, with access to its bytes."""
 
     entry: LayerEntry
     content: Callable[[], Iterable[bytes]] = tuple
 
 
 def site_packages(python: str) -> str:
-    """Where libraries are installed, below the root."""
+    """Return the folder of libraries, relative to the root."""
     return f"{ENVIRONMENT}/lib/python{python}/site-packages"
 
 
 class InstalledWheel:
-    """The files of the wheel of `name` and `version`, installed for one Python minor version.
+    """Files of a wheel, installed for one minor version of Python.
 
-    `files` is what a layer holds, in its order. Contents are read from `tree`, which has to tell
-    members by the names that they have in the wheel. Raises UndecidedError for what no installer
-    takes, and for what would be written outside of the environment or over its own files.
+    `files` are those of the layer, in order. Contents are read from `tree`, whose paths must be the
+    names in the wheel. Raises UndecidedError for an invalid wheel, and for paths outside of the
+    environment or those of its own files.
     """
 
     def __init__(self, tree: WheelTree, name: str, version: str, python: str) -> None:
@@ -104,7 +104,7 @@ class InstalledWheel:
         self._add_launchers()
         self._add_notes()
         self._check_paths()
-        self.files = tuple(self._files[path] for path in sorted(self._files, key=order))
+        self.files = tuple(self._files[path] for path in sorted(self._files, key=sort_key))
 
     def _metadata_folder(self, name: str, version: str) -> str:
         folders = {top for top, _, rest in (name.partition("/") for name in self._members) if rest}
@@ -133,7 +133,7 @@ class InstalledWheel:
         return f"{self._metadata.removesuffix('.dist-info')}.data"
 
     def _place(self, name: str) -> tuple[str, bool]:
-        """Where the member or folder `name` is installed, and whether it is a script."""
+        """Return the installed path of the member or folder `name`, and True for a script."""
         top, _, rest = name.partition("/")
         if top != self._data:
             return f"{self._site}/{name}", False
@@ -172,7 +172,7 @@ class InstalledWheel:
             self._note(path, *recorded.get(name, ("", str(entry.size))))
 
     def _add_folders(self) -> None:
-        """Folders that the wheel names: some are empty."""
+        """Add the wheel's folder entries: some folders are empty."""
         for entry in self._tree.entries:
             if not entry.name.endswith("/"):
                 continue
@@ -210,7 +210,7 @@ class InstalledWheel:
             self._write(f"{ENVIRONMENT}/bin/{script}", text.encode(), 0o755)
 
     def _add_notes(self) -> None:
-        """INSTALLER and REQUESTED as uv leaves them, and RECORD with all that was installed."""
+        """Add INSTALLER and REQUESTED, like uv, and a RECORD of all files."""
         folder = f"{self._site}/{self._metadata}"
         self._write(f"{folder}/INSTALLER", b"uv")
         self._write(f"{folder}/REQUESTED", b"")
@@ -218,7 +218,7 @@ class InstalledWheel:
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows(sorted(self._rows))
         data = text.getvalue().encode("utf-8", "surrogateescape")
-        # uv writes over that of the wheel, which keeps its mode.
+        # uv overwrites the wheel's own RECORD, and keeps its mode.
         is_executable = self._members[f"{self._metadata}/RECORD"].mode & _EXECUTABLE
         mode = 0o755 if is_executable else 0o644
         self._keep(f"{folder}/RECORD", mode, len(data), lambda: (data,))
@@ -251,10 +251,10 @@ class InstalledWheel:
     def _is_file(self, path: str) -> bool:
         return path in self._files and self._files[path].entry.kind == "file"
 
-    # Inside
+    # Helpers
 
     def _write(self, path: str, data: bytes, mode: int = 0o644) -> None:
-        """A file that the installer makes: a later one replaces what is there."""
+        """Add a generated file; later ones replace earlier ones."""
         digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
         self._keep(path, mode, len(data), lambda: (data,))
         self._note(path, f"sha256={digest}", str(len(data)))
@@ -266,11 +266,11 @@ class InstalledWheel:
         self._files[path] = InstalledFile(LayerEntry(path, "file", mode, size), content)
 
     def _note(self, path: str, digest: str, size: str) -> None:
-        """A row of RECORD, whose paths are relative to the libraries."""
+        """Add a row to RECORD, whose paths are relative to the libraries."""
         self._rows.append((posixpath.relpath(path, self._site), digest, size))
 
     def _recorded(self, record: str) -> Mapping[str, tuple[str, str]]:
-        """Member → hash and size as the wheel's own RECORD has them: claims, which uv repeats."""
+        """Return member → hash and size in the wheel's RECORD: unverified, but copied by uv."""
         try:
             lines = self._read(record).decode("utf-8").splitlines()
             rows = [row for row in csv.reader(lines, strict=True) if row]
@@ -296,13 +296,13 @@ class InstalledWheel:
 
 
 def _linked(path: str) -> str:
-    """`lib64` of an environment is a link, and a folder in its place would replace it."""
+    """Resolve `lib64`, a link of the environment, which a folder would replace."""
     link = f"{ENVIRONMENT}/lib64/"
     return f"{ENVIRONMENT}/lib/{path.removeprefix(link)}" if path.startswith(link) else path
 
 
 def _entry_points(data: bytes) -> Iterator[tuple[str, str]]:
-    """Names of scripts, and what they call."""
+    """Yield names of scripts and their entry points."""
     parser = configparser.ConfigParser(
         delimiters=("=",), interpolation=None, strict=False, default_section="\0"
     )

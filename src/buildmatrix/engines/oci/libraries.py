@@ -1,7 +1,7 @@
-"""The layers with `/opt/venv`: one for each heavy distribution, and one for all the rest.
+"""The layers of `/opt/venv`: one for each heavy distribution, and one for the rest.
 
-What a heavy layer holds depends on its wheel and on the minor version of Python. So every target
-and every later build that locks the same wheel has the same layer.
+A heavy layer depends only on its wheel and the minor version of Python. So all targets and later
+builds with the same wheel share it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from buildmatrix.errors import UndecidedError
 from buildmatrix.locks.choose import choose
 from buildmatrix.locks.model import Lock, Package, Wheel
 from buildmatrix.oci.compression import Compression
-from buildmatrix.oci.layers import LayerEntry, StoredLayer, order
+from buildmatrix.oci.layers import LayerEntry, StoredLayer, sort_key
 from buildmatrix.progress import Progress
 from buildmatrix.spec.model import Target
 from buildmatrix.threads import side_by_side
@@ -32,37 +32,37 @@ from buildmatrix.trees.wheel import WheelTree
 
 T = TypeVar("T")
 
-#: Bytes of a wheel that gets a layer of its own.
+#: Minimum bytes of a wheel with its own layer.
 HEAVY: Final = 1 << 20
-#: Such layers of one image, those of the largest wheels: containerd and Docker stop at 127 in all.
+#: Maximum such layers of an image, for the largest wheels: containerd and Docker allow 127 in all.
 MOST_HEAVY: Final = 80
-#: Wheels that are fetched at the same time.
+#: Concurrent downloads.
 _FETCHES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenWheel:
-    """A package of a lock, and the wheel of it that is installed."""
+    """A package of a lock, and its selected wheel."""
 
     package: Package
     wheel: Wheel
 
     @property
     def origin(self) -> str:
-        """How its layer is called."""
+        """Name of its layer."""
         return f"{self.package.name} {self.package.version}".strip()
 
 
 @dataclass(frozen=True, slots=True)
 class LibraryLayer:
-    """A layer of the environment, and which distribution it has; empty for the rest."""
+    """A layer of the environment, and its distribution; empty for the rest."""
 
     layer: StoredLayer
     origin: str
 
 
 class Libraries:
-    """Makes the layers of one target."""
+    """Builder of the library layers of one target."""
 
     def __init__(
         self,
@@ -78,15 +78,15 @@ class Libraries:
         self._progress = progress
         self._compression = compression
         self._made_by = made_by(compression)
-        #: Wheels that are here, of those that are needed.
+        #: Downloaded wheels of the required ones.
         self._fetched = self._total = 0
-        #: Key of a layer → what it holds.
+        #: Key of a layer → its paths.
         self._paths: dict[str, LayerPaths] = {}
 
     def layers(self, base: BaseFiles, python: BasePython) -> list[LibraryLayer]:
-        """Those of the heavy distributions in the order of their names, and the rest.
+        """Return the layers of heavy distributions by name, and the rest.
 
-        Raises UndecidedError for a wheel that cannot be had or installed, and BuildError.
+        Raises UndecidedError for a wheel that cannot be fetched or installed, and BuildError.
         """
         chosen = [
             ChosenWheel(package, wheel)
@@ -107,7 +107,7 @@ class Libraries:
             path = self._fetch(item)
             return self._heavy_layer(item, path) if item in heavy else None
 
-        # The largest first: the others fill the gaps.
+        # Largest first: smaller ones fill the gaps.
         wanted.sort(key=lambda item: (-self._size(item), item.origin))
         made = side_by_side(work, wanted, _FETCHES, "wheel")
         layers.update(
@@ -125,7 +125,7 @@ class Libraries:
         ]
         return [*result, LibraryLayer(rest, "")]
 
-    # Which
+    # Selection
 
     def _heavy(self, chosen: Sequence[ChosenWheel]) -> list[ChosenWheel]:
         heavy = [item for item in chosen if self._size(item) >= HEAVY]
@@ -133,7 +133,7 @@ class Libraries:
         return sorted(heavy, key=lambda item: item.origin)
 
     def _size(self, item: ChosenWheel) -> int:
-        """Bytes of a wheel; it is fetched where its lock does not say."""
+        """Return bytes of a wheel; fetches it if the lock has no size."""
         if item.wheel.size is not None:
             return item.wheel.size
         return self._store.wheels.fetch(item.wheel, self._lock).stat().st_size
@@ -154,10 +154,10 @@ class Libraries:
             hasher.update(self._key(item).encode())
         return f"environment {hasher.hexdigest()} {self._made_by}"
 
-    # Making
+    # Creation
 
     def _known(self, key: str) -> StoredLayer | None:
-        """The layer that was kept under `key`, if it is known what it holds."""
+        """Return the layer stored under `key`, if its paths are stored as well."""
         layer = self._store.layer(key)
         if layer is not None and key not in self._paths:
             paths = self._store.paths(key)
@@ -201,7 +201,7 @@ class Libraries:
                 path = self._store.wheels.path(item.wheel)
                 installed = self._installed(item, path, held).files
                 paths[item.origin] = _paths(installed)
-                # Of two distributions with one path the later name wins, every time.
+                # If two distributions have the same path, the later name always wins.
                 files.update((file.entry.path, file) for file in installed)
             environment = new_environment(python)
             paths["the environment"] = _paths(environment.values())
@@ -212,7 +212,7 @@ class Libraries:
                 for entry in (_opt(base), LayerEntry(ENVIRONMENT, "folder", 0o755))
             }
             layer = self._written(
-                "the environment", [files[path] for path in sorted(files, key=order)]
+                "the environment", [files[path] for path in sorted(files, key=sort_key)]
             )
         self._keep(key, layer, paths)
         return layer
@@ -235,7 +235,7 @@ class Libraries:
 
 
 def _named(name: str, work: Callable[[], T]) -> T:
-    """What `work` returns; what it raises says which wheel it is about."""
+    """Call `work`; add the wheel's name to its errors."""
     try:
         return work()
     except UndecidedError as error:
@@ -245,7 +245,7 @@ def _named(name: str, work: Callable[[], T]) -> T:
 
 
 def _opt(base: BaseFiles) -> LayerEntry:
-    """The folder above the environment, as the base has it."""
+    """Return the parent folder of the environment, as in the base."""
     there = base.entries.get("opt")
     if base.resolved(ENVIRONMENT) is not None or (there is not None and there.kind != "folder"):
         raise UndecidedError(
@@ -259,9 +259,9 @@ def _paths(files: Iterable[InstalledFile]) -> list[str]:
 
 
 def _check_folders(layers: Iterable[LayerPaths]) -> None:
-    """Raise UndecidedError where one distribution has a file, and another something in it.
+    """Raise UndecidedError if a path is a file of one distribution and a folder of another.
 
-    uv and pip end there as well, whichever of the two they install first.
+    uv and pip fail as well, in either order.
     """
     contents = [item for layer in layers for item in layer.items()]
     files = {path: origin for origin, paths in contents for path in paths if path[-1] != "/"}

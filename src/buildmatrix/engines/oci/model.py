@@ -1,4 +1,4 @@
-"""What goes into an image that is made here, and what comes out."""
+"""Inputs and results of an image build without a daemon."""
 
 from __future__ import annotations
 
@@ -9,49 +9,49 @@ from typing import Literal, Protocol
 
 from buildmatrix.oci.documents import Descriptor, ImageConfiguration, Manifest
 
-#: What a layer holds: `base` those of the base image, `system` Debian packages, `account` the user,
-#: `distribution` the files of one wheel, `environment` the rest of `/opt/venv`, `copy` the
-#: application, `folder` a working folder that nothing else made.
+#: Content of a layer. `base`: from the base image; `system`: Debian packages; `account`: the user;
+#: `distribution`: files of one wheel; `environment`: the rest of `/opt/venv`; `copy`: the
+#: application; `folder`: a new working folder.
 LayerKind = Literal["base", "system", "account", "distribution", "environment", "copy", "folder"]
 
 
 class BaseImage(Protocol):
-    """An image to build on, wherever it is."""
+    """A base image in any location."""
 
-    #: As the specification names it.
+    #: Name in the specification.
     reference: str
-    #: Of its manifest, of the target's platform.
+    #: Its manifest for the target's platform.
     descriptor: Descriptor
     manifest: Manifest
     configuration: ImageConfiguration
 
     def blob(self, descriptor: Descriptor) -> AbstractContextManager[Iterator[bytes]]:
-        """The bytes of one of its layers. Raises UndecidedError, here or while they are read."""
+        """Stream the bytes of a layer. Raises UndecidedError, also during reading."""
 
 
 @dataclass(frozen=True, slots=True)
 class BuiltLayer:
-    """One layer of an image, whose blob is in the layout."""
+    """One layer of an image, with its blob in the layout."""
 
     descriptor: Descriptor
     #: Digest of its uncompressed bytes.
     diff_id: str
     kind: LayerKind
-    #: Which distribution or which instruction it comes from; empty for those of the base.
+    #: Its distribution or instruction; empty for layers of the base.
     origin: str = ""
-    #: Line of the generated Dockerfile that it comes from.
+    #: Its line of the generated Dockerfile.
     line: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class BuiltImage:
-    """An image that is complete in the layout of its `ImageStore`."""
+    """A complete image in the layout of its `ImageStore`."""
 
-    #: Of its manifest.
+    #: Its manifest.
     descriptor: Descriptor
     manifest: Manifest
     configuration: ImageConfiguration
-    #: The lowest first, those of the base among them.
+    #: Lowest first, including those of the base.
     layers: tuple[BuiltLayer, ...]
-    #: Reference of the base, and the digest that was taken.
+    #: Reference and digest of the base.
     base: tuple[str, str]

@@ -1,4 +1,4 @@
-"""Pushing images: all blobs, then all manifests, and the tags last."""
+"""Push of images: all blobs, then all manifests, and the tags last."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def push(
     *,
     tagged: bool = True,
 ) -> Pushed:
-    """Publish all tags of all jobs, or without `tagged` the images alone: see `Engine.push`.
+    """Publish all tags of all jobs, or without `tagged` only the images: see `Engine.push`.
 
-    No tag moves before every blob and every manifest of all jobs is in its registry. `check` is
-    called between steps, and raises what is to end the push.
+    No tag moves before all blobs and manifests of all jobs are pushed. `check` is called between
+    steps, and raises an error to end the push.
     """
     pushed: dict[str, str] = {}
     job = jobs[0] if jobs else None
@@ -55,9 +55,9 @@ def push(
 
 
 def _scanned(images: Images, job: BuildJob) -> Descriptor:
-    """The image that was scanned. Raises `UndecidedError` where it is no longer there, whole.
+    """Return the scanned image. Raises `UndecidedError` if it is missing or incomplete.
 
-    By its manifest: another one may name the same configuration with other layers.
+    Found by its manifest: another manifest may have the same configuration with other layers.
     """
     image = images.find(job.digest or job.tags[0])
     if image is None or not images.is_whole(image):

@@ -1,8 +1,8 @@
-"""What the Dockerfile of a target comes to, where all of it is known here: steps without a shell.
+"""Translation of a target's Dockerfile into steps that need no shell.
 
-There is one description of an image, and that is its Dockerfile. It is read instruction by
-instruction; of RUN only the commands are known that our own macros write, and what they do is done
-in another way. A template of a user may change everything else.
+The Dockerfile is the only description of an image, and is parsed instruction by instruction. The
+only supported RUN commands are those of our own macros, which are implemented here. A user's
+template may change everything else.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from buildmatrix.render.dockerfile import build_of, dockerfile, equipped, templa
 from buildmatrix.render.environment import builtin_templates, make_environment, render_piece
 from buildmatrix.spec.model import Spec, Target, User
 
-#: Stands in the macros where a list of packages does.
+#: Placeholder of the list of packages in macros.
 _PACKAGES: Final = "zzpackageszz"
-#: Variables that change what uv does, or which Python it takes.
+#: Variables that affect uv, or its choice of Python.
 _OF_BUILD = re.compile(r"UV_.*|PIP_.*|PYTHON.*|PATH|HOME|VIRTUAL_ENV|LD_.*|SSL_.*|.*_proxy", re.I)
 
 
 @dataclass(frozen=True, slots=True)
 class SystemPackages:
-    """Debian packages of the final image, and its Python where the base has none."""
+    """Debian packages of the final image, and its Python if the base has none."""
 
     names: tuple[str, ...]
     at: DockerfileInstruction
@@ -62,7 +62,7 @@ class Environment:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A file or folder of the context, and where it goes; a slash at its end counts."""
+    """A file or folder of the context, and its destination; a trailing slash counts."""
 
     source: str
     destination: Word
@@ -71,7 +71,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class WorkFolder:
-    """Where commands start; it is made where it is missing."""
+    """Working folder of commands, created if missing."""
 
     path: Word
     at: DockerfileInstruction
@@ -95,7 +95,7 @@ class Labels:
 
 @dataclass(frozen=True, slots=True)
 class RunAs:
-    """The user that commands run as."""
+    """The user of commands."""
 
     user: Word
     at: DockerfileInstruction
@@ -103,7 +103,7 @@ class RunAs:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """CMD or ENTRYPOINT; a text is for the shell."""
+    """CMD or ENTRYPOINT; a string is for the shell."""
 
     is_entrypoint: bool
     words: tuple[str, ...] | str
@@ -112,7 +112,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """EXPOSE, VOLUME or STOPSIGNAL: what an image says of itself, and nothing more."""
+    """EXPOSE, VOLUME or STOPSIGNAL, which only change the configuration."""
 
     words: tuple[Word, ...]
     at: DockerfileInstruction
@@ -129,12 +129,12 @@ class Recipe:
     """The steps from the base image of a target to its image."""
 
     steps: tuple[Step, ...]
-    #: What cannot be done here.
+    #: Unsupported instructions.
     problems: tuple[Problem, ...]
 
 
 def recipe(spec: Spec, target: Target, lock: Lock) -> Recipe:
-    """The recipe of `target`. Raises `SpecError` for a template that cannot be rendered."""
+    """Return the recipe of `target`. Raises `SpecError` if its template cannot be rendered."""
     environment = make_environment(spec.root)
     text = dockerfile(environment, spec, target, lock)
     target = equipped(target, build_of(spec, target))
@@ -161,7 +161,7 @@ def _run_of(text: str) -> DockerfileInstruction:
 
 
 class _RecipeReader:
-    """Reads one Dockerfile; `problems` is what it cannot do."""
+    """Parser of one Dockerfile; unsupported instructions are in `problems`."""
 
     def __init__(
         self,
@@ -202,7 +202,7 @@ class _RecipeReader:
         return Recipe(tuple(self._steps), tuple(self._problems))
 
     def _helper(self, stage: Stage) -> None:
-        """A stage before the last one: that of uv, or the one that makes the environment."""
+        """Parse a stage before the last one: for uv, or for the environment."""
         if stage.name == "uv":
             for instruction in stage.instructions:
                 self._refuse(instruction)
@@ -218,7 +218,7 @@ class _RecipeReader:
                 is_made = True
             elif instruction.keyword == "RUN" and not instruction.flags:
                 names = self._packages.fullmatch(instruction.text)
-                # A compiler is for packages without a wheel, and those are refused by name.
+                # A compiler is only for packages without a wheel, which are refused by name.
                 if names is None or (names[1] and not self._is_compiled):
                     self._refuse(instruction)
             elif instruction.keyword not in ("USER", "LABEL", "WORKDIR"):
@@ -227,7 +227,7 @@ class _RecipeReader:
             self._problem(stage.begin, "its stage `build` does not install the lock as ours do")
 
     def _check_variables(self, instruction: DockerfileInstruction) -> None:
-        """Nothing runs here that would read them, unless they are for the installer itself."""
+        """Refuse variables that affect the installer; other ones have no effect here."""
         try:
             names = [name for name, _ in pairs(instruction.text)]
         except DockerfileError as error:
@@ -291,7 +291,7 @@ class _RecipeReader:
         source = word(paths[0])
         if any(is_name for _, is_name in source.parts):
             raise DockerfileError("a variable in its source")
-        # The one wildcard that our filter writes: a bracket that means itself.
+        # The only wildcard of our filter: an escaped bracket.
         path = source.value({}).replace("[[]", "\0")
         if re.search(r"[*?\[\\]", path):
             raise DockerfileError("a wildcard")
@@ -313,7 +313,7 @@ class _RecipeReader:
         expected = self._macros[macro]
         return (instruction.flags, instruction.text) == (expected.flags, expected.text)
 
-    # What cannot be done
+    # Unsupported instructions
 
     def _refuse(self, instruction: DockerfileInstruction, why: str = "") -> None:
         reason = f": {why}" if why else ""
@@ -333,7 +333,7 @@ class _RecipeReader:
         )
 
     def _place(self, instruction: DockerfileInstruction | None) -> tuple[str, int | None]:
-        """Where a user wrote it: in the template, where its first line stands there once."""
+        """Return file and line: in the template if its first line is unique there."""
         template = template_of(self._spec.root, self._target)
         path = self._spec.root / template
         is_ours = (builtin_templates() / template).is_file()

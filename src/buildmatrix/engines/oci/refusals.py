@@ -1,4 +1,4 @@
-"""What the engine `oci` cannot build, said before anything is fetched."""
+"""Targets that the engine `oci` cannot build, detected before any download."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from buildmatrix.locks.choose import refusal
 from buildmatrix.locks.model import Lock
 from buildmatrix.spec.model import Spec, Target
 
-#: The way out that there always is.
+#: Hint that always applies.
 WITH_DOCKER: Final = "build with `--engine docker`"
 
 
 def refusals(spec: Spec, target: Target, lock: Lock) -> list[Problem]:
-    """Why this engine cannot build `target`, each with its place and the way out; none if it can.
+    """Return why this engine cannot build `target`, with places and hints; none if it can.
 
-    Costs nothing: nothing is fetched, and no base is looked at. What only the base shows (it has
-    no Python of that version) is raised by `assemble`, before any wheel is fetched.
-    Raises `SpecError` for a template that cannot be rendered.
+    Cheap: nothing is fetched, and the base is not read. Problems of the base, such as a missing
+    Python, are raised by `assemble`, before any wheel is fetched. Raises `SpecError` if the
+    template cannot be rendered.
     """
     return refusals_of(spec, target, lock, recipe(spec, target, lock))
 
 
 def refusals_of(spec: Spec, target: Target, lock: Lock, steps: Recipe) -> list[Problem]:
-    """The same, for the recipe that was made of the three."""
+    """Do the same for an existing recipe of the three."""
     problems = list(steps.problems)
     for step in steps.steps:
         if isinstance(step, SystemPackages) and step.names and (missing := missing_programs()):

@@ -1,8 +1,8 @@
 """Programs that run a command in a root file system, without a daemon.
 
-Every sandbox gives a command what `engines.docker.containers` gives it: a root file system that
-cannot be written, `/proc`, a small `/dev`, `/tmp` in memory, the image's environment and account,
-and nothing else; no network, no capability, no way to gain one.
+Every sandbox has the same surroundings as in `engines.docker.containers`: a read-only root file
+system, `/proc`, a small `/dev`, `/tmp` in memory, the image's environment and account. It has no
+network and no capabilities, and cannot gain any.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from buildmatrix.engines.text import plain, shorten
 from buildmatrix.errors import Interrupted
 from buildmatrix.scratch import scratch
 
-#: Bytes of memory of each process of a command: nobody without root has cgroups for sure.
+#: Memory limit per process in bytes, as cgroups may require root.
 MEMORY = 8 << 30
-#: Bytes of output that are kept, the last ones.
+#: Bytes of output to keep, from its end.
 OUTPUT = 1 << 20
-#: Seconds between two looks whether somebody cancelled.
+#: Seconds between checks for cancellation.
 _INTERVAL = 0.1
-#: Where the programs of a sandbox may lie that a user's PATH leaves out.
+#: Folders of sandbox programs that may be missing in a user's PATH.
 _MORE_PATHS = "/usr/local/sbin:/usr/sbin:/sbin"
-#: Variables of a command whose image has none of the name. Docker gives it that PATH; without a
-#: HOME, a runtime looks for one in the image's `/etc/passwd`.
+#: Defaults of variables that the image does not set. The PATH is Docker's; without a HOME, runtimes
+#: take one from the image's `/etc/passwd`.
 _DEFAULTS = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "HOME": "/tmp",  # noqa: S108 - inside
@@ -49,13 +49,13 @@ _DEFAULTS = {
 
 
 def sandboxes() -> Iterator[Sandbox]:
-    """Those whose programs are installed, the best first."""
+    """Yield the installed sandboxes, best first."""
     kinds: list[tuple[str, Callable[[str], Sandbox]]]
     if os.geteuid() == 0:
         kinds = [("crun", Runtime), ("runc", Runtime), ("unshare", ChangedRoot)]
     else:
-        # `bwrap` hands a broken program to the image's `/bin/sh`, so it comes second. Without root,
-        # runc runs no account but number 0. Podman runs all by crun, as we do.
+        # `bwrap` passes broken programs to the image's `/bin/sh`, so it comes second. Without root,
+        # runc only runs account 0. Podman prefers crun as well.
         kinds = [("unshare", ChangedRoot), ("bwrap", Bubblewrap), ("crun", Runtime)]
     for program, kind in kinds:
         path = _program(program)
@@ -64,7 +64,7 @@ def sandboxes() -> Iterator[Sandbox]:
 
 
 def usable() -> tuple[Sandbox | None, str]:
-    """The first sandbox that runs something here, and its name; else why there is none."""
+    """Return the first working sandbox and its name, or None and the reason."""
     failures = []
     for sandbox in sandboxes():
         why = failure(sandbox)
@@ -80,10 +80,9 @@ def usable() -> tuple[Sandbox | None, str]:
 
 
 def failure(sandbox: Sandbox, patience: float = PATIENCE) -> str | None:
-    """Why a sandbox does not work on this machine; None where it does.
+    """Return why a sandbox does not work on this machine; None if it does.
 
-    It runs a program of this machine, with the folders that the program needs, and has `patience`
-    seconds to start it.
+    Runs a program of this machine, with a timeout of `patience` seconds.
     """
     with scratch("sandbox") as folder:
         root, own = folder / "root", folder / "own"
@@ -98,7 +97,7 @@ def failure(sandbox: Sandbox, patience: float = PATIENCE) -> str | None:
 
 
 def of_this_machine(root: Path, account: Identity, command: Sequence[str]) -> Confined:
-    """A program of this machine, in the empty folder `root`, with the folders that it needs."""
+    """Confine a program of this machine in the empty folder `root`, with its libraries."""
     folders = {}
     for path in map(Path, ("/usr", "/bin", "/lib", "/lib64")):
         if path.is_symlink():
@@ -118,11 +117,10 @@ def run(
     cancelled: Callable[[], bool],
     clock: Callable[[], float] = time.monotonic,
 ) -> RunResult:
-    """Run a command to its end; `own` is an empty folder for what the sandbox needs.
+    """Run a command and wait for it; `own` is an empty folder for the sandbox.
 
-    A command that cannot be started ends as in a shell, whatever the sandbox: with 127 if it does
-    not exist, with 126 if it is no program that the account may run.
-    Raises `Interrupted` soon after `cancelled` says so.
+    Exit codes are those of a shell, in every sandbox: 127 if the command does not exist, 126 if it
+    is not executable by the account. Raises `Interrupted` soon after `cancelled` returns True.
     """
     try:
         for inside, here in confined.nodes.items():
@@ -132,7 +130,7 @@ def run(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            # No variable of this machine reaches the command, and none of the image the sandbox.
+            # The command gets no variable of this machine, and the sandbox none of the image.
             env={"LC_ALL": "C", **({"PATH": _search_path()} if sandbox.needs_path else {})},
             umask=0o022,
             start_new_session=True,
@@ -170,10 +168,10 @@ def run(
 
 
 def _prepare(confined: Confined, *, has_owners: bool) -> Confined:
-    """Check the files of an image that a sandbox meets before the command runs, and find that.
+    """Resolve the command, and check the image's files that a sandbox uses before it runs.
 
-    A sandbox is never left to search: each resolves names its own way, and `bwrap` hands a file of
-    no known format to the image's `/bin/sh`. Raises `OSError` if the command cannot be started.
+    Sandboxes must not search for it: each resolves names differently, and `bwrap` passes files of
+    an unknown format to the image's `/bin/sh`. Raises `OSError` if the command cannot be started.
     """
     folder = posixpath.normpath("/" + confined.folder.lstrip("/"))
     environment = {**_DEFAULTS, **confined.environment}

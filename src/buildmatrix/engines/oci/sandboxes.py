@@ -1,4 +1,4 @@
-"""The programs that confine: Bubblewrap, a runtime of the OCI, a changed root folder."""
+"""Sandbox programs: Bubblewrap, an OCI runtime, and a changed root folder."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from buildmatrix.engines.oci.visible_files import VisibleFiles
 
 
 class Bubblewrap(Sandbox):
-    """`bwrap`, of Flatpak: a user namespace, for anybody but root.
+    """`bwrap`, of Flatpak: a user namespace, for any user but root.
 
-    Root would still be root outside of it: `/proc/sys` of the machine asks for no more than that.
+    Root would remain root outside of it, which is enough to write the machine's `/proc/sys`.
     """
 
     name = "bwrap"
-    #: Its own process is the first one in the sandbox, where every other reads its variables.
+    #: Its own process is the first one in the sandbox, and others can read its variables.
     needs_path = False
 
     def line(self, confined: Confined, own: Path) -> list[str]:  # noqa: ARG002
@@ -42,7 +42,7 @@ class Bubblewrap(Sandbox):
         line += ["--proc", "/proc", "--dev", "/dev", "--perms", "1777"]
         line += ["--tmpfs", "/dev/shm"]  # noqa: S108
         for inside, node in confined.nodes.items():
-            # Groups need no words: a user namespace leaves the account those that it has.
+            # No options for groups: the account keeps its groups in a user namespace.
             line += ["--dev-bind", node, inside]
         line += ["--remount-ro", "/dev", "--perms", "1777", "--tmpfs", "/tmp"]  # noqa: S108
         if confined.folder.startswith("/tmp/"):  # noqa: S108 - inside
@@ -53,7 +53,7 @@ class Bubblewrap(Sandbox):
 
 
 class Runtime(Sandbox):
-    """A runtime of the OCI runtime specification: `crun` or `runc`, as root or rootless."""
+    """An OCI runtime: `crun` or `runc`, as root or rootless."""
 
     def __init__(self, program: str) -> None:
         super().__init__(program)
@@ -73,7 +73,7 @@ class Runtime(Sandbox):
         _quietly(line)
 
     def _own(self, own: Path) -> list[str]:
-        # Without cgroups: nobody but root, or a user of systemd, could make one.
+        # Without cgroups, which only root or a user of systemd could create.
         more = ["--cgroup-manager=disabled"] if self.name == "crun" else []
         return [self._program, *more, "--root", os.fspath(own / "state")]
 
@@ -126,7 +126,7 @@ class Runtime(Sandbox):
         user: dict[str, object] = {"uid": account.uid, "gid": account.gid}
         if groups:
             user["additionalGids"] = groups
-        # crun(1): rootless, the groups of the user who may open the devices.
+        # crun(1): rootless, keep the user's groups, which may open the devices.
         keep = {"run.oci.keep_original_groups": "1"} if nodes and not self.has_owners else {}
         return {
             "annotations": keep,
@@ -148,10 +148,10 @@ class Runtime(Sandbox):
 
 
 class ChangedRoot(Sandbox):
-    """A changed root folder in namespaces that `unshare` makes: with nothing installed.
+    """A changed root folder in namespaces of `unshare`, without additional programs.
 
     An ordinary user needs a user namespace, and a second one that maps the account to that user. If
-    root runs it, an account that is root could leave the folder, so such an image is refused.
+    run by root, an account that is root could leave the folder, so such an image is refused.
     """
 
     name = "chroot"
@@ -292,7 +292,7 @@ def _number(node: Mapping[str, object]) -> dict[str, object]:
 
 
 def _quietly(line: Sequence[str]) -> None:
-    """Clean up; what cannot be cleaned up was not there."""
+    """Run a cleanup command, and ignore its failure: there was nothing to clean up."""
     with suppress(OSError, subprocess.TimeoutExpired):
         subprocess.run(
             line, env=bare_environment(), check=False, capture_output=True, timeout=PATIENCE

@@ -1,8 +1,8 @@
-"""The files of an image, laid out on disk for as long as a command runs in them.
+"""Temporary root folders with the files of an image, to run commands in.
 
-What layers say is hostile. Their entries are merged in memory first (`trees.archive_layers`), so
-that the folder of every path is a folder of the tree. Folders and files are made in an empty
-folder, and symbolic links last: no path that is opened here ever leads through one.
+Layers are untrusted. Their entries are merged in memory first (`trees.archive_layers`), so that
+every parent is a folder of the tree. Folders and files are created in an empty folder, and symbolic
+links last: no opened path ever passes through a link.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from buildmatrix.trees.archive_layers import LayeredTree
 from buildmatrix.trees.base import reason
 from buildmatrix.trees.tar import Attributes
 
-#: Errors that an image asks for: what cannot be read (`Unreadable`), and names that no disk takes.
+#: Errors caused by an image: unreadable content (`Unreadable`), and names that are invalid on disk.
 _OF_THE_IMAGE = {None, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ}
-#: Folders that a sandbox mounts something on, with their rights: runc gives those to the mount.
+#: Mount points of sandboxes, with their modes, which runc applies to the mounts.
 MOUNT_POINTS = {"proc": 0o555, "dev": 0o755, "tmp": 0o1777}
 
 
@@ -41,9 +41,9 @@ class RootFolder:
 
 
 class RootFolders:
-    """Root folders of images, each laid out once for what a thread runs in it.
+    """Root folders of images, reused for consecutive commands of a thread.
 
-    The last one remains until the thread lays out another, or `close`: a build runs smoke commands
+    The last one is kept until the thread lays out another, or `close`: a build runs smoke commands
     in an image, then the ladder. Sandboxes mount it read-only.
     """
 
@@ -52,7 +52,7 @@ class RootFolders:
 
     @contextmanager
     def use(self, image: str, lay_out: Callable[[], RootFolder]) -> Iterator[RootFolder]:
-        """Yield the root folder of an image, which `lay_out` makes."""
+        """Yield the root folder of an image; create it by `lay_out` if missing."""
         key = (threading.get_ident(), image)
         if key not in self._held:
             self._remove(key[0])
@@ -65,7 +65,7 @@ class RootFolders:
             folder.users -= 1
 
     def close(self) -> None:
-        """Remove all that remain."""
+        """Remove all folders."""
         for thread in {thread for thread, _ in self._held}:
             self._remove(thread)
 
@@ -75,14 +75,14 @@ class RootFolders:
 
 
 def unpack(tree: LayeredTree, root: Path, account: Identity, *, with_owners: bool) -> None:
-    """Fill the empty folder `root` with the files of `tree`, to be run by `account`.
+    """Fill the empty folder `root` with the files of `tree`, for commands of `account`.
 
-    `with_owners` gives each file its owner, which takes root. Without it every file belongs to
-    whoever runs this, and a sandbox shows it as the account's: so the file gets the rights that the
-    account has as its owner, as one of its group or as another, and no more. A sandbox mounts
+    `with_owners` sets the owner of each file, which requires root. Without it, all files belong to
+    the current user, and appear to belong to the account in a sandbox: so each file's mode is
+    reduced to the account's permissions as its owner, in its group or as another. A sandbox mounts
     `root` read-only.
 
-    Raises `UndecidedError` for what cannot be laid out, `BuildError` when the disk is full.
+    Raises `UndecidedError` for an invalid tree, `BuildError` if the disk is full.
     """
     folders: list[tuple[Path, Attributes]] = []
     links: list[tuple[Path, str, Attributes]] = []
@@ -94,7 +94,7 @@ def unpack(tree: LayeredTree, root: Path, account: Identity, *, with_owners: boo
             path.chmod(attributes.mode)
             return
         rights = account.may(attributes.mode, attributes.uid, attributes.gid)
-        # Whoever runs this has to remove it again; the sandbox forbids what is written.
+        # The current user must be able to remove it; the sandbox forbids writing.
         path.chmod(rights * 0o111 | (0o200 if path.is_dir() else 0))
 
     with writing(root):
@@ -128,9 +128,9 @@ def unpack(tree: LayeredTree, root: Path, account: Identity, *, with_owners: boo
 
 
 def add_mount_points(root: Path) -> None:
-    """Make the folders that a sandbox mounts something on, where the image lacks them.
+    """Create the mount points that the image lacks.
 
-    They replace links: a mount would follow those, out of `root`. No runtime takes one for `/proc`.
+    They replace links, which a mount would follow out of `root`. Runtimes refuse a link at `/proc`.
     """
     for name, mode in MOUNT_POINTS.items():
         path = root / name

@@ -1,8 +1,8 @@
-"""The account of a target, added to the files of its base as `useradd` and `usermod` add it.
+"""Addition of a target's account to the files of its base, like `useradd` and `usermod`.
 
 Source: shadow 4.13 (useradd.c, usermod.c, lib/commonio.c), and passwd(5), group(5), shadow(5),
-gshadow(5), subuid(5), login.defs(5). One thing is another: a password was never changed, so the
-day on which that happened is that of all files of a layer, and not today.
+gshadow(5), subuid(5), login.defs(5). One difference: the day of the last password change is that
+of all files of a layer, and not today.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import Final
 from buildmatrix.engines.oci.base_files import BaseFiles
 from buildmatrix.engines.oci.installation import InstalledFile
 from buildmatrix.errors import UndecidedError
-from buildmatrix.oci.layers import TIME, LayerEntry
+from buildmatrix.oci.layers import FIXED_TIME, LayerEntry
 from buildmatrix.spec.model import User
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,31}")
 _DAY: Final = 86400
 _FILES: Final = ("passwd", "group", "shadow", "gshadow", "subuid", "subgid")
-#: Where the base has none of these files: those of Debian, for root alone where there are secrets.
+#: Modes of files that the base lacks, as in Debian.
 _MODES: Final = {"shadow": 0o640, "gshadow": 0o640}
 
 
 class Accounts:
-    """The files of users and groups of a base, changed as one program after the other does."""
+    """Account files of a base, with the changes of several programs in sequence."""
 
     def __init__(self, base: BaseFiles) -> None:
         self._base = base
@@ -37,9 +37,9 @@ class Accounts:
         self._defaults = _settings(base.read("etc/default/useradd"), "=")
 
     def add(self, user: User) -> Sequence[str]:
-        """What the Dockerfile's `account` does; groups that the base has not.
+        """Apply the Dockerfile's `account`; return groups that the base lacks.
 
-        Raises UndecidedError where `useradd` would fail.
+        Raises UndecidedError if `useradd` would fail.
         """
         name = self._name_of(user.uid)
         if name is None:
@@ -54,7 +54,7 @@ class Accounts:
         return missing
 
     def files(self) -> dict[str, InstalledFile]:
-        """Path → what a layer holds of it."""
+        """Return path → file of the layer."""
         files = [*self._homes]
         for name, data in self._changed.items():
             kept = self._base.entry(f"etc/{name.rstrip('-')}")
@@ -91,7 +91,7 @@ class Accounts:
         self._append("passwd", f"{name}:{password}:{uid}:{uid}::{home}:{shell}")
         days = (("PASS_MIN_DAYS", "0"), ("PASS_MAX_DAYS", "99999"), ("PASS_WARN_AGE", "7"))
         ages = ":".join(self._settings.get(key, default) for key, default in days)
-        self._append("shadow", f"{name}:!:{TIME // _DAY}:{ages}:::", where_there=True)
+        self._append("shadow", f"{name}:!:{FIXED_TIME // _DAY}:{ages}:::", where_there=True)
         self._append("group", f"{name}:x:{uid}:")
         self._append("gshadow", f"{name}:!::", where_there=True)
         if self._number("UID_MIN", 1000) <= uid <= self._number("UID_MAX", 60000):
@@ -142,10 +142,10 @@ class Accounts:
                     self._write(file, lines)
                     break
 
-    # Inside
+    # Helpers
 
     def _placed(self, path: str) -> str:
-        """Where programs would make `path`: `/etc` or `/home` of the base may be a link."""
+        """Resolve links of the base in `path`: `/etc` or `/home` may be one."""
         place = self._base.placed(path)
         if not place:
             raise UndecidedError(f"/{path} leads through what is no folder in the base image")
@@ -171,7 +171,7 @@ class Accounts:
             self._write(file, [*self._lines(file), line])
 
     def _write(self, file: str, lines: Sequence[str]) -> None:
-        """As lib/commonio.c: what was there is kept beside it, with a dash."""
+        """Replace a file; the previous one gets a dash, as in lib/commonio.c."""
         before = self._files[file]
         if before is not None:
             self._changed[f"{file}-"] = before

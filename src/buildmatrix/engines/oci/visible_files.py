@@ -1,4 +1,4 @@
-"""The files that a confined command sees, found on this machine by their paths inside."""
+"""Files visible to a confined command, located on this machine by their paths inside."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from buildmatrix.engines.oci.unpacking import MOUNT_POINTS
 
 #: Errors of a command, or of a device, that does not exist.
 MISSING = (errno.ENOENT, errno.ENOTDIR, errno.ENODEV)
-#: Links that one path may lead through: path_resolution(7).
+#: Maximum links in a path: path_resolution(7).
 _MOST_LINKS = 40
-#: Scripts that may interpret one another. Source: Linux, `exec_binprm` in `fs/exec.c`.
+#: Maximum nesting of script interpreters. Source: Linux, `exec_binprm` in `fs/exec.c`.
 _MOST_SCRIPTS = 5
 
 
 class VisibleFiles:
-    """The files that a command sees, by their paths inside; links lead nowhere else."""
+    """Files visible to a command, by their paths inside; links cannot escape."""
 
     def __init__(self, confined: Confined, *, has_owners: bool) -> None:
         self._confined = confined

@@ -1,4 +1,4 @@
-"""The wheels of locks, fetched once and kept by their hash."""
+"""Store of locks' wheels, which are fetched once and addressed by hash."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from buildmatrix.errors import UndecidedError
 from buildmatrix.index.client import Client
 from buildmatrix.index.wheels import local_path
 from buildmatrix.locks.model import Lock, Wheel
-from buildmatrix.oci.durable import rename_written
-from buildmatrix.oci.last_use import make_room, note_use
+from buildmatrix.oci.stored_files import make_room, note_use, rename_written
 from buildmatrix.trees.base import Closing, reason
 
 _CHUNK: Final = 1 << 20
@@ -26,9 +25,9 @@ _UNFINISHED: Final = ".part"
 class WheelStore(Closing):
     """Wheels in `folder`, one file per hash; for all threads and several runs at once.
 
-    A download that was cut or killed goes on where it stopped, also in a later run. Nothing is
-    handed out before its hash was computed over all of its bytes, in the run that wrote them, and
-    before they are on disk: nobody computes it again after a power cut.
+    Interrupted downloads are resumed, also in a later run. A wheel is available only after the run
+    that wrote it has verified its hash and synced it to disk, as it is not verified again after a
+    power failure.
     """
 
     def __init__(self, folder: Path, *, offline: bool = False) -> None:
@@ -36,15 +35,15 @@ class WheelStore(Closing):
         self._client = Client(offline=offline)
 
     def close(self) -> None:
-        """Close all connections; what waits for a server gives up."""
+        """Close all connections and end waits for servers."""
         self._client.close()
 
     def path(self, wheel: Wheel) -> Path:
-        """Where a wheel lies, whether it is there or not."""
+        """Return the path of a wheel, present or not."""
         return self.folder / f"{wheel.sha256}.whl"
 
     def has(self, wheel: Wheel) -> bool:
-        """Whether it need not be fetched; it counts as used then."""
+        """Return True if a wheel is present, and mark it as used."""
         path = self.path(wheel)
         try:
             status = path.stat()
@@ -54,9 +53,9 @@ class WheelStore(Closing):
         return True
 
     def fetch(self, wheel: Wheel, lock: Lock) -> Path:
-        """The file of a wheel that `lock` names, fetched where it is not here yet.
+        """Return the file of a wheel of `lock`; fetch it if missing.
 
-        Raises UndecidedError for a wheel that cannot be had or has another hash, BuildError when
+        Raises UndecidedError for a wheel that cannot be fetched or has another hash, BuildError if
         the disk is full.
         """
         if self.has(wheel):
@@ -72,7 +71,7 @@ class WheelStore(Closing):
                 is_begun = file.seek(0, os.SEEK_END) > 0
                 digest = self._fill(wheel, lock, file)
                 if digest != wheel.sha256 and is_begun:
-                    # What an earlier run left was of another file.
+                    # The rest of an earlier run belongs to another file.
                     file.truncate(0)
                     digest = self._fill(wheel, lock, file)
                 if digest != wheel.sha256:
@@ -86,7 +85,7 @@ class WheelStore(Closing):
         return self.path(wheel)
 
     def prune(self, limit: int, age: float) -> None:
-        """Remove wheels by `make_room`, and what killed runs left. Raises OSError."""
+        """Prune wheels, and remove files of killed runs. Raises OSError."""
         wheels: list[tuple[float, int, str]] = []
         if not self.folder.is_dir():
             return
@@ -98,7 +97,7 @@ class WheelStore(Closing):
         make_room(wheels, limit, age)
 
     def _fill(self, wheel: Wheel, lock: Lock, file: BinaryIO) -> str:
-        """Append what is missing; the hash of the whole."""
+        """Append the missing bytes; return the hash of the whole file."""
         hasher = hashlib.sha256()
         file.seek(0)
         while chunk := file.read(_CHUNK):
@@ -124,14 +123,14 @@ class WheelStore(Closing):
 
     @contextmanager
     def _unfinished(self, wheel: Wheel) -> Iterator[tuple[Path, BinaryIO]]:
-        """The file that a wheel is fetched into; whoever else works on it is waited for."""
+        """Open the temporary file of a download; wait until no one else writes it."""
         path = self.folder / f"{wheel.sha256}{_UNFINISHED}"
         while True:
             with path.open("a+b") as file:
-                # Raises where a network file system has no locks: then a cache must not be shared.
+                # Fails on network file systems without locks: these must not have a shared cache.
                 fcntl.flock(file, fcntl.LOCK_EX)
                 with suppress(FileNotFoundError):
-                    # Who held it may have given it its name, or removed it.
+                    # The previous owner may have renamed or removed it.
                     if os.path.samestat(os.fstat(file.fileno()), path.stat()):
                         yield path, file
                         return

@@ -9,7 +9,7 @@ from buildmatrix.inventory.model import Binary, Distribution, Inventory, Stats
 from buildmatrix.state import journal
 from buildmatrix.state.folder import State
 from buildmatrix.state.journal import BuildRecord
-from buildmatrix.state.target_layers import keep_layers
+from buildmatrix.state.target_layers import detach_layers
 
 SITE = "opt/venv/lib/python3.11/site-packages"
 MB = 1_000_000
@@ -48,7 +48,7 @@ DISTRIBUTIONS = (
 )
 STATS = Stats(files=30309, binaries=438, bytes_total=1_510 * MB)
 INVENTORY = Inventory(distributions=DISTRIBUTIONS, binaries=BINARIES, stats=STATS)
-FILES = State(Path(".buildmatrix/state")).of("cuda12.8-py311-default")
+FILES = State(Path(".buildmatrix/state")).target_files("cuda12.8-py311-default")
 IMAGE = f"sha256:{'1' * 64}"
 store.write(FILES.inventory, INVENTORY)
 RECORD = BuildRecord(
@@ -57,8 +57,8 @@ RECORD = BuildRecord(
     config=None,
     loaded=False,
     tags=(),
-    inventory=journal.sha256_of(FILES.inventory),
+    inventory=journal.file_sha256(FILES.inventory),
     seconds=1.0,
 )
 journal.write(FILES, RECORD)
-keep_layers(FILES, IMAGE, Inventory(), print)
+detach_layers(FILES, IMAGE, Inventory(), print)
