@@ -1,4 +1,4 @@
-"""Findings about names and verdicts about bytes, brought together.
+"""Reconciliation of findings about names with verdicts about bytes.
 
 A name says what a distribution is sold as, its files say what it is. Where both are known, the
 files count: a build for another backend that works and weighs little is no error, and no clean one
@@ -54,7 +54,7 @@ def agreed(
 
 
 def _of_other_line(image: ImageSubject, verdict: Verdict, finding: Finding) -> Verdict:
-    """All of it is wasted where its name proves the line, unless something there loads it."""
+    """Count all of it as wasted if its name proves the line, unless something loads it."""
     if verdict.verdict in UNFIT:
         return verdict
     verdict = _not_clean(verdict, finding)

@@ -1,4 +1,4 @@
-"""Files that were compiled for one machine and that nobody installed: what they are for.
+"""Purpose of files that were compiled for one machine and not installed.
 
 Kernels that are installed with a distribution are a matter of the distribution (`rules.coverage`);
 those of other backends are one of BM401.
@@ -18,7 +18,7 @@ from buildmatrix.elf.isa import level_number
 from buildmatrix.inventory.model import Artefact, Inventory
 from buildmatrix.rules.subject import ImageSubject, once
 
-#: Objects for one architecture, of which a program picks what fits.
+#: Objects for one architecture, from which a program picks the suitable one.
 _OBJECTS = frozenset({"cubin", "hsaco", "zebin"})
 #: Whole networks, which name their library's version, or may, and caches of pipelines.
 _NETWORKS = frozenset({"engine", "timing", "mxr", "blob", "neff", "om", "vkcache"})
@@ -37,13 +37,13 @@ _TEXT = ("compute_", "spir", "nvptx", "amdgcn", "amdgpu")
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """One compiled network, or objects that stand for one another on different machines."""
+    """One compiled network, or alternative objects for different machines."""
 
     #: The file, the archive or the cache.
     path: str
     #: How a message names it: `TensorRT engine`.
     title: str
-    #: `name==version` of the distribution that brings it.
+    #: `name==version` of the distribution that contains it.
     owner: str | None = None
     #: Architectures that it runs on, sorted; empty if unknown.
     architectures: tuple[str, ...] = ()
@@ -61,7 +61,7 @@ class Artifact:
 
     @property
     def vendor(self) -> str | None:
-        """Whose devices it is for, where it is no more exact than that."""
+        """Vendor of its devices, if nothing more exact is known."""
         return self.evidence[0].vendor if self.evidence and not self.architectures else None
 
     @property
@@ -159,7 +159,7 @@ def _library(image: ImageSubject, artefact: Artefact) -> ArtifactEntry | None:
 
 
 def _caches(image: ImageSubject) -> Iterator[Artifact]:
-    """Caches of compiled kernels, as far as they hold objects for this backend."""
+    """Yield caches of compiled kernels with objects for this backend."""
     for leftover in image.leftovers:
         own = tuple(
             item

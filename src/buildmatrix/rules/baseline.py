@@ -13,7 +13,7 @@ _ACCEPTANCE = Acceptance(by="baseline", reason=REASON)
 
 
 def apply(findings: Iterable[Finding], fingerprints: Collection[str]) -> tuple[Finding, ...]:
-    """The same findings; open ones whose fingerprint is one of `fingerprints` are accepted.
+    """Return the findings, with open ones accepted if their fingerprint is in `fingerprints`.
 
     Fingerprints hold no target and no version: a baseline outlives upgrades and renamed targets.
     """

@@ -1,4 +1,4 @@
-"""Whose something is, as seen from one backend."""
+"""Vendor ownership of files and distributions, as seen from one backend."""
 
 from __future__ import annotations
 

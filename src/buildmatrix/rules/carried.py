@@ -13,7 +13,7 @@ from buildmatrix.catalogue.model import Evidence, EvidenceKind
 from buildmatrix.elf.regions import DEVICE_SECTIONS
 from buildmatrix.inventory.model import Binary, Inventory
 
-#: Kinds of evidence that stand for bytes of a file.
+#: Kinds of evidence that represent bytes of a file.
 HELD: tuple[EvidenceKind, ...] = ("bundled", "tool", "device-code", "static")
 
 #: Compression ratio of uncompressed device code in a wheel or a layer: 0.13 to 0.42 in the wheels
@@ -63,7 +63,7 @@ def _carried(binary: Binary) -> Carried:
 
 
 def total(evidence: Iterable[Evidence]) -> int:
-    """Bytes that the evidence stands for, each file once."""
+    """Return the bytes that the evidence represents, each file once."""
     sizes: dict[str, int] = {}
     for item in evidence:
         sizes[item.path] = max(item.size, sizes.get(item.path, 0))

@@ -152,7 +152,7 @@ class _Part:
         return bool(self.wasted) and not self.wasted_files
 
     def vendors(self) -> tuple[VendorBytes, ...]:
-        """Whose its bytes are. A file that is packed holds more than it weighs: never more."""
+        """Return its bytes by vendor. Packed content counts up to the size of its file."""
         sizes = Counter[str]()
         if self._whole:
             sizes[self._whole] = self._size
@@ -211,7 +211,7 @@ def _files(image: ImageSubject) -> Mapping[str, Mapping[str, int]]:
 
 
 def _links(image: ImageSubject) -> Mapping[str, set[str]]:
-    """Owner -> names of other distributions that hold what its binaries link."""
+    """Map each owner to the names of other distributions with libraries that its binaries link."""
     linked: list[Binary | ClosedFile] = [*image.inventory.binaries, *image.inventory.closed]
     owners = {item.path: item.owner for item in linked}
     links: dict[str, set[str]] = {}

@@ -24,7 +24,7 @@ class FileBytes:
 
     path: str
     size: int
-    #: The vendor that has most of it, of those that have any; empty where none has.
+    #: Vendor with the largest part of it; empty if no vendor has a part.
     vendor: str = ""
     #: Bytes of that vendor's.
     held: int = 0
@@ -38,7 +38,7 @@ class DistributionBytes:
     #: Empty for what belongs to no distribution.
     name: str
     version: str
-    #: The requirement line that brought it (`requirements.in:3`), and the distribution that this
+    #: The requirement line that requires it (`requirements.in:3`), and the distribution that this
     #: names; empty where that is not known.
     line: str
     asker: str
@@ -48,7 +48,7 @@ class DistributionBytes:
     vendors: tuple[VendorBytes, ...]
     #: The largest of its files that programs load; what they lack is in the rest.
     files: tuple[FileBytes, ...] = ()
-    #: Names of the distributions whose libraries its own link.
+    #: Names of distributions with libraries that its own link.
     links: tuple[str, ...] = ()
     #: Names of the distributions that require it, as the lock says, else their metadata.
     required_by: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Facts and evidence of a target → what lies inside of its distributions, and who requires them.
+"""Components inside a target's distributions, and the distributions that require them.
 
 Names in SBOMs are those of packages (`xz-libs`), and names of files those of libraries
 (`liblzma.so.5`): only what one of them holds of the other is compared, and what differs may still
@@ -35,7 +35,7 @@ class Contents:
     """Components inside the distributions of a target, by owner (`name==version`)."""
 
     def __init__(self, image: ImageSubject) -> None:
-        """Sort the evidence by the files that hold it."""
+        """Group the evidence by file."""
         self._binaries = {binary.path: binary for binary in image.inventory.binaries}
         self._distributions = {
             distribution.owner: distribution for distribution in image.inventory.distributions

@@ -12,7 +12,7 @@ from buildmatrix.catalogue.model import Confidence, EvidenceKind
 
 @dataclass(frozen=True, slots=True)
 class NativeComponent:
-    """A file that is, or holds, what belongs to the vendor of an accelerator."""
+    """A file that is, or contains, a component of an accelerator's vendor."""
 
     path: str
     vendor: str

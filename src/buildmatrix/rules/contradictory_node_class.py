@@ -1,4 +1,4 @@
-"""BM707: a node class of the target says two things of which only one can be so.
+"""BM707: a node class of the target contradicts itself.
 
 A product that is another backend's is refused before, as a mistake of the specification.
 """

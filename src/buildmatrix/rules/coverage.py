@@ -40,13 +40,13 @@ class CodeFile:
 
     @property
     def path(self) -> str:
-        """Where it lies."""
+        """Path of the file."""
         return self.evidence.path
 
 
 @dataclass(frozen=True, slots=True)
 class CodeHolder:
-    """Who brings device code: a distribution, a package of the system, or a file of nobody's."""
+    """Holder of device code: a distribution, a system package, or a file without an owner."""
 
     #: How a message names it.
     name: str
@@ -59,7 +59,7 @@ class CodeHolder:
 
     @property
     def architectures(self) -> tuple[str, ...]:
-        """Return the architectures of all its files, sorted."""
+        """Architectures of all its files, sorted."""
         return tuple(sorted({arch for file in self.files for arch in file.architectures}))
 
 
@@ -103,7 +103,7 @@ class Coverage:
 
     @property
     def grade(self) -> Grade:
-        """Return the grade of the image as a whole."""
+        """Grade of the image as a whole."""
         grades = (item.served.grade for item in self.holders)
         return max(grades, key=GRADES.index, default="unknown")
 

@@ -102,7 +102,7 @@ def _other_build(subject: Subject, present: Present, build: DistributionMatch) -
 
 
 def _is_cpu_build(subject: Subject, present: Present, match: DistributionMatch) -> bool:
-    """A local version of nobody's (`+cpu`), in a target whose backend has an index of its own."""
+    """Return True for a local version without a vendor (`+cpu`), if the backend has an index."""
     own = subject.catalogue.backends.get(subject.backend)
     return (
         match.vendor is None

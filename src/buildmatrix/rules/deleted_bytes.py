@@ -1,4 +1,4 @@
-"""BM604: what one layer brought and a later one deleted still ships.
+"""BM604: files that one layer added and a later one deleted still ship.
 
 A container does not see it, so no other rule does. What was replaced counts too: the image carries
 both. Only for images whose layers were read.

@@ -1,4 +1,4 @@
-"""BM701: the runtime in an image asks for a newer driver than a node class has."""
+"""BM701: the runtime in an image requires a newer driver than a node class has."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def _checks(*scopes: Scope) -> tuple[Callable[..., Iterator[Finding]], ...]:
 
 #: Rules about distributions, locked or installed.
 OF_DISTRIBUTIONS: tuple[Callable[[Subject], Iterator[Finding]], ...] = _checks("lock")
-#: Rules about what lies in an image.
+#: Rules about the content of an image.
 OF_IMAGES: tuple[Callable[[ImageSubject], Iterator[Finding]], ...] = _checks("files", "image")
 #: Rules about wheels and the lock that names them.
 OF_WHEELS: tuple[Callable[[Wheels], Iterator[Finding]], ...] = _checks("wheels")

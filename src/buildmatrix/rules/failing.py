@@ -29,7 +29,7 @@ _PREFIX_LIBRARIES = ".data/data/lib/"
 
 
 def failure(tree: TreeView, owner: str, evidence: Sequence[Evidence]) -> Failure | None:
-    """The first thing that fails; None where nothing is known to.
+    """Return the first known failure, or None.
 
     Args:
         tree: what the distribution is installed beside.
@@ -47,7 +47,7 @@ def failure(tree: TreeView, owner: str, evidence: Sequence[Evidence]) -> Failure
 
 
 def absent_links(tree: TreeView, owner: str, evidence: Sequence[Evidence]) -> list[Evidence]:
-    """Libraries that files of a distribution link, and that nothing brings."""
+    """Return libraries that files of a distribution link, and that nothing provides."""
     supplied = tree.supplied.get(owner, frozenset())
     return [
         item

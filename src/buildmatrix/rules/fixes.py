@@ -170,7 +170,7 @@ def _plain_orders(
 
 
 def _routed(subject: Subject, name: str, version: str | None) -> str | None:
-    """Who asked, where that has builds of its own on an index, and this backend has none.
+    """Find the dependent that has builds on an index, if this backend has none.
 
     Such a backend brings its own plugin, and takes the build for no accelerator.
     """
@@ -251,7 +251,7 @@ def _route(subject: Subject) -> str | None:
 
 
 def _plain_route(subject: Subject) -> str | None:
-    """The index of builds for no accelerator, where this backend has none of its own.
+    """Return the index of builds without an accelerator, if this backend has no index.
 
     Such a backend (OpenVINO, TPU, NPU) brings a plugin that works with these builds.
     """
@@ -263,7 +263,7 @@ def _plain_route(subject: Subject) -> str | None:
 
 
 def _family_head(subject: Subject, name: str) -> Package | None:
-    """The locked distribution by whose release the catalogue knows the builds of `name`.
+    """Return the locked distribution whose release determines the builds of `name`.
 
     That is `torch` for torchaudio: its own releases are numbered otherwise, and each goes with one
     of torch.
@@ -290,7 +290,7 @@ def _newest_route(subject: Subject, head: Package | None) -> str | None:
 
 
 def quoted(text: str) -> str:
-    """A basic string of TOML. Names of files may hold anything, and must stay one value."""
+    """Return a basic string of TOML. File names may contain anything, and must stay one value."""
     return '"' + "".join(map(_escaped, text)) + '"'
 
 

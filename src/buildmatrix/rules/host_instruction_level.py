@@ -113,7 +113,7 @@ def _worst(image: ImageSubject, refused: list[Binary]) -> tuple[Binary, Severity
 
 
 def _severity(image: ImageSubject, binary: Binary) -> Severity:
-    """An error where it is loaded for sure; what only a call loads, that call may choose."""
+    """Return an error if it is certainly loaded; a call may choose among files that it loads."""
     if binary.owner is None:
         return "error"
     match image.reach.get(binary.path):

@@ -67,7 +67,7 @@ def _floor(
 ) -> Iterator[Reason]:
     catalogue, backend = image.catalogue, image.backend
     row = drivers.floor(runtime.version or "", backend, catalogue)
-    # Where toolkits have drivers of their own, BM701 says it.
+    # BM701 covers toolkits with their own drivers.
     if row is None or drivers.of_backend(catalogue.toolkit_drivers, backend):
         return
     if driver.lowest is not None and not drivers.meets(driver.lowest, row.driver):

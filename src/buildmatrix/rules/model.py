@@ -41,7 +41,7 @@ GATES: tuple[Gate, ...] = ("lock", "build", "scan", "smoke")
 
 @dataclass(frozen=True, slots=True)
 class SpecChange:
-    """One entry of a specification that a fix asks for, under the backend of its target."""
+    """One entry of a specification that a fix requires, under the backend of its target."""
 
     #: `torch` routes the torch family; the others are about the distribution `name`.
     key: Literal["replace", "drop", "torch", "no-binary"]
@@ -75,7 +75,7 @@ class Fix:
     patch: str | None = None
     #: Ways to do it that can be tried, the best one first; empty where only a person can do it.
     changes: tuple[SpecChange, ...] = ()
-    #: None where nobody tried.
+    #: None if it was not tried.
     tried: Trial | None = None
 
     @property
@@ -141,7 +141,7 @@ class Finding:
 
     @property
     def by_policy(self) -> str:
-        """Return the rule's own severity, if the policy changed it; else empty."""
+        """The rule's own severity, if the policy changed it; else empty."""
         if self.judged is None:
             return ""
         return f"by the policy; its rule says {self.judged}"
@@ -243,7 +243,7 @@ class AuditTotals:
     #: All wheels together, and their files once they are installed.
     download: int = 0
     installed: int = 0
-    #: How many of these are of no use on the backend.
+    #: Number of those that are not usable on the backend.
     foreign_download: int = 0
     foreign_installed: int = 0
     #: True if the last two are lower bounds.
@@ -261,7 +261,7 @@ class BuilderAttempt:
 
 @dataclass(frozen=True, slots=True)
 class StagedImage:
-    """An image that lies in a registry without a tag."""
+    """An image in a registry without a tag."""
 
     #: With its host: `ghcr.io/acme/inferno`.
     repository: str
@@ -302,7 +302,7 @@ class DeviceFit:
 
     @property
     def support(self) -> Support:
-        """Return the support by the image as a whole: its worst holder's."""
+        """Support by the image as a whole: its worst holder's."""
         return max(self.holders.values(), key=SUPPORTS.index, default="unknown")
 
 
@@ -313,7 +313,7 @@ class NodeFit:
     #: Name of the node class.
     node: str
     state: NodeState
-    #: The worst first; none where nothing is to be said.
+    #: Reasons, the worst first; empty if there are none.
     reasons: tuple[FitReason, ...] = ()
     #: Its GPUs; empty where the class names none or the image has no device code, None in reports
     #: of earlier versions.
@@ -358,10 +358,10 @@ class TargetResult:
     log: str | None = None
     #: One sentence where a gate failed for a reason that is no finding.
     error: str | None = None
-    #: Smoke commands that were asked for, and need a device that this machine does not have:
+    #: Requested smoke commands that need a device that this machine does not have:
     #: `warmup (batch)`. What did not run for another reason leaves the gate undecided.
     smoke_not_run: tuple[str, ...] = ()
-    #: Parts of what was audited that nobody asked for, in one sentence; empty for none.
+    #: Audited parts that were not requested, in one sentence; empty for none.
     left_out: str = ""
     #: Sums of an audit.
     audit: AuditTotals | None = None
@@ -371,11 +371,11 @@ class TargetResult:
     bases: Mapping[str, str] = field(default_factory=dict)
     #: Image of `build --stage`.
     staged: StagedImage | None = field(default=None, metadata=IF_KNOWN)
-    #: Digest of what holds its signed verdict in the registry, of `build --attest`.
+    #: Digest of its signed verdict in the registry, of `build --attest`.
     attestation: str | None = field(default=None, metadata=IF_KNOWN)
     #: State of its image on each node class that it runs on, if it was scanned.
     nodes: tuple[NodeFit, ...] | None = field(default=None, metadata=IF_KNOWN)
-    #: Whose its bytes are, where they were audited or scanned.
+    #: Bytes by owner and vendor, if they were audited or scanned.
     composition: Composition | None = field(default=None, metadata=IF_KNOWN)
     #: Builders that had it in this run, the last one at the end, where builders were named.
     builders: tuple[BuilderAttempt, ...] | None = field(default=None, metadata=IF_KNOWN)

@@ -75,7 +75,7 @@ class NodeDriver:
 
 
 def node_driver(image: ImageSubject, node: NodeClass) -> NodeDriver | None:
-    """None for a backend whose toolkits no table has."""
+    """Return the support on a node class; None if no table has the backend's toolkits."""
     if not drivers.of_backend(image.catalogue.toolkit_drivers, image.backend):
         return None
     driver = version_range(node.driver)
@@ -111,7 +111,7 @@ def _runs(image: ImageSubject, toolkit: str, driver: VersionRange) -> DriverVerd
 
 
 def _that_ask(image: ImageSubject) -> tuple[Runtime, ...]:
-    """The runtimes that count: those of which the line alone is known where no other is of it.
+    """Return the relevant runtimes; one with only a known line counts if no other is of that line.
 
     Libraries such as cuDNN link a runtime in, and are made for every toolkit of their line.
     """

@@ -1,4 +1,4 @@
-"""BM204: two distributions wrote the same path, and what lies there is not what both installed.
+"""BM204: two distributions installed different files at the same path.
 
 How bad that is follows from what breaks. Code of the machine from two builds is an error: one half
 calls into the other. Two builds of one version, none of them a vendor's, are each whole when they

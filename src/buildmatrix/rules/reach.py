@@ -13,7 +13,7 @@ from buildmatrix.inventory.model import Inventory
 from buildmatrix.loader.resolution import Needed
 from buildmatrix.python_imports.reach import Reach
 
-#: From what fails with its file to what nobody is known to load.
+#: From imports that fail with the file to files without a known loader.
 _ORDER: tuple[Reach, ...] = ("import", "guarded", "lazy", "unknown")
 
 

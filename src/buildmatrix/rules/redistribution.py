@@ -11,7 +11,7 @@ from buildmatrix.rules.licenses import licenses
 from buildmatrix.rules.subject import ImageSubject
 from buildmatrix.spec.model import Listed
 
-#: The entry of `forbid-licenses` that asks for it.
+#: Entry of `forbid-licenses` that enables it.
 NOT_REDISTRIBUTABLE = "LicenseRef-Not-Redistributable"
 
 
@@ -33,7 +33,7 @@ def withheld(image: ImageSubject) -> Iterator[tuple[str | None, str, list[str]]]
 
 
 def unread(image: ImageSubject) -> Iterator[tuple[Distribution, str]]:
-    """Distributions under terms of their vendor's own of which the catalogue says nothing."""
+    """Yield distributions under their vendor's own terms that are not in the catalogue."""
     for item in image.inventory.distributions:
         terms = next((text for text in licenses(item) if "licenseref-" in text.lower()), None)
         if terms and not _of_distribution(image, item.owner):

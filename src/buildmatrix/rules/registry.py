@@ -1,4 +1,4 @@
-"""Every rule, in one table. What a rule says in detail stands in its page, `docs/rules/CODE.md`."""
+"""Table of all rules. The page of a rule, `docs/rules/CODE.md`, has the details."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from buildmatrix.rules.model import FIX_KINDS, Severity
 #: `wheels`: `Wheels`: the lock as a whole, before anything is installed;
 #: `files`: an `Image`: the files of an image, and of wheels before they are installed;
 #: `image`: an `Image` that was built;
-#: `advisories` and `run`: what only the run as a whole knows, which calls the rule by itself.
+#: `advisories` and `run`: facts of the run as a whole, which calls the rule itself.
 Scope = Literal["lock", "wheels", "files", "image", "advisories", "run"]
 
 
@@ -270,5 +270,5 @@ BY_CODE = {rule.code: rule for rule in RULES}
 
 
 def rule_of(code: str) -> Rule:
-    """The rule that has a code; one that says nothing for a code of a later version."""
+    """Return the rule with a code; an empty one for a code of a later version."""
     return BY_CODE.get(code) or Rule(code, "unknown-rule", "note", "", "run")

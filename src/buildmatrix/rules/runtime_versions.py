@@ -1,4 +1,4 @@
-"""Which versions of its backend's runtime an image holds, by what lies in it."""
+"""Versions of its backend's runtime in an image, by the image's content."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from buildmatrix.spec.version_range import numbers
 class Runtime:
     """One runtime library, or a copy that is linked into a file."""
 
-    #: `12.8`, or `12` where the line alone is known; None where nothing says it.
+    #: `12.8`, or `12` if only the line is known; None if unknown.
     version: str | None
     evidence: Evidence
     #: `libcudart.so.12 of nvidia-cuda-runtime-cu12 12.8.90`

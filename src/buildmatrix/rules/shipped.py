@@ -39,7 +39,7 @@ class OwnedEvidence:
 
     @property
     def details(self) -> str:
-        """Return the details of the evidence, as a message lists them."""
+        """Details of the evidence, as a message lists them."""
         return listing(item.detail for item in self.items)
 
     def title(self, image: ImageSubject) -> str:
@@ -47,7 +47,7 @@ class OwnedEvidence:
         return title(self.items[0].backend, image.catalogue)
 
     def weight(self, subject: Subject) -> str:
-        """The bytes that the evidence stands for, as a message says them: `at least 3.1 MB`."""
+        """Return the bytes that the evidence represents, for a message: `at least 3.1 MB`."""
         bound = "at least " if self.owner in subject.incomplete else ""
         return f"{bound}{size(total(self.items))}"
 

@@ -75,7 +75,7 @@ def check(wheels: Wheels) -> Iterator[Finding]:
 
 
 def source_verdicts(wheels: Wheels) -> Iterator[Verdict]:
-    """Yield what distributions are by their sources, where those were read."""
+    """Yield the verdicts about distributions by their sources, if those were read."""
     for name in sorted(wheels.without_wheel):
         package, source = wheels.packages.get(name), wheels.sources.get(name)
         if package is None or not isinstance(source, SourceFacts):

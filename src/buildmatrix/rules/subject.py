@@ -40,7 +40,7 @@ SubjectT = TypeVar("SubjectT", bound="Subject")
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """A distribution that a lock or an image holds."""
+    """A distribution in a lock or an image."""
 
     name: str
     version: str
@@ -165,7 +165,7 @@ class Subject:
 
     @cached_property
     def askers(self) -> frozenset[str]:
-        """Who asked for anything, as the lock says: names, and requirement lines."""
+        """Dependents of distributions, by the lock: names, and requirement lines."""
         return frozenset(asker for package in self.packages.values() for asker in package.via)
 
     def is_requested(self, name: str) -> bool:
@@ -206,7 +206,7 @@ class ImageSubject(Subject):
 
     inventory: Inventory
     evidence: tuple[Evidence, ...]
-    #: Where each NEEDED entry leads.
+    #: Target of each NEEDED entry.
     resolution: Resolution
     #: Caches and package files in it; nothing of these is in the inventory.
     leftovers: tuple[Leftover, ...] = field(default=(), kw_only=True)
@@ -218,14 +218,14 @@ class ImageSubject(Subject):
 
     @cached_property
     def partial(self) -> frozenset[str]:
-        """Binaries of which only the beginning was read: what is said of them may be incomplete."""
+        """Binaries that were read only in part: facts about them may be incomplete."""
         return frozenset(
             binary.path for binary in self.inventory.binaries if binary.elf.read is not None
         )
 
     @cached_property
     def unlinked(self) -> frozenset[str]:
-        """Binaries whose dynamic section was not read: what they link is not known."""
+        """Binaries whose dynamic section was not read: their links are unknown."""
         return frozenset(
             binary.path for binary in self.inventory.binaries if not binary.elf.dynamic_read
         )

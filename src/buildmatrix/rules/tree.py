@@ -57,7 +57,7 @@ class TreeView:
     """One tree, as a target sees it."""
 
     backend: str
-    #: Toolkit line of the target's runtime; None where nothing says it.
+    #: Toolkit line of the target's runtime; None if unknown.
     line: str | None
     catalogue: Catalogue
     #: True for a root file system: files that are not in it are missing.
@@ -245,7 +245,7 @@ def may_decide(file: ClosedFile) -> bool:
 
 
 def _may_hide(inventory: Inventory, threshold: int) -> frozenset[str | None]:
-    """Distributions of which a file that was not read may link a library or be much device code."""
+    """Return distributions with an unread file that may link a library or have much device code."""
     return frozenset(
         (
             *(file.owner for file in inventory.closed if may_decide(file)),
@@ -376,7 +376,7 @@ def _used(
     catalogue: Catalogue,
     environment: Mapping[str, str] | None,
 ) -> Iterator[str]:
-    """Distributions whose files another distribution links, or that one with such code requires."""
+    """Yield distributions whose files another one links, or that one with such code requires."""
     files: list[Binary | ClosedFile] = [*inventory.binaries, *inventory.closed]
     owners = {file.path: file.owner for file in files}
     for needed in resolution.needed:

@@ -36,7 +36,7 @@ def check(image: ImageSubject) -> Iterator[Finding]:
 
 
 def reasons(image: ImageSubject, node: NodeClass) -> Iterator[Reason]:
-    """The conditions that a node class does not meet, or of which that is not known."""
+    """Yield the conditions that a node class does not meet, or may not meet."""
     for row in drivers.of_backend(image.catalogue.conditions, image.backend):
         for name, condition in _conditions(image, row):
             reason = _judged(image, node, row, name, condition)

@@ -16,7 +16,7 @@ from buildmatrix.rules.wheels import Wheels
 
 #: Unread bytes that could change a verdict are at most one in so many bytes of an audit.
 _MOST_HIDDEN = 10
-#: A line of a file that asks for something which nobody looks at.
+#: Line of a file that requires something that is not audited.
 _PLACE = re.compile(r":\d+$")
 
 

@@ -115,7 +115,7 @@ def _use(image: ImageSubject, needed: Needed) -> str:
 
 
 def _severity(image: ImageSubject, owner: str | None, needed: Needed) -> Severity:
-    """An error where an import fails for a library of the catalogue.
+    """Return an error if an import fails for a library of the catalogue.
 
     What an import survives without, or what only a call or nobody loads, is a warning. Files of no
     distribution are the system's: what they miss is its packagers' choice.

@@ -24,14 +24,14 @@ from buildmatrix.rules.imports import carried
 from buildmatrix.rules.model import UNFIT, Verdict, VerdictName
 from buildmatrix.rules.tree import TreeView, required_by
 
-#: Libraries that draw windows; no accelerator is meant by them.
+#: Libraries that draw windows; they indicate no accelerator.
 _GRAPHICS = "graphics"
 
 
 def verdicts(
     tree: TreeView, inventory: Inventory, evidence: Sequence[Evidence]
 ) -> tuple[Verdict, ...]:
-    """One verdict per installed distribution, sorted by name, by what lies in the tree alone.
+    """Return one verdict per installed distribution, sorted by name, by the tree's content alone.
 
     What rules say of names joins in `rules.agreement`.
     """
@@ -70,7 +70,7 @@ def _verdict(tree: TreeView, item: Distribution, evidence: Sequence[Evidence]) -
     welcome = match is not None and (
         match.kind == "multi-backend" or tree.backend in match.tolerated_in
     )
-    # Of a build that could be for anything, its bytes say what it is for, where any are known.
+    # The bytes of a build that could be for anything decide, if any are known.
     standing = tree.standings.get(item.owner, "held")
     is_named = match is not None and (standing == "held" or not match.is_build)
     belongs = (
@@ -107,7 +107,7 @@ def _verdict(tree: TreeView, item: Distribution, evidence: Sequence[Evidence]) -
     if survives and verdict not in UNFIT:
         may_be = "broken"
     elif foreign.heaviest > tree.policy.bloat_threshold and verdict not in UNFIT:
-        # It comes in runs of some hundred pieces: where some was seen, there may well be more.
+        # It comes in runs of some hundred pieces: if some was seen, there may well be more.
         may_be = "bloat"
     vendors = {part.vendor for part in strong} | {
         requirement.vendor for _, requirement in foreign.required
