@@ -21,7 +21,7 @@ BELONGS = ("BM101", "BM102", "BM104")
 OTHER_LINE = "BM103"
 
 
-def agreed(
+def reconcile(
     image: ImageSubject, declared: Iterable[Finding]
 ) -> tuple[tuple[Finding, ...], tuple[Verdict, ...]]:
     """`declared`, findings of rules about names, no worse than the verdicts; and those."""

@@ -18,7 +18,7 @@ from buildmatrix.phrases import listing
 from buildmatrix.rules.artifacts import Artifact, artifacts
 from buildmatrix.rules.findings import chain_to_file, finding, split_owner
 from buildmatrix.rules.model import SEVERITY_RANK, Finding, FitReason, Fix, NodeState, Severity
-from buildmatrix.rules.node_reasons import Said
+from buildmatrix.rules.node_reasons import GridState
 from buildmatrix.rules.subject import ImageSubject, once
 from buildmatrix.spec.model import NodeClass
 
@@ -90,14 +90,14 @@ def _machines(image: ImageSubject, node: NodeClass) -> _Machines:
     )
 
 
-def worth(image: ImageSubject, node: NodeClass) -> Iterator[Said]:
+def find_states(image: ImageSubject, node: NodeClass) -> Iterator[GridState]:
     """Yield the states of an image's artifacts on one node class, for the grid."""
     # The same for all classes of such machines.
-    yield from _worth_on(image, replace(_machines(image, node), name=""))
+    yield from _find_states_on(image, replace(_machines(image, node), name=""))
 
 
 @once
-def _worth_on(image: ImageSubject, machines: _Machines) -> tuple[Said, ...]:
+def _find_states_on(image: ImageSubject, machines: _Machines) -> tuple[GridState, ...]:
     """Those of one kind for which the same is to be said make one reason.
 
     Of several that do the same the one that fits counts: an image may bring an engine for each

@@ -22,7 +22,7 @@ _PACKED = 0.33
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class PackedSizeRange:
     """Bytes of a wheel or a layer that carry the device code of one binary.
 
     The bounds differ where the binary was not read to its end.
@@ -32,16 +32,16 @@ class Carried:
     most: int
 
 
-def device_code_bytes(inventory: Inventory) -> Mapping[str, Carried]:
+def measure_device_code(inventory: Inventory) -> Mapping[str, PackedSizeRange]:
     """Return the packed size of each binary that has, or may have, device code.
 
     A wheel records the packed size of a whole file; for other trees it is an estimate.
     """
-    pairs = ((binary.path, _carried(binary)) for binary in inventory.binaries)
+    pairs = ((binary.path, _measure_binary(binary)) for binary in inventory.binaries)
     return {path: carried for path, carried in pairs if carried.most}
 
 
-def _carried(binary: Binary) -> Carried:
+def _measure_binary(binary: Binary) -> PackedSizeRange:
     elf = binary.elf
     seen = sum(
         code.size * (1 - (1 - _PACKED) * (code.count - code.compressed) / max(code.count, 1))
@@ -59,7 +59,7 @@ def _carried(binary: Binary) -> Carried:
         most = max(least, sections) + elf.unread_data
     if binary.packed is not None:
         least, most = min(least, binary.packed), min(most, binary.packed)
-    return Carried(least, most)
+    return PackedSizeRange(least, most)
 
 
 def total(evidence: Iterable[Evidence]) -> int:

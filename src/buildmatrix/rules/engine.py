@@ -14,14 +14,14 @@ from importlib import import_module
 from typing import TypeVar
 
 from buildmatrix.catalogue import match
-from buildmatrix.catalogue.leftovers import apart
+from buildmatrix.catalogue.leftovers import split_leftovers
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.loader.resolution import Resolution
 from buildmatrix.locks.model import Lock
 from buildmatrix.rules import known_vulnerability, not_checked
-from buildmatrix.rules.agreement import BELONGS, agreed
+from buildmatrix.rules.agreement import BELONGS, reconcile
 from buildmatrix.rules.composing import compose
 from buildmatrix.rules.composition import Composition
 from buildmatrix.rules.fit import fits
@@ -69,7 +69,7 @@ def judge_wheels(wheels: Wheels) -> Judgement:
     A fact that two rules find is reported once: the files of a distribution that belongs to another
     backend as a whole are not listed, and neither are its links to libraries that it ships itself.
     """
-    declared, verdicts = agreed(wheels, _findings(OF_DISTRIBUTIONS, wheels))
+    declared, verdicts = reconcile(wheels, _findings(OF_DISTRIBUTIONS, wheels))
     about_lock = list(_findings(OF_WHEELS, wheels))
     seen = list(_findings(OF_FILES, wheels))
     foreign = {
@@ -120,13 +120,13 @@ def judge_image(
     Files that were never installed are judged separately (`catalogue.leftovers`). `resolution` is
     that of the inventory, if the caller has it already.
     """
-    parted = apart(inventory, catalogue)
+    parted = split_leftovers(inventory, catalogue)
     if parted.leftovers:
         inventory, resolution = parted.installed, None
         evidence = match.evidence(inventory, catalogue)
     left = parted.leftovers
     image = built(target, inventory, evidence, lock, catalogue, policy, resolution, left)
-    declared, verdicts = agreed(image, _findings(OF_DISTRIBUTIONS, image))
+    declared, verdicts = reconcile(image, _findings(OF_DISTRIBUTIONS, image))
     findings = in_order((*declared, *_findings(OF_IMAGES, image)))
     return Judgement(findings, verdicts, fits(image, findings), compose(image, verdicts))
 

@@ -9,7 +9,7 @@ from buildmatrix.inventory.model import Binary
 from buildmatrix.phrases import listing
 from buildmatrix.rules.findings import chain_to_file, finding, split_owner
 from buildmatrix.rules.model import SEVERITY_RANK, Finding, FitReason, Fix, NodeState, Severity
-from buildmatrix.rules.node_reasons import Said
+from buildmatrix.rules.node_reasons import GridState
 from buildmatrix.rules.shipped import holder
 from buildmatrix.rules.subject import ImageSubject, once
 from buildmatrix.spec.model import NodeClass
@@ -46,7 +46,7 @@ def check(image: ImageSubject) -> Iterator[Finding]:
         yield _finding(image, owner, binaries, nodes)
 
 
-def worth(image: ImageSubject, node: NodeClass) -> Iterator[Said]:
+def find_states(image: ImageSubject, node: NodeClass) -> Iterator[GridState]:
     """Yield the states of the files on the processors of a node class, for the grid."""
     level = level_number(node.cpu)
     for owner, binaries in _refused(image, level) if level is not None else ():

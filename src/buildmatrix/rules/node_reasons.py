@@ -24,7 +24,7 @@ from buildmatrix.rules.subject import ImageSubject
 from buildmatrix.spec.model import NodeClass
 
 #: State of a grid cell, with its reason.
-Said = tuple[NodeState, FitReason]
+GridState = tuple[NodeState, FitReason]
 #: Maximum of node classes that a message describes in full.
 _MOST_NAMED = 4
 

@@ -15,12 +15,12 @@ from buildmatrix.spec.model import Listed
 NOT_REDISTRIBUTABLE = "LicenseRef-Not-Redistributable"
 
 
-def asks(entry: Listed) -> bool:
+def is_about_redistribution(entry: Listed) -> bool:
     """Return True if an entry of `forbid-licenses` is about redistribution."""
     return entry.text.lower() == NOT_REDISTRIBUTABLE.lower()
 
 
-def withheld(image: ImageSubject) -> Iterator[tuple[str | None, str, list[str]]]:
+def find_withheld(image: ImageSubject) -> Iterator[tuple[str | None, str, list[str]]]:
     """Owner, license, and paths of files that the license of their vendor does not list."""
     held: dict[tuple[str | None, str], list[str]] = {}
     for path, owner in _files(image):

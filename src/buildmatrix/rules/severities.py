@@ -34,12 +34,12 @@ def check_severities(policy: Policy) -> None:
         raise SpecError(problems)
 
 
-def graded(findings: Iterable[Finding], policy: Policy) -> tuple[Finding, ...]:
+def apply_policy(findings: Iterable[Finding], policy: Policy) -> tuple[Finding, ...]:
     """The findings with the severities of the policy; what is off is accepted."""
-    return tuple(_graded(finding, policy) for finding in findings)
+    return tuple(_apply_policy(finding, policy) for finding in findings)
 
 
-def _graded(finding: Finding, policy: Policy) -> Finding:
+def _apply_policy(finding: Finding, policy: Policy) -> Finding:
     entry = policy.severity(finding.rule, finding.backend)
     if entry is None:
         return finding
@@ -50,11 +50,11 @@ def _graded(finding: Finding, policy: Policy) -> Finding:
         accepted = Acceptance(by="policy", reason=reason)
         return replace(finding, waived=reason, acceptance=accepted)
     judged = finding.judged or finding.severity
-    severity = _counted(judged, rule_of(finding.rule).severity, entry.severity)
+    severity = _choose_severity(judged, rule_of(finding.rule).severity, entry.severity)
     return replace(finding, severity=severity, judged=judged if severity != judged else None)
 
 
-def _counted(judged: Severity, usual: Severity, policy: Severity) -> Severity:
+def _choose_severity(judged: Severity, usual: Severity, policy: Severity) -> Severity:
     """Return the severity of a finding that its rule `judged`; `usual` is the rule's own."""
     if SEVERITY_RANK[judged] >= SEVERITY_RANK[usual]:
         return policy

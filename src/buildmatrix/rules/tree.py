@@ -25,7 +25,7 @@ from buildmatrix.inventory.model import (
 from buildmatrix.loader.resolution import Resolution
 from buildmatrix.python_imports.reach import Reach
 from buildmatrix.rules.belonging import is_foreign
-from buildmatrix.rules.carried import Carried, device_code_bytes
+from buildmatrix.rules.carried import PackedSizeRange, measure_device_code
 from buildmatrix.rules.imports import Imported, imported, runtimes
 from buildmatrix.rules.reach import hopeless, reach
 from buildmatrix.spec.model import Policy
@@ -89,7 +89,7 @@ class TreeView:
     #: that is not in the tree yet.
     supplied: Mapping[str, frozenset[str]]
     #: Path of a binary, and the bytes of a wheel or a layer that carry its device code.
-    carried: Mapping[str, Carried]
+    carried: Mapping[str, PackedSizeRange]
     #: Distributions (`name==version`) whose binaries, and whose Python files that an import may
     #: run, were not all read.
     incomplete: frozenset[str | None]
@@ -211,7 +211,7 @@ def tree_of(
             for item in inventory.distributions
             if is_single
         },
-        carried=device_code_bytes(inventory),
+        carried=measure_device_code(inventory),
         incomplete=frozenset(
             (
                 *(binary.owner for binary in inventory.binaries if binary.elf.read is not None),

@@ -16,7 +16,7 @@ from buildmatrix.rules.belonging import title
 from buildmatrix.rules.coverage import code_holders
 from buildmatrix.rules.findings import chain_to_file, finding
 from buildmatrix.rules.model import Finding, FitReason, Fix
-from buildmatrix.rules.node_reasons import Said
+from buildmatrix.rules.node_reasons import GridState
 from buildmatrix.rules.subject import ImageSubject
 from buildmatrix.spec.model import NodeClass
 
@@ -150,7 +150,7 @@ def _binaries(image: ImageSubject, owner: str) -> Iterator[Binary]:
     return (binary for binary in image.inventory.loadable if binary.owner == owner)
 
 
-def worth(image: ImageSubject, node: NodeClass) -> Iterator[Said]:
+def find_states(image: ImageSubject, node: NodeClass) -> Iterator[GridState]:
     """Which variants a node class does not support, for the grid.
 
     What is false is no reason: other rules judge the bytes. What is strange is BM710's.

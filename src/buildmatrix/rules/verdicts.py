@@ -18,7 +18,7 @@ from buildmatrix.catalogue.model import DistributionMatch, Evidence
 from buildmatrix.inventory.model import Distribution, Inventory
 from buildmatrix.phrases import listing, size
 from buildmatrix.rules.belonging import title
-from buildmatrix.rules.carried import HELD, Carried, total
+from buildmatrix.rules.carried import HELD, PackedSizeRange, total
 from buildmatrix.rules.failing import LOADER, absent_links, failure, needs_library
 from buildmatrix.rules.imports import carried
 from buildmatrix.rules.model import UNFIT, Verdict, VerdictName
@@ -132,13 +132,13 @@ def _verdict(tree: TreeView, item: Distribution, evidence: Sequence[Evidence]) -
     )
 
 
-def _packed(tree: TreeView, evidence: Evidence) -> Carried:
+def _packed(tree: TreeView, evidence: Evidence) -> PackedSizeRange:
     carried = tree.carried.get(evidence.path) if evidence.kind == "device-code" else None
     if carried is None:
-        return Carried(evidence.size, evidence.size)
+        return PackedSizeRange(evidence.size, evidence.size)
     # Of a file with code of several vendors, each counts with its own.
     least = min(evidence.size, carried.least)
-    return Carried(least, least + carried.most - carried.least)
+    return PackedSizeRange(least, least + carried.most - carried.least)
 
 
 _Judgement = tuple[VerdictName, str]

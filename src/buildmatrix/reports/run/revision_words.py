@@ -11,7 +11,7 @@ from buildmatrix.reports.diff.words import Block, blocks, signed
 from buildmatrix.reports.run.groups import FindingGroup, groups
 from buildmatrix.reports.run.model import Difference, TargetDifference
 from buildmatrix.rules.model import AuditTotals, Finding
-from buildmatrix.rules.repeats import without_repeats
+from buildmatrix.rules.repeats import drop_repeats
 
 #: A side of which nothing is shown.
 _LOCK = ComparedSide("", "lock", "", (), None, None, None, 0)
@@ -90,18 +90,18 @@ def _about(finding: Finding) -> tuple[str, str | None, str | None, str | None]:
 
 def _new(target: TargetDifference) -> tuple[Finding, ...]:
     """Findings that came; one problem is one finding."""
-    return without_repeats(target.findings.new) if target.findings is not None else ()
+    return drop_repeats(target.findings.new) if target.findings is not None else ()
 
 
 def _gone(target: TargetDifference) -> tuple[Finding, ...]:
-    return without_repeats(target.findings.gone) if target.findings is not None else ()
+    return drop_repeats(target.findings.gone) if target.findings is not None else ()
 
 
 def accepts(difference: Difference) -> tuple[str, tuple[str, ...]]:
     """Return what a change accepts: a sentence that comes first, and each finding; empty for
     nothing.
     """
-    findings = without_repeats(difference.accepts)
+    findings = drop_repeats(difference.accepts)
     if not findings:
         return "", ()
     about: dict[str, list[str]] = {}

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from buildmatrix.reports.run.model import Report
 from buildmatrix.rules.model import Finding
-from buildmatrix.rules.repeats import without_repeats
+from buildmatrix.rules.repeats import drop_repeats
 from buildmatrix.text import each_text, printable, shown
 
 #: Fields of a report whose texts have lines of their own.
@@ -27,7 +27,7 @@ def once(report: Report) -> Report:
 
     A patch that would write a secret is left out: without it, it writes something else.
     """
-    findings = without_repeats(report.findings)
+    findings = drop_repeats(report.findings)
     return each_text(replace(report, findings=tuple(map(_with_whole_patch, findings))), shown)
 
 
@@ -43,5 +43,5 @@ def _with_whole_patch(finding: Finding) -> Finding:
 
 def by_line(report: Report) -> Report:
     """The report for people: each text on a line of its own, each problem once."""
-    single = replace(report, findings=without_repeats(report.findings))
+    single = replace(report, findings=drop_repeats(report.findings))
     return each_text(single, lambda text: printable(shown(text)), lines=_LINES)
