@@ -559,9 +559,9 @@ def device(bench: Bench) -> None:
 def compute(bench: Bench) -> None:
     """Rates of products and copies, beside those of programs without us and of torch."""
     from buildmatrix.commands.preflight.compute import run_compute
-    from buildmatrix.commands.preflight.device import seen_devices
+    from buildmatrix.commands.preflight.device import select_seen_devices
 
-    devices = seen_devices(bench.device_checks)
+    devices = select_seen_devices(bench.device_checks)
     checks, why = run_compute(bench.probe, BACKEND, bench.catalogue, devices, sys.executable)
     bench.keep(checks)
     if why:

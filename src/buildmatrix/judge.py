@@ -29,7 +29,7 @@ from buildmatrix.rules.engine import (
 )
 from buildmatrix.rules.fit import accepted
 from buildmatrix.rules.model import Finding, GateState, Verdict
-from buildmatrix.rules.severities import check_severities, graded
+from buildmatrix.rules.severities import apply_policy, check_severities
 from buildmatrix.rules.subject import Subject, locked
 from buildmatrix.rules.transitive import through
 from buildmatrix.rules.wheels import Wheels
@@ -92,7 +92,7 @@ class Judge:
 
     def settled(self, findings: Iterable[Finding]) -> tuple[Finding, ...]:
         """Return the findings with the policy's severities, waivers and the baseline applied."""
-        counted = graded(findings, self._spec.policy)
+        counted = apply_policy(findings, self._spec.policy)
         held = waivers.apply(counted, self._spec.waivers, self._today)
         return baseline.apply(held, self._baseline)
 
@@ -161,7 +161,7 @@ class Judge:
         everything = {target.id for target in self._spec.targets}
         complete = judged if everything <= set(judged) else ()
         stale = waivers.check(findings, self._spec.waivers, self._today, complete)
-        return graded(stale, self._spec.policy)
+        return apply_policy(stale, self._spec.policy)
 
     def gate(self, findings: Collection[Finding]) -> GateState:
         """Return the state of a gate with these findings."""

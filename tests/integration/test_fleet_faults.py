@@ -226,8 +226,8 @@ def test_a_run_that_is_killed_leaves_whole_lines(
             program = textwrap.dedent(f"""
                 import os, signal, sys
                 from pathlib import Path
-                from test_fleet_faults import FLEET, Journal, run
-                journal, seen = Journal(Path({str(lines)!r})), 0
+                from test_fleet_faults import FLEET, ResultJournal, run
+                journal, seen = ResultJournal(Path({str(lines)!r})), 0
                 def write(result):
                     global seen
                     journal.write(result)

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from buildmatrix.cli import group
 from buildmatrix.reports.run.saved import read
 from buildmatrix.rules.model import Finding
-from buildmatrix.rules.repeats import without_repeats
+from buildmatrix.rules.repeats import drop_repeats
 
 pytestmark = pytest.mark.network
 
@@ -57,7 +57,7 @@ def test_a_distribution_of_the_other_line_is_one_finding(tmp_path: Path) -> None
     _, _, saved = audit(tmp_path, "nixl==1.5.1\n", "cuda13.0")
     findings = read(saved).findings
     assert rules(findings) >= {"BM103", "BM109", "BM204"}
-    assert rules(without_repeats(findings)) == {"BM103"}
+    assert rules(drop_repeats(findings)) == {"BM103"}
 
 
 def rules(findings: tuple[Finding, ...]) -> set[str]:

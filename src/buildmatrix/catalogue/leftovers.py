@@ -61,7 +61,7 @@ class Leftover:
 
 
 @dataclass(frozen=True, slots=True)
-class Parted:
+class SplitInventory:
     """An inventory in two."""
 
     installed: Inventory
@@ -81,7 +81,7 @@ class Parted:
         )
 
 
-def apart(inventory: Inventory, catalogue: Catalogue) -> Parted:
+def split_leftovers(inventory: Inventory, catalogue: Catalogue) -> SplitInventory:
     """`inventory` without what was never installed, and that by itself."""
     caches = _Caches(catalogue, inventory)
     packages = {
@@ -102,7 +102,7 @@ def apart(inventory: Inventory, catalogue: Catalogue) -> Parted:
 
     held = (item.path for part in _PARTS for item in getattr(inventory, part))
     if not packages and not caches.counted and not any(place(path, None) for path in held):
-        return Parted(inventory, Inventory())
+        return SplitInventory(inventory, Inventory())
     named = _renamed(inventory, caches)
     kept: dict[str, list[Any]] = {}
     left: dict[str, dict[str, list[Any]]] = {}
@@ -118,7 +118,7 @@ def apart(inventory: Inventory, catalogue: Catalogue) -> Parted:
         left.setdefault(folder, {})
     installed = _with(named, kept)
     asides = {folder: _with(Inventory(), parts) for folder, parts in sorted(left.items())}
-    return Parted(
+    return SplitInventory(
         installed,
         Inventory(
             binaries=tuple(binary for aside in asides.values() for binary in aside.binaries),

@@ -1,4 +1,4 @@
-"""Findings about names and verdicts about bytes, brought together.
+"""Reconciliation of findings about names with verdicts about bytes.
 
 A name says what a distribution is sold as, its files say what it is. Where both are known, the
 files count: a build for another backend that works and weighs little is no error, and no clean one
@@ -21,7 +21,7 @@ BELONGS = ("BM101", "BM102", "BM104")
 OTHER_LINE = "BM103"
 
 
-def agreed(
+def reconcile(
     image: ImageSubject, declared: Iterable[Finding]
 ) -> tuple[tuple[Finding, ...], tuple[Verdict, ...]]:
     """`declared`, findings of rules about names, no worse than the verdicts; and those."""
@@ -54,7 +54,7 @@ def agreed(
 
 
 def _of_other_line(image: ImageSubject, verdict: Verdict, finding: Finding) -> Verdict:
-    """All of it is wasted where its name proves the line, unless something there loads it."""
+    """Count all of it as wasted if its name proves the line, unless something loads it."""
     if verdict.verdict in UNFIT:
         return verdict
     verdict = _not_clean(verdict, finding)
@@ -77,7 +77,7 @@ def _of_other_line(image: ImageSubject, verdict: Verdict, finding: Finding) -> V
 
 
 def _without_devices(verdict: Verdict, finding: Finding) -> Verdict:
-    """What is no build for this backend works, and is not what the target is for."""
+    """Downgrade a working distribution without a build for this backend to `optional`."""
     if verdict.verdict != "ok":
         return verdict
     reason = finding.message.partition(": ")[2] or finding.message

@@ -18,7 +18,7 @@ from buildmatrix.phrases import listing
 from buildmatrix.rules.artifacts import Artifact, artifacts
 from buildmatrix.rules.findings import chain_to_file, finding, split_owner
 from buildmatrix.rules.model import SEVERITY_RANK, Finding, FitReason, Fix, NodeState, Severity
-from buildmatrix.rules.node_reasons import Said
+from buildmatrix.rules.node_reasons import GridState
 from buildmatrix.rules.subject import ImageSubject, once
 from buildmatrix.spec.model import NodeClass
 
@@ -34,9 +34,9 @@ class _Machines:
 
     name: str
     architectures: tuple[str, ...]
-    #: Of x86-64.
+    #: Level of x86-64.
     level: int | None = None
-    #: Whose devices they have.
+    #: Vendors of their devices.
     vendors: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
@@ -47,9 +47,9 @@ class _Machines:
 class _Reason:
     text: str
     severity: Severity
-    #: Whether it only says which node classes leave it open.
+    #: True if it only names the node classes that leave it undecided.
     is_open: bool = False
-    #: What a node class is by a reason that is the same for all of them.
+    #: State of a node class by a reason that applies to all of them.
     state: NodeState = "ok"
 
 
@@ -90,14 +90,14 @@ def _machines(image: ImageSubject, node: NodeClass) -> _Machines:
     )
 
 
-def worth(image: ImageSubject, node: NodeClass) -> Iterator[Said]:
-    """What the artifacts of an image are worth on one node class, for the grid."""
+def find_states(image: ImageSubject, node: NodeClass) -> Iterator[GridState]:
+    """Yield the states of an image's artifacts on one node class, for the grid."""
     # The same for all classes of such machines.
-    yield from _worth_on(image, replace(_machines(image, node), name=""))
+    yield from _find_states_on(image, replace(_machines(image, node), name=""))
 
 
 @once
-def _worth_on(image: ImageSubject, machines: _Machines) -> tuple[Said, ...]:
+def _find_states_on(image: ImageSubject, machines: _Machines) -> tuple[GridState, ...]:
     """Those of one kind for which the same is to be said make one reason.
 
     Of several that do the same the one that fits counts: an image may bring an engine for each
@@ -141,7 +141,7 @@ def _worth(artifact: Artifact, machines: _Machines, state: NodeState) -> str:
 
 
 def _state(artifact: Artifact, machines: _Machines) -> NodeState:
-    """What one artifact does on one kind of machine, whatever others do in its place."""
+    """Return the state of one artifact on one kind of machine, regardless of its alternatives."""
     if artifact.level is not None:
         if machines.level is None or artifact.level <= machines.level:
             return "undecided" if machines.level is None else "ok"
@@ -234,16 +234,16 @@ def _devices(
 
 
 def _is_foreign(artifact: Artifact, machines: _Machines) -> bool:
-    """Whether it is for no device of the machines, by the vendor that it names.
+    """Return True if the vendor that it names has none of the machines' devices.
 
-    So it is with pipeline caches on `vulkan`, which is at home on devices of every vendor: a driver
-    takes one of another as empty (Vulkan specification, "Pipeline Cache Header").
+    This applies to pipeline caches on `vulkan`, which runs on devices of every vendor: a driver
+    treats one of another vendor as empty (Vulkan specification, "Pipeline Cache Header").
     """
     return bool(machines.vendors) and artifact.vendor not in (None, *machines.vendors)
 
 
 def _fits(artifact: Artifact, machines: _Machines) -> bool:
-    """Whether each device of the machines can run it, or may."""
+    """Return True if each device of the machines can or may run it."""
     if artifact.said_by:
         # TensorRT takes an engine for exactly the compute capability that it was built on.
         return set(machines.architectures) <= set(artifact.architectures)
@@ -268,7 +268,7 @@ def _processors(artifact: Artifact, level: int, machines: Sequence[_Machines]) -
 
 
 def _undecided(code: Sequence[str], classes: Sequence[str], missing: str) -> _Reason:
-    """That it is not known of machines what they are; of all, where there are no classes."""
+    """Return the reason for machines with unknown properties; for all, if there are no classes."""
     who = f"node class {listing(classes)} has no {missing}, which" if classes else "no node class"
     archs = listing(code, _MOST_NAMED)
     return _Reason(
@@ -283,7 +283,7 @@ def _undecided(code: Sequence[str], classes: Sequence[str], missing: str) -> _Re
 
 
 def _versions(image: ImageSubject, artifact: Artifact) -> Iterator[_Reason]:
-    """Whether the library of the image loads what another version of it wrote."""
+    """Yield a reason if the image's library does not load files of the version that wrote it."""
     entry, wrote = artifact.library, _numbers(artifact.version or "")
     if entry is None or not wrote:
         return
@@ -310,9 +310,9 @@ def _versions(image: ImageSubject, artifact: Artifact) -> Iterator[_Reason]:
 
 
 def _takes_older(entry: ArtifactEntry, wrote: int, present: int) -> bool:
-    """Whether a library of a major version loads what an older one built for that.
+    """Return True if a library of one major version loads files that an older one built for it.
 
-    What is newer than the table may.
+    Versions newer than the table may.
     """
     majors = {int(major) for row in entry.newer_loads.values() for major in row}
     return bool(majors) and (

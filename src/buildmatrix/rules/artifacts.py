@@ -1,4 +1,4 @@
-"""Files that were compiled for one machine and that nobody installed: what they are for.
+"""Purpose of files that were compiled for one machine and not installed.
 
 Kernels that are installed with a distribution are a matter of the distribution (`rules.coverage`);
 those of other backends are one of BM401.
@@ -18,17 +18,17 @@ from buildmatrix.elf.isa import level_number
 from buildmatrix.inventory.model import Artefact, Inventory
 from buildmatrix.rules.subject import ImageSubject, once
 
-#: Objects for one architecture, of which a program picks what fits.
+#: Objects for one architecture, from which a program picks the suitable one.
 _OBJECTS = frozenset({"cubin", "hsaco", "zebin"})
 #: Whole networks, which name their library's version, or may, and caches of pipelines.
 _NETWORKS = frozenset({"engine", "timing", "mxr", "blob", "neff", "om", "vkcache"})
 _TITLES = {"vkcache": "Vulkan pipeline cache", "timing": "TensorRT timing cache"}
-#: What stands for an architecture in a path: `sm_90a`, `sm80`, `gfx942`.
+#: Architecture in a path: `sm_90a`, `sm80`, `gfx942`.
 _IN_PATH = re.compile(
     r"(?<![a-z0-9])(?:(?:sm|cc|compute)[_-]?[0-9]{2,3}[af]?|gfx[0-9a-f]{3,4})(?![a-z0-9])"
 )
-#: As ONNX Runtime ends the names of engines and timing caches, these once with `cc75`; with a `+`
-#: they are for newer GPUs, too.
+#: Endings of ONNX Runtime's engines and timing caches (these once had `cc75`); a `+` includes newer
+#: GPUs.
 _SM = re.compile(r"(?<![a-z0-9])(?:sm_?|cc)(?P<number>[0-9]{2,3})(?![0-9a-z+])")
 _OF_TENSORRT = ("engine", "timing")
 #: PTX and text: nothing that such a program loads.
@@ -37,31 +37,31 @@ _TEXT = ("compute_", "spir", "nvptx", "amdgcn", "amdgpu")
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """One compiled network, or objects that stand for one another on different machines."""
+    """One compiled network, or alternative objects for different machines."""
 
     #: The file, the archive or the cache.
     path: str
     #: How a message names it: `TensorRT engine`.
     title: str
-    #: `name==version` of the distribution that brings it.
+    #: `name==version` of the distribution that contains it.
     owner: str | None = None
-    #: What it runs on, sorted; empty where nothing says so.
+    #: Architectures that it runs on, sorted; empty if unknown.
     architectures: tuple[str, ...] = ()
     #: Why there are none.
     note: str | None = None
-    #: What says for what it is, where that is not its code.
+    #: Source of the architectures, if it is not its code.
     said_by: Literal["", "name", "header"] = ""
-    #: Whether a program compiles again what does not fit.
+    #: True if a program recompiles unsuitable entries.
     is_cache: bool = False
-    #: Of the library that wrote it.
+    #: Version of the library that wrote it.
     version: str | None = None
-    #: What the catalogue says of that library.
+    #: Catalogue entry of that library.
     library: ArtifactEntry | None = None
     evidence: tuple[Evidence, ...] = ()
 
     @property
     def vendor(self) -> str | None:
-        """Whose devices it is for, where it is no more exact than that."""
+        """Vendor of its devices, if nothing more exact is known."""
         return self.evidence[0].vendor if self.evidence and not self.architectures else None
 
     @property
@@ -71,7 +71,7 @@ class Artifact:
 
 
 def is_artifact(artefact: Artefact, inventory: Inventory) -> bool:
-    """Whether a file is judged as an artifact, and not as what somebody installed."""
+    """Return True if a file is judged as an artifact, not as part of an installation."""
     return (
         artefact.kind in _OBJECTS | _NETWORKS
         and artefact.owner is None
@@ -106,7 +106,7 @@ def artifacts(image: ImageSubject) -> tuple[Artifact, ...]:
 
 
 def _place(artefact: Artefact) -> str:
-    """What is the same for files that stand for one another."""
+    """Return a key that is the same for alternative files."""
     path = artefact.container or artefact.path
     if artefact.kind in _OBJECTS and artefact.container is None:
         path = path.rpartition("/")[0] + "/"
@@ -159,7 +159,7 @@ def _library(image: ImageSubject, artefact: Artefact) -> ArtifactEntry | None:
 
 
 def _caches(image: ImageSubject) -> Iterator[Artifact]:
-    """Caches of compiled kernels, as far as they hold objects for this backend."""
+    """Yield caches of compiled kernels with objects for this backend."""
     for leftover in image.leftovers:
         own = tuple(
             item

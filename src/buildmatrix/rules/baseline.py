@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from buildmatrix.rules.model import Acceptance, Finding
 
-#: What a finding says that is in the baseline, where others have the reason of a waiver.
+#: Reason of findings in the baseline; others have the reason of a waiver.
 REASON = "it is in the baseline report"
 _ACCEPTANCE = Acceptance(by="baseline", reason=REASON)
 
 
 def apply(findings: Iterable[Finding], fingerprints: Collection[str]) -> tuple[Finding, ...]:
-    """The same findings; open ones whose fingerprint is one of `fingerprints` are accepted.
+    """Return the findings, with open ones accepted if their fingerprint is in `fingerprints`.
 
     Fingerprints hold no target and no version: a baseline outlives upgrades and renamed targets.
     """
@@ -26,5 +26,5 @@ def apply(findings: Iterable[Finding], fingerprints: Collection[str]) -> tuple[F
 
 
 def is_from_baseline(finding: Finding) -> bool:
-    """Whether a finding is accepted for no other reason than that it was there before."""
+    """Return True if a finding is accepted only because the baseline has it."""
     return finding.waived == REASON

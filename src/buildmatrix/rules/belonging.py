@@ -1,4 +1,4 @@
-"""Whose something is, as seen from one backend."""
+"""Vendor ownership of files and distributions, as seen from one backend."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _FIRST_NAME = re.compile(r" / (?![^(]*\))")
 
 
 def is_foreign(item: Evidence | DistributionMatch, backend: str, catalogue: Catalogue) -> bool:
-    """Whether a thing belongs to another vendor than `backend` does.
+    """Return True if a thing belongs to another vendor than `backend` does.
 
-    What has no vendor is foreign nowhere, and backends of one vendor (oneAPI and OpenVINO) are
-    not foreign to each other. What a driver compiled for Vulkan is at home on that, whoever's
-    driver it was.
+    Things without a vendor are not foreign, and backends of one vendor (oneAPI and OpenVINO) are
+    not foreign to each other. Code that a driver compiled for Vulkan belongs to Vulkan, whichever
+    vendor's driver it was.
     """
     if item.vendor is None or item.backend == backend:
         return False

@@ -1,4 +1,4 @@
-"""What a distribution was built with: versions of the libraries that it expects."""
+"""Versions of the libraries that a distribution was built with and expects."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ExpectedVersion:
 
 @dataclass(frozen=True, slots=True)
 class LeastVersion:
-    """The least version of a distribution that metadata asks for."""
+    """Minimum version of a distribution that metadata requires."""
 
     version: str
     #: `==` for what it was built with; `>=` for what it runs with.
@@ -50,7 +50,7 @@ def soname_globs(image: ImageSubject, name: str) -> tuple[str, ...]:
 
 
 def role_of(image: ImageSubject, name: str) -> str | None:
-    """The role of the library `name` of the image's backend; None where it is of no such role."""
+    """Return the role of the library `name` in the image's backend; None without a role."""
     for match in library(name, None, image.catalogue):
         entry = match.owned.entry
         if match.owned.backend == image.backend and entry.role in _ROLES and entry.where == "image":
@@ -59,7 +59,7 @@ def role_of(image: ImageSubject, name: str) -> str | None:
 
 
 def least_versions(installed: Distribution) -> Mapping[str, LeastVersion]:
-    """Distributions of which its metadata asks for one version, or for a least one.
+    """Return the distributions of which its metadata requires one version, or a minimum.
 
     Extras count, whether they were asked for or not: they say what it works with. Of several lines
     about one distribution (for a Python, for a platform) the one that asks for least counts.
@@ -92,7 +92,7 @@ def _least(specifier: SpecifierSet) -> LeastVersion | None:
 
 
 def needed_version(least: LeastVersion) -> Numbers | None:
-    """What a copy that is not the one that it asks for must have: a pin names a release.
+    """Return the version that another copy of the library must have; a pin names a release.
 
     torch, jax and tensorflow compare the first two numbers of cuDNN.
     """
@@ -101,7 +101,7 @@ def needed_version(least: LeastVersion) -> Numbers | None:
 
 
 def metadata_words(name: str, least: LeastVersion) -> str:
-    """Who says what was asked for, as findings have it."""
+    """Describe the source of the expected version for findings."""
     return f"its metadata asks for {name}{least.operator}{least.version}"
 
 
@@ -112,7 +112,7 @@ def expected_version(
     least_of: Mapping[str, LeastVersion],
     binaries: Mapping[str, Binary],
 ) -> ExpectedVersion | None:
-    """By what its metadata asks for, the catalogue, or the local version."""
+    """Return the expected version by its metadata, the catalogue, or the local version."""
     for binary in binaries.values():
         name, _ = split_owner(binary.owner)
         if (

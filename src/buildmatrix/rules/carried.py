@@ -1,7 +1,7 @@
-"""What evidence weighs on disk, and device code in a wheel or a layer.
+"""Sizes of evidence on disk, and of device code in a wheel or a layer.
 
-The latter is what the threshold for bloat is about. Whether kernels are compressed is a flag of the
-build, and a wheel compresses them again anyway: so the same kernels shall weigh the same.
+The threshold for bloat applies to the latter. A build may compress its kernels, and a wheel
+compresses them again anyway; so equal kernels should have equal sizes.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from buildmatrix.catalogue.model import Evidence, EvidenceKind
 from buildmatrix.elf.regions import DEVICE_SECTIONS
 from buildmatrix.inventory.model import Binary, Inventory
 
-#: Kinds of evidence that stand for bytes of a file.
+#: Kinds of evidence that represent bytes of a file.
 HELD: tuple[EvidenceKind, ...] = ("bundled", "tool", "device-code", "static")
 
-#: What device code that its compiler left uncompressed packs to in a wheel or a layer: 0.13 to 0.42
-#: in the wheels of the corpus. What is compressed already packs to 0.7 to 0.98, and counts whole.
+#: Compression ratio of uncompressed device code in a wheel or a layer: 0.13 to 0.42 in the wheels
+#: of the corpus. Code that its compiler compressed packs to 0.7 to 0.98, and counts in full.
 _PACKED = 0.33
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class PackedSizeRange:
     """Bytes of a wheel or a layer that carry the device code of one binary.
 
     The bounds differ where the binary was not read to its end.
@@ -32,16 +32,16 @@ class Carried:
     most: int
 
 
-def device_code_bytes(inventory: Inventory) -> Mapping[str, Carried]:
-    """What carries the device code of each binary that has any, or whose rest may hold some.
+def measure_device_code(inventory: Inventory) -> Mapping[str, PackedSizeRange]:
+    """Return the packed size of each binary that has, or may have, device code.
 
-    A wheel says what a whole file takes in it; for other trees it is an estimate.
+    A wheel records the packed size of a whole file; for other trees it is an estimate.
     """
-    pairs = ((binary.path, _carried(binary)) for binary in inventory.binaries)
+    pairs = ((binary.path, _measure_binary(binary)) for binary in inventory.binaries)
     return {path: carried for path, carried in pairs if carried.most}
 
 
-def _carried(binary: Binary) -> Carried:
+def _measure_binary(binary: Binary) -> PackedSizeRange:
     elf = binary.elf
     seen = sum(
         code.size * (1 - (1 - _PACKED) * (code.count - code.compressed) / max(code.count, 1))
@@ -59,11 +59,11 @@ def _carried(binary: Binary) -> Carried:
         most = max(least, sections) + elf.unread_data
     if binary.packed is not None:
         least, most = min(least, binary.packed), min(most, binary.packed)
-    return Carried(least, most)
+    return PackedSizeRange(least, most)
 
 
 def total(evidence: Iterable[Evidence]) -> int:
-    """Bytes that the evidence stands for, each file once."""
+    """Return the bytes that the evidence represents, each file once."""
     sizes: dict[str, int] = {}
     for item in evidence:
         sizes[item.path] = max(item.size, sizes.get(item.path, 0))

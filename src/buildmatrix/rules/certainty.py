@@ -1,4 +1,4 @@
-"""What a deeper look into a wheel could still change about a verdict."""
+"""Changes of a verdict that reading more of a wheel could cause."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from buildmatrix.rules.wheels import Wheels
 #: `evidence`: the verdict stands, but nothing of what the files hold is known (runtimes that are
 #: linked in, device code). `detail`: that is known, and not all of it.
 Gain = Literal["verdict", "amount", "trace", "evidence", "detail"]
-#: What a verdict hangs on.
+#: Gains that a verdict depends on.
 DECISIVE: tuple[Gain, ...] = ("verdict", "amount")
 
 #: Kinds of evidence that the names of files alone give.
@@ -63,22 +63,21 @@ class Unopened:
     lazy: int = 0
 
     def may_matter(self, threshold: int) -> bool:
-        """Whether what was not seen can change a verdict for which `threshold` bytes are much.
+        """Return True if unread bytes can change a verdict that depends on `threshold` bytes.
 
-        Any binary may link what is missing; where one does, most of its distribution do. Device
-        code comes in one large run: below the threshold there is none where no binary has room for
-        more.
+        Any binary may link a missing library; if one does, most of its distribution do. Device code
+        comes in one large run: it is below the threshold if no binary has room for more.
         """
         return self.unlinked > 0 or self.hidden * 2 > self.size or self.largest > threshold
 
     @property
     def has_more(self) -> bool:
-        """Whether some binary was not read to its end."""
+        """Return True if some binary was not read to its end."""
         return bool(self.closed or self.partial or self.coded or self.cut)
 
 
 def unopened(wheels: Wheels) -> Mapping[str, Unopened]:
-    """What was left closed, by distribution (`name==version`); nothing for what is all known."""
+    """Return the unread files by distribution (`name==version`), without those known in full."""
     counters: dict[str, Counter[str]] = {}
     unlined = _unlined(wheels)
     traces = {item.path for item in wheels.foreign if item.kind == "needed"}

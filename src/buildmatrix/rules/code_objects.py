@@ -1,9 +1,9 @@
-"""What most objects of a distribution have for a GPU.
+"""Architectures of most code objects of a distribution.
 
-A compiler makes an object of each source file, for the architectures that it was asked for. What
-is linked in beside them (a part of the CUDA toolkit, NCCL, CUTLASS) was compiled for others, and a
-few such objects make no framework run: of the 560 objects in libphi.so of paddlepaddle-gpu 2.6.2
-one has code for an sm_90, and an H100 is `not supported by Paddle`.
+A compiler makes an object of each source file, for the requested architectures. Libraries linked
+beside them (a part of the CUDA toolkit, NCCL, CUTLASS) were compiled for others, and a few such
+objects do not make a framework run: of the 560 objects in libphi.so of paddlepaddle-gpu 2.6.2 one
+has code for an sm_90, and an H100 is `not supported by Paddle`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from buildmatrix.catalogue.architectures import Grade, grade, is_bound
 from buildmatrix.device_code.model import CodeGroup, DeviceCode
 
-#: Of objects, and of their bytes, one in so many is not what a library is for. Vendors' libraries
+#: One in so many objects, or of their bytes, is not the purpose of a library. Vendors' libraries
 #: have kernels for single architectures: 4 in 100 objects of cuTENSOR 2.3.1 serve a V100.
 _FEW = 50
 #: Bytes of objects that are worth a word when all that they lack is binary code: less is compiled
@@ -68,11 +68,11 @@ def linked_when_loaded(groups: Sequence[CodeGroup]) -> tuple[str, ...]:
 
 
 def portable(linked: CodeGroup, groups: Iterable[CodeGroup]) -> tuple[str, ...]:
-    """What the driver can still compile and link of the objects that `linked` was linked from.
+    """Return the code that the driver can compile and link of the objects that `linked` is made of.
 
-    Which these are shows in their machine code: it is for the same GPUs. Where they have none,
-    they are not fewer than what was linked from them. So the 5 of libphi.so in paddlepaddle-gpu
-    2.6.2 are in one of its objects, and not in the 559 others.
+    These objects have machine code for the same GPUs. Objects without machine code count if there
+    are at least as many as were linked. So the 5 of libphi.so in paddlepaddle-gpu 2.6.2 are in one
+    of its objects, and not in the 559 others.
     """
     machine_code = _machine_code(linked)
     archs = {

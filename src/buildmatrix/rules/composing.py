@@ -28,15 +28,15 @@ def compose(
     verdicts: Iterable[Verdict],
     installed: Mapping[str, int] | None = None,
 ) -> Composition:
-    """What the bytes of a target are.
+    """Divide the bytes of a target by owner, vendor and use.
 
-    `verdicts` say what of a distribution is wasted, so that all reports say the same. `installed`
-    are the bytes of distributions by name, where the inventory does not know all their files.
+    `verdicts` determine the wasted bytes of a distribution, so that all reports agree. `installed`
+    are the bytes of distributions by name, if the inventory does not have all their files.
     """
     sizes = Counter[str]()
     for item in image.inventory.distributions:
         owner = item.owner
-        # What lies there twice, such as in two virtual environments, weighs twice.
+        # Distributions in two places, such as two virtual environments, count twice.
         on_disk = None if installed is None else installed.get(item.name)
         sizes[owner] = on_disk if on_disk is not None else sizes[owner] + item.size
     whole = max(image.inventory.stats.bytes_total if installed is None else 0, sizes.total())
@@ -148,11 +148,11 @@ class _Part:
 
     @property
     def is_wholly_wasted(self) -> bool:
-        """Whether no single files of it are wasted, but the whole."""
+        """Return True if all of it is wasted, not single files."""
         return bool(self.wasted) and not self.wasted_files
 
     def vendors(self) -> tuple[VendorBytes, ...]:
-        """Whose its bytes are. A file that is packed holds more than it weighs: never more."""
+        """Return its bytes by vendor. Packed content counts up to the size of its file."""
         sizes = Counter[str]()
         if self._whole:
             sizes[self._whole] = self._size
@@ -211,7 +211,7 @@ def _files(image: ImageSubject) -> Mapping[str, Mapping[str, int]]:
 
 
 def _links(image: ImageSubject) -> Mapping[str, set[str]]:
-    """Owner -> names of other distributions that hold what its binaries link."""
+    """Map each owner to the names of other distributions with libraries that its binaries link."""
     linked: list[Binary | ClosedFile] = [*image.inventory.binaries, *image.inventory.closed]
     owners = {item.path: item.owner for item in linked}
     links: dict[str, set[str]] = {}

@@ -1,4 +1,4 @@
-"""What the bytes of a target are: whose, who asked for them, and which are of no use there."""
+"""Bytes of a target by owner and requirement, and those not usable on its backend."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from buildmatrix.rules.contents import NativeComponent, SbomComponent
 
 @dataclass(frozen=True, slots=True)
 class VendorBytes:
-    """What belongs to one vendor."""
+    """Bytes that belong to one vendor."""
 
     #: Empty for what belongs to none.
     vendor: str
     size: int
-    #: Of these, of no use on the backend.
+    #: Part of them that is not usable on the backend.
     wasted: int = 0
 
 
@@ -24,7 +24,7 @@ class FileBytes:
 
     path: str
     size: int
-    #: The vendor that has most of it, of those that have any; empty where none has.
+    #: Vendor with the largest part of it; empty if no vendor has a part.
     vendor: str = ""
     #: Bytes of that vendor's.
     held: int = 0
@@ -38,7 +38,7 @@ class DistributionBytes:
     #: Empty for what belongs to no distribution.
     name: str
     version: str
-    #: The requirement line that brought it (`requirements.in:3`), and the distribution that this
+    #: The requirement line that requires it (`requirements.in:3`), and the distribution that this
     #: names; empty where that is not known.
     line: str
     asker: str
@@ -48,13 +48,13 @@ class DistributionBytes:
     vendors: tuple[VendorBytes, ...]
     #: The largest of its files that programs load; what they lack is in the rest.
     files: tuple[FileBytes, ...] = ()
-    #: Names of the distributions whose libraries its own link.
+    #: Names of distributions with libraries that its own link.
     links: tuple[str, ...] = ()
     #: Names of the distributions that require it, as the lock says, else their metadata.
     required_by: tuple[str, ...] = ()
-    #: What in it belongs to vendors of accelerators, by path.
+    #: Components of accelerator vendors, by path.
     libraries: tuple[NativeComponent, ...] = ()
-    #: What its own SBOMs name.
+    #: Components in its own SBOMs.
     sbom: tuple[SbomComponent, ...] = ()
 
 
@@ -62,12 +62,12 @@ class DistributionBytes:
 class LayerBytes:
     """One layer of an image, the lowest first."""
 
-    #: What made it; empty where the image does not say.
+    #: Instruction that made it; empty if the image does not record it.
     instruction: str
     size: int
     #: Deleted or replaced by a later layer: these bytes still ship.
     hidden: int
-    #: Of what is left, of no use on the backend.
+    #: Part of the remaining bytes that is not usable on the backend.
     wasted: int
     is_base: bool = False
 
@@ -78,5 +78,5 @@ class Composition:
 
     #: The largest first.
     distributions: tuple[DistributionBytes, ...] = ()
-    #: Of an image whose layers were read.
+    #: Layers of an image, if they were read.
     layers: tuple[LayerBytes, ...] = ()

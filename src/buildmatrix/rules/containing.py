@@ -1,4 +1,4 @@
-"""Facts and evidence of a target → what lies inside of its distributions, and who requires them.
+"""Components inside a target's distributions, and the distributions that require them.
 
 Names in SBOMs are those of packages (`xz-libs`), and names of files those of libraries
 (`liblzma.so.5`): only what one of them holds of the other is compared, and what differs may still
@@ -21,8 +21,8 @@ from buildmatrix.rules.carried import HELD
 from buildmatrix.rules.contents import NativeComponent, SbomComponent
 from buildmatrix.rules.subject import ImageSubject
 
-#: Of package URLs: packages of systems, whose libraries a wheel has as files; and what is built for
-#: a wheel, which may be linked into its own files: `openssl` in `cryptography`.
+#: Types of package URLs: system packages, whose libraries a wheel has as files, and packages built
+#: for a wheel, which may be linked into its own files: `openssl` in `cryptography`.
 _OF_SYSTEMS = frozenset({"alpm", "apk", "brew", "conda", "deb", "rpm"})
 _BUILT = frozenset({"conan", "generic", "github", "vcpkg"})
 _PURL = re.compile(r"pkg:(?P<type>[^/]+)/+(?P<path>[^@?#]*)")
@@ -32,10 +32,10 @@ _MOST_DETAILS = 8
 
 
 class Contents:
-    """What lies inside of the distributions of a target, by their owners (`name==version`)."""
+    """Components inside the distributions of a target, by owner (`name==version`)."""
 
     def __init__(self, image: ImageSubject) -> None:
-        """Sort the evidence by the files that hold it."""
+        """Group the evidence by file."""
         self._binaries = {binary.path: binary for binary in image.inventory.binaries}
         self._distributions = {
             distribution.owner: distribution for distribution in image.inventory.distributions
@@ -48,12 +48,12 @@ class Contents:
         self._stems = _stems(image)
 
     def libraries(self, owner: str) -> tuple[NativeComponent, ...]:
-        """What belongs to vendors, by path; of the empty owner what belongs to no distribution."""
+        """Return an owner's vendor components by path; the empty owner is no distribution."""
         files = self._held.get(owner, {})
         return _libraries(files, self._binaries, self._distributions.get(owner))
 
     def sbom(self, owner: str) -> tuple[SbomComponent, ...]:
-        """What the SBOMs of a distribution name."""
+        """Return the components in the SBOMs of a distribution."""
         distribution = self._distributions.get(owner)
         if distribution is None:
             return ()
@@ -129,7 +129,7 @@ def _name(purl: str) -> str:
 
 
 def _plain(name: str) -> str:
-    """What names of packages and of libraries have in common: `lib` and versions differ."""
+    """Return a name without `lib` and versions, to compare packages with libraries."""
     letters = re.sub(r"[^a-z0-9]", "", name.lower().removeprefix("lib"))
     return re.sub(r"(?<=[a-z])\d+$", "", letters)
 
@@ -141,7 +141,7 @@ def _is_like(name: str, others: frozenset[str] | set[str]) -> bool:
 
 
 def _begins_like(name: str, stems: frozenset[str]) -> bool:
-    """Whether a library is called as a package begins: `openblas-threads` has `libopenblasp`."""
+    """Return True if a library has a package's first word: `libopenblasp`, `openblas-threads`."""
     word = _plain(re.split(r"[-_.+]", name)[0])
     return len(word) > 4 and any(word in stem for stem in stems)
 

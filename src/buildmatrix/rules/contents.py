@@ -1,5 +1,6 @@
-"""What a bill of materials says of a target beside its verdicts: who requires what, and the native
-components of its distributions, by their bytes and by their own SBOMs (PEP 770).
+"""Contents of a bill of materials: requirements and native components.
+
+Components come from the bytes of distributions and from their own SBOMs (PEP 770).
 """
 
 from __future__ import annotations
@@ -11,25 +12,25 @@ from buildmatrix.catalogue.model import Confidence, EvidenceKind
 
 @dataclass(frozen=True, slots=True)
 class NativeComponent:
-    """A file that is, or holds, what belongs to the vendor of an accelerator."""
+    """A file that is, or contains, a component of an accelerator's vendor."""
 
     path: str
     vendor: str
     #: `runtime`, `math`, `dnn`, ... as the catalogue calls it.
     role: str
-    #: What was seen: the file itself (`bundled`, `tool`), or what lies in it (`static`,
+    #: Kinds of evidence: the file itself (`bundled`, `tool`), or its content (`static`,
     #: `device-code`).
     kinds: tuple[EvidenceKind, ...]
     confidence: Confidence
     size: int = 0
     #: Empty for a file that has none, or whose dynamic section was not read.
     soname: str = ""
-    #: As its file name ends, else its soname: `12.8.90`, `12`; not always that of the toolkit.
+    #: Ending of its file name or soname: `12.8.90`, `12`; not always the toolkit's version.
     version: str = ""
     #: `.nv_fatbin: sm_75 sm_80`
     details: tuple[str, ...] = ()
     architectures: tuple[str, ...] = ()
-    #: Whether an SBOM of the distribution names it; None where it has none.
+    #: True if an SBOM of the distribution lists it; None if there is no SBOM.
     in_sbom: bool | None = None
 
 
@@ -39,6 +40,6 @@ class SbomComponent:
 
     #: Package URL.
     purl: str
-    #: Whether a library of the distribution has a name like it; None where names of files say
-    #: nothing of it, as of crates.
+    #: True if a library of the distribution has a similar name; None if file names do not show it,
+    #: such as for crates.
     seen: bool | None

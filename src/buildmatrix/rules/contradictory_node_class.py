@@ -1,4 +1,4 @@
-"""BM707: a node class of the target says two things of which only one can be so.
+"""BM707: a node class of the target contradicts itself.
 
 A product that is another backend's is refused before, as a mistake of the specification.
 """
@@ -52,7 +52,7 @@ def check(subject: Subject) -> Iterator[Finding]:
 
 
 def contradictions(node: NodeClass, catalogue: Catalogue) -> Iterator[Contradiction]:
-    """What of a node class cannot be so, as far as the catalogue knows its parts."""
+    """Yield the contradictions in a node class, as far as the catalogue knows its parts."""
     owned_products = (product(name, node.backend, catalogue) for name in node.products)
     products = [owned.entry for owned in owned_products if owned is not None]
     yield from _foreign_architectures(node, catalogue)

@@ -1,4 +1,4 @@
-"""What the device code of an image is worth on one GPU: as a whole, by distribution, by file."""
+"""Coverage of one GPU by an image's device code: as a whole, by distribution, by file."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ class CodeFile:
     """A file with device code for the backend of the image."""
 
     evidence: Evidence
-    #: What its code is for: `sm_90`, `compute_90`, sorted.
+    #: Architectures of its code, sorted: `sm_90`, `compute_90`.
     architectures: tuple[str, ...]
-    #: Whether it holds code for some GPU that its bytes do not name, or was not read to its end.
+    #: True if it has code for GPUs that its bytes do not name, or was not read to its end.
     is_open: bool
     #: None of a file that is no library: what loads it chooses among many of its kind.
     objects: tuple[CodeObjects, ...] | None = None
 
     @property
     def path(self) -> str:
-        """Where it lies."""
+        """Path of the file."""
         return self.evidence.path
 
 
 @dataclass(frozen=True, slots=True)
 class CodeHolder:
-    """Who brings device code: a distribution, a package of the system, or a file of nobody's."""
+    """Holder of device code: a distribution, a system package, or a file without an owner."""
 
     #: How a message names it.
     name: str
@@ -54,12 +54,12 @@ class CodeHolder:
     owner: str | None
     #: By path.
     files: tuple[CodeFile, ...]
-    #: Whether some of its files were not read, or not to their ends.
+    #: True if some of its files were not read, or not to their ends.
     is_partial: bool
 
     @property
     def architectures(self) -> tuple[str, ...]:
-        """What the code of all its files is for, sorted."""
+        """Architectures of all its files, sorted."""
         return tuple(sorted({arch for file in self.files for arch in file.architectures}))
 
 
@@ -69,33 +69,32 @@ class Served:
 
     #: `unknown` where none of it is for this GPU by its name, and not all of it has one.
     grade: Grade
-    #: Whether nothing that has no name, or was not read, can serve it better.
+    #: True if nothing unnamed or unread can serve it better.
     is_certain: bool
-    #: Whether that is what most objects have, and a few have better.
+    #: True if it is the grade of most objects, and a few have a better one.
     is_of_most: bool = False
 
     @property
     def is_missing(self) -> bool:
-        """Whether there is nothing for the GPU, for sure."""
+        """Return True if it certainly has nothing for the GPU."""
         return self.grade == "none" and self.is_certain
 
 
 @dataclass(frozen=True, slots=True)
 class HolderCoverage:
-    """What one holder has for one GPU: the best that any of its files has, or most objects have."""
+    """Coverage of one GPU by one holder: its best file's, or that of most objects."""
 
     holder: CodeHolder
     served: Served
-    #: Of each file, in their order.
+    #: Coverage by each file, in their order.
     files: tuple[Served, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """What an image has for one GPU: of its holders the worst counts.
+    """Coverage of one GPU by an image: its worst holder's.
 
-    An image in which nobody has device code is `unknown`: its kernels are made elsewhere, or there
-    are none.
+    An image without device code is `unknown`: its kernels are made elsewhere, or there are none.
     """
 
     device: str
@@ -104,7 +103,7 @@ class Coverage:
 
     @property
     def grade(self) -> Grade:
-        """Of the image as a whole."""
+        """Grade of the image as a whole."""
         grades = (item.served.grade for item in self.holders)
         return max(grades, key=GRADES.index, default="unknown")
 
@@ -242,7 +241,7 @@ def _served(device: str, files: Sequence[CodeFile], *, is_open: bool = False) ->
 
 
 def _prevailing(device: str, files: Sequence[CodeFile]) -> Grade | None:
-    """What most objects of libraries have, where nothing else serves a GPU."""
+    """Return the grade of most objects of libraries, if nothing else serves a GPU."""
     if any(file.objects is None and grade(device, file.architectures) != "none" for file in files):
         return None
     return prevailing(device, [item for file in files for item in file.objects or ()])

@@ -1,4 +1,4 @@
-"""What the rules about distributions have in common."""
+"""Helpers of the rules about distributions."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ def sized(present: Present) -> str:
 
 
 def is_by_local_version(match: DistributionMatch) -> bool:
-    """Whether the local version said what it is, not the name."""
+    """Return True if a distribution was matched by its local version, not by its name."""
     return "+" in match.entry
 
 
 def from_own_index(present: Present, subject: Subject) -> bool:
-    """Whether a distribution comes from an index that the specification names for its family."""
+    """Return True if a distribution comes from an index that the specification names."""
     urls = {url.rstrip("/") for url in subject.target.index.values()}
     return present.index is not None and present.index.rstrip("/") in urls

@@ -74,7 +74,7 @@ def _other(subject: Subject, match: DistributionMatch) -> str:
 
 
 def _holds_nothing(subject: Subject, present: Present, build: DistributionMatch) -> bool:
-    """Whether what has builds for this backend was read, and holds nothing of it."""
+    """Return True if a build for this backend was read, and contains nothing for it."""
     return (
         build.is_build
         and build.kind != "multi-backend"
@@ -102,7 +102,7 @@ def _other_build(subject: Subject, present: Present, build: DistributionMatch) -
 
 
 def _is_cpu_build(subject: Subject, present: Present, match: DistributionMatch) -> bool:
-    """A local version of nobody's (`+cpu`), in a target whose backend has an index of its own."""
+    """Return True for a local version without a vendor (`+cpu`), if the backend has an index."""
     own = subject.catalogue.backends.get(subject.backend)
     return (
         match.vendor is None

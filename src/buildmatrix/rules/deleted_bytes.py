@@ -1,4 +1,4 @@
-"""BM604: what one layer brought and a later one deleted still ships.
+"""BM604: files that one layer added and a later one deleted still ship.
 
 A container does not see it, so no other rule does. What was replaced counts too: the image carries
 both. Only for images whose layers were read.
@@ -98,7 +98,7 @@ def _vendor(evidence: tuple[Evidence, ...]) -> str:
 
 
 def _foreign(image: ImageSubject, buried: ShadowedFiles) -> tuple[Evidence, ...]:
-    """What the names of hidden files say of another vendor; nothing for what says nothing."""
+    """Return the evidence about another vendor in the names of hidden files."""
     last = buried.path.rpartition("/")[2]
     evidence: list[Evidence] = []
     if last.endswith(_METADATA):

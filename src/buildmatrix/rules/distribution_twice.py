@@ -32,7 +32,7 @@ def check(image: ImageSubject) -> Iterator[Finding]:
 
 
 def _seen_twice(image: ImageSubject) -> Iterator[tuple[PythonPath | None, list[Distribution]]]:
-    """Copies that one interpreter finds, the one that it imports first."""
+    """Yield copies that one interpreter finds, the one that it imports first."""
     everything = image.inventory.distributions
     for python_path in image.inventory.python_paths:
         path = add_pythonpath(python_path, image.inventory.environment)
@@ -47,7 +47,7 @@ def _seen_twice(image: ImageSubject) -> Iterator[tuple[PythonPath | None, list[D
 
 
 def _by_folder(everything: Sequence[Distribution]) -> Iterator[list[Distribution]]:
-    """Copies in one and the same folder: which of them was unpacked last, nobody knows."""
+    """Yield copies in one folder; which of them was unpacked last is unknown."""
     folders: dict[str, list[Distribution]] = {}
     for item in everything:
         folders.setdefault(posixpath.dirname(item.path), []).append(item)
@@ -70,7 +70,7 @@ def _match(image: ImageSubject, name: str, version: str) -> DistributionMatch | 
 
 
 def _matters(image: ImageSubject, copies: Sequence[Distribution]) -> bool:
-    """Whether a backend is at stake: every Debian image has two copies of pip."""
+    """Return True if a copy belongs to a backend: every Debian image has two copies of pip."""
     return any(_match(image, copy.name, copy.version) is not None for copy in copies)
 
 
@@ -111,7 +111,7 @@ def _shadowed(
 
 
 def _severity(image: ImageSubject, copies: Sequence[Distribution]) -> Severity:
-    """An error where the copies are builds for different backends, or nobody knows which it is."""
+    """Return an error if the copies are builds for different backends, or the winner is unknown."""
     matches = [_match(image, copy.name, copy.version) for copy in copies]
     backends = {None if match is None else match.backend for match in matches}
     mixed = len({posixpath.dirname(copy.path) for copy in copies}) < len(copies)
@@ -142,7 +142,7 @@ def _replaced(image: ImageSubject) -> Iterator[tuple[str, str, str]]:
 
 
 def _exchanged(image: ImageSubject, name: str, version: str, place: str) -> Iterator[Finding]:
-    """A build for one backend that stands where there was one for another."""
+    """Find a build for one backend that replaced one for another."""
     before = _match(image, name, version)
     for now in image.inventory.distributions:
         if now.name != name or now.version == version:

@@ -1,4 +1,4 @@
-"""BM202: a file of the driver, which the host must provide, lies in the image.
+"""BM202: the image contains a file of the driver, which the host must provide.
 
 The user-space half of the driver must be of the same release as the kernel half. The container
 runtime mounts the host's copy into the container; one in the image hides it or is hidden by it.

@@ -1,4 +1,4 @@
-"""BM701: the runtime in an image asks for a newer driver than a node class has."""
+"""BM701: the runtime in an image requires a newer driver than a node class has."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def reasons(image: ImageSubject, node: NodeClass) -> Iterator[Reason]:
 
 
 def _compat(fit: NodeDriver) -> str:
-    """What a forward-compatibility package in the image does about it."""
+    """Describe the effect of a forward-compatibility package in the image."""
     if fit.compat is None:
         return ""
     if not fit.is_enough:

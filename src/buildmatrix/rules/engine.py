@@ -14,14 +14,14 @@ from importlib import import_module
 from typing import TypeVar
 
 from buildmatrix.catalogue import match
-from buildmatrix.catalogue.leftovers import apart
+from buildmatrix.catalogue.leftovers import split_leftovers
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.loader.resolution import Resolution
 from buildmatrix.locks.model import Lock
 from buildmatrix.rules import known_vulnerability, not_checked
-from buildmatrix.rules.agreement import BELONGS, agreed
+from buildmatrix.rules.agreement import BELONGS, reconcile
 from buildmatrix.rules.composing import compose
 from buildmatrix.rules.composition import Composition
 from buildmatrix.rules.fit import fits
@@ -42,7 +42,7 @@ def _checks(*scopes: Scope) -> tuple[Callable[..., Iterator[Finding]], ...]:
 
 #: Rules about distributions, locked or installed.
 OF_DISTRIBUTIONS: tuple[Callable[[Subject], Iterator[Finding]], ...] = _checks("lock")
-#: Rules about what lies in an image.
+#: Rules about the content of an image.
 OF_IMAGES: tuple[Callable[[ImageSubject], Iterator[Finding]], ...] = _checks("files", "image")
 #: Rules about wheels and the lock that names them.
 OF_WHEELS: tuple[Callable[[Wheels], Iterator[Finding]], ...] = _checks("wheels")
@@ -52,24 +52,24 @@ OF_FILES: tuple[Callable[[ImageSubject], Iterator[Finding]], ...] = _checks("fil
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What is said of one target."""
+    """Findings, verdicts and composition of one target."""
 
     findings: tuple[Finding, ...]
-    #: Of each distribution, sorted by name; see `rules.agreement`.
+    #: Verdict of each distribution, sorted by name; see `rules.agreement`.
     verdicts: tuple[Verdict, ...]
-    #: Of each node class of the target, of an image that was scanned.
+    #: Result for each node class of the target, if the image was scanned.
     fits: tuple[NodeFit, ...] = ()
-    #: Of an image.
+    #: Composition of an image.
     composition: Composition | None = None
 
 
 def judge_wheels(wheels: Wheels) -> Judgement:
-    """What the locked wheels would bring into the target, as far as they were read.
+    """Judge the locked wheels, as far as they were read.
 
-    What two rules would say of one thing is said once: of a distribution that is another backend's
-    as a whole the files are not listed, and what it links is not, where it ships that itself.
+    A fact that two rules find is reported once: the files of a distribution that belongs to another
+    backend as a whole are not listed, and neither are its links to libraries that it ships itself.
     """
-    declared, verdicts = agreed(wheels, _findings(OF_DISTRIBUTIONS, wheels))
+    declared, verdicts = reconcile(wheels, _findings(OF_DISTRIBUTIONS, wheels))
     about_lock = list(_findings(OF_WHEELS, wheels))
     seen = list(_findings(OF_FILES, wheels))
     foreign = {
@@ -101,7 +101,7 @@ def judge_wheels(wheels: Wheels) -> Judgement:
 def check_lock(
     target: Target, lock: Lock, catalogue: Catalogue, policy: Policy
 ) -> tuple[Finding, ...]:
-    """What the locked distributions would bring into the target."""
+    """Return the findings about locked distributions."""
     subject = locked(target, lock, catalogue, policy)
     return in_order(_findings(OF_DISTRIBUTIONS, subject))
 
@@ -115,18 +115,18 @@ def judge_image(
     policy: Policy,
     resolution: Resolution | None = None,
 ) -> Judgement:
-    """What lies in the target's image. `lock` gives the chains up to the requirement lines.
+    """Judge the target's image. `lock` provides the chains up to the requirement lines.
 
-    What was never installed is judged by itself (`catalogue.leftovers`). `resolution` is that of
-    the inventory, for a caller that has it already.
+    Files that were never installed are judged separately (`catalogue.leftovers`). `resolution` is
+    that of the inventory, if the caller has it already.
     """
-    parted = apart(inventory, catalogue)
+    parted = split_leftovers(inventory, catalogue)
     if parted.leftovers:
         inventory, resolution = parted.installed, None
         evidence = match.evidence(inventory, catalogue)
     left = parted.leftovers
     image = built(target, inventory, evidence, lock, catalogue, policy, resolution, left)
-    declared, verdicts = agreed(image, _findings(OF_DISTRIBUTIONS, image))
+    declared, verdicts = reconcile(image, _findings(OF_DISTRIBUTIONS, image))
     findings = in_order((*declared, *_findings(OF_IMAGES, image)))
     return Judgement(findings, verdicts, fits(image, findings), compose(image, verdicts))
 
@@ -138,6 +138,6 @@ def _findings(
 
 
 def check_advisories(subject: Subject, advisories: Advisories, today: date) -> tuple[Finding, ...]:
-    """What is known against the distributions of a target, and what could not be asked."""
+    """Return the findings about known vulnerabilities and unchecked distributions."""
     findings = known_vulnerability.check(subject, advisories, today)
     return in_order((*findings, *not_checked.check(subject, advisories)))

@@ -1,6 +1,6 @@
-"""What fails on a target: an import of a distribution, or the one thing that it is made for.
+"""Failures on a target: of an import of a distribution, or of its main purpose.
 
-- A file that an import loads links a library that nothing brings.
+- A file that an import loads links a library that nothing provides.
 - Most of its code of the machine links the backend's libraries in another toolkit line, and no file
   links them in the target's: its main purpose fails, whoever loads it.
 - An import loads a library by its name in Python, and that is missing.
@@ -24,12 +24,12 @@ from buildmatrix.rules.tree import TreeView
 LOADER = "loader"
 
 
-#: What of a wheel ends up in the `lib` of the environment, outside of Python's folders.
+#: Files of a wheel for the environment's `lib`, outside of Python's folders.
 _PREFIX_LIBRARIES = ".data/data/lib/"
 
 
 def failure(tree: TreeView, owner: str, evidence: Sequence[Evidence]) -> Failure | None:
-    """The first thing that fails; None where nothing is known to.
+    """Return the first known failure, or None.
 
     Args:
         tree: what the distribution is installed beside.
@@ -47,7 +47,7 @@ def failure(tree: TreeView, owner: str, evidence: Sequence[Evidence]) -> Failure
 
 
 def absent_links(tree: TreeView, owner: str, evidence: Sequence[Evidence]) -> list[Evidence]:
-    """Libraries that files of a distribution link, and that nothing brings."""
+    """Return libraries that files of a distribution link, and that nothing provides."""
     supplied = tree.supplied.get(owner, frozenset())
     return [
         item
@@ -95,7 +95,7 @@ def _link(tree: TreeView, evidence: Evidence, kind: Literal["link", "plugin"]) -
 
 
 def _serves(tree: TreeView, evidence: Sequence[Evidence]) -> bool:
-    """Whether some file can work with the target's toolkit line: of many variants one is enough."""
+    """Return True if some file works with the target's toolkit line; one variant is enough."""
     lines: dict[str, set[bool]] = {}
     for item in evidence:
         if item.kind == "needed" and item.backend == tree.backend and item.toolkit is not None:
@@ -141,9 +141,9 @@ def _loads(
 
 
 def _may_fail(call: PythonLoad, text: str) -> bool:
-    """Whether a load of this name fails where the library is not there.
+    """Return True if a load of this name fails without the library.
 
-    What a search gave is opened as `CDLL(None)` then, which is the program itself (dlopen(3)).
+    A search that finds nothing leads to `CDLL(None)`, which opens the program itself (dlopen(3)).
     """
     return call.call == "find_library" or "/" in text or not text.endswith(".so*")
 
@@ -170,7 +170,7 @@ def _calls(
 
 
 def needs_library(tree: TreeView, match: DistributionMatch) -> bool:
-    """Whether a call of the distribution needs a foreign library for sure."""
+    """Return True if a call of the distribution certainly needs a foreign library."""
     return (
         tree.is_foreign(match)
         and tree.backend not in match.tolerated_in

@@ -15,7 +15,7 @@ from buildmatrix.rules.subject import ImageSubject
 
 
 def check(image: ImageSubject) -> Iterator[Finding]:
-    """One finding per distribution that is broken by itself; it names those that import it."""
+    """Yield one finding per distribution that is itself broken; it names those that import it."""
     for owner, verdict in image.verdicts.items():
         failure = verdict.failure
         if failure is None or failure.kind in ("link", "plugin"):

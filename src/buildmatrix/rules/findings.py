@@ -102,7 +102,7 @@ def split_owner(owner: str | None) -> tuple[str | None, str | None]:
 def fingerprint(
     code: str, backend: str, distribution: str | None, path: str | None, vendor: str | None
 ) -> str:
-    """What stays the same when versions, hashes in file names and the machine change."""
+    """Return an identity that does not depend on versions, hashes in file names or the machine."""
     identity = "\0".join((code, backend, distribution or "", _stable(path or ""), vendor or ""))
     return hashlib.sha256(identity.encode()).hexdigest()[:32]
 

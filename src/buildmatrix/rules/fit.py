@@ -28,7 +28,7 @@ from buildmatrix.rules.coverage import code_holders, coverage
 from buildmatrix.rules.findings import split_owner
 from buildmatrix.rules.model import NODE_STATES, DeviceFit, Finding, FitReason, NodeFit, NodeState
 from buildmatrix.rules.node_drivers import node_driver
-from buildmatrix.rules.node_reasons import Reason, Said
+from buildmatrix.rules.node_reasons import GridState, Reason
 from buildmatrix.rules.runtime_versions import runtimes
 from buildmatrix.rules.subject import ImageSubject
 from buildmatrix.spec.model import NodeClass
@@ -42,11 +42,11 @@ _RULES: tuple[Callable[[ImageSubject, NodeClass], Iterator[Reason]], ...] = (
     unmet_requirement.reasons,
     undecided_on_node_class.reasons,
 )
-#: Rules of which a node class is only a part.
-_PARTLY: tuple[Callable[[ImageSubject, NodeClass], Iterator[Said]], ...] = (
-    artifact_for_other_node_class.worth,
-    variant_against_bytes.worth,
-    host_instruction_level.worth,
+#: State functions of rules that do not concern node classes alone.
+_PARTLY: tuple[Callable[[ImageSubject, NodeClass], Iterator[GridState]], ...] = (
+    artifact_for_other_node_class.find_states,
+    variant_against_bytes.find_states,
+    host_instruction_level.find_states,
 )
 
 
@@ -83,7 +83,7 @@ def accepted(cells: Iterable[NodeFit], findings: Collection[Finding]) -> tuple[N
 
 
 def _fit(image: ImageSubject, node: NodeClass, findings: Collection[Finding]) -> NodeFit:
-    said: list[Said] = [
+    said: list[GridState] = [
         (
             reason.state,
             FitReason(reason.rule, reason.text, distribution=split_owner(reason.owner)[0]),
@@ -101,7 +101,7 @@ def _fit(image: ImageSubject, node: NodeClass, findings: Collection[Finding]) ->
 
 
 def _device_fits(image: ImageSubject, node: NodeClass) -> tuple[DeviceFit, ...]:
-    """What each GPU of a node class has of the device code; none where there is no code."""
+    """Return the device code's support for each GPU of a node class; empty without code."""
     holders = code_holders(image)
     codes = sorted({code for holder in holders for code in holder.architectures})
     return tuple(
@@ -117,8 +117,8 @@ def _device_fits(image: ImageSubject, node: NodeClass) -> tuple[DeviceFit, ...]:
     )
 
 
-def _driver(image: ImageSubject, node: NodeClass) -> Iterator[Said]:
-    """What the specification does not say of the driver, and what cures it."""
+def _driver(image: ImageSubject, node: NodeClass) -> Iterator[GridState]:
+    """Yield what is undecided about the driver, and remedies for an old one."""
     catalogue, backend = image.catalogue, image.backend
     if not drivers.has_tables(backend, catalogue) or not runtimes(image):
         return
@@ -139,8 +139,10 @@ def _driver(image: ImageSubject, node: NodeClass) -> Iterator[Said]:
         yield "compat-package", FitReason("", text)
 
 
-def _devices(image: ImageSubject, node: NodeClass, findings: Collection[Finding]) -> Iterator[Said]:
-    """What the device code is worth on the devices."""
+def _devices(
+    image: ImageSubject, node: NodeClass, findings: Collection[Finding]
+) -> Iterator[GridState]:
+    """Yield the states of the device code on the devices."""
     archs = architectures(node, image.catalogue)
     if not archs:
         if code_holders(image):

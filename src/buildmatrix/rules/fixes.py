@@ -1,4 +1,4 @@
-"""What to write so that a finding goes away, taken from the catalogue and the lock."""
+"""Fixes of findings, from the catalogue and the lock."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def line_fix(subject: Subject, name: str, version: str, line: str) -> Fix:
 
 
 def _line_twin(subject: Subject, name: str, version: str, line: str) -> str | None:
-    """What a distribution of another toolkit line is called in this one."""
+    """Return the name in this toolkit line of a distribution of another one."""
     match = distribution(name, version, subject.catalogue)
     if match is None or match.toolkit is None or match.toolkit == line:
         return None
@@ -144,7 +144,7 @@ def accept(rule: str, *, distribution: str | None = None, path: str | None = Non
 def _orders(
     subject: Subject, name: str, version: str | None, backend: str
 ) -> Iterator[tuple[str, Replacement]]:
-    """What the catalogue says to do on `backend` about a distribution and those that asked for it.
+    """Yield the catalogue's replacements on `backend` for a distribution and those that require it.
 
     The distribution itself comes first, the one that a requirement line names last.
     """
@@ -170,7 +170,7 @@ def _plain_orders(
 
 
 def _routed(subject: Subject, name: str, version: str | None) -> str | None:
-    """Who asked, where that has builds of its own on an index, and this backend has none.
+    """Find the dependent that has builds on an index, if this backend has none.
 
     Such a backend brings its own plugin, and takes the build for no accelerator.
     """
@@ -224,7 +224,7 @@ def _accept(subject: Subject, name: str, rule: str, note: str | None) -> Fix:
 
 
 def _asked_for(subject: Subject, name: str) -> str:
-    """What a requirement line would have to say no more."""
+    """Return the requirement that a line would have to drop."""
     way = subject.path_to(name)
     return "it" if not way or way[0].name == name else f"{way[0].name}, which brings it,"
 
@@ -251,7 +251,7 @@ def _route(subject: Subject) -> str | None:
 
 
 def _plain_route(subject: Subject) -> str | None:
-    """The index of builds for no accelerator, where this backend has none of its own.
+    """Return the index of builds without an accelerator, if this backend has no index.
 
     Such a backend (OpenVINO, TPU, NPU) brings a plugin that works with these builds.
     """
@@ -263,7 +263,7 @@ def _plain_route(subject: Subject) -> str | None:
 
 
 def _family_head(subject: Subject, name: str) -> Package | None:
-    """The locked distribution by whose release the catalogue knows the builds of `name`.
+    """Return the locked distribution whose release determines the builds of `name`.
 
     That is `torch` for torchaudio: its own releases are numbered otherwise, and each goes with one
     of torch.
@@ -290,7 +290,7 @@ def _newest_route(subject: Subject, head: Package | None) -> str | None:
 
 
 def quoted(text: str) -> str:
-    """A basic string of TOML. Names of files may hold anything, and must stay one value."""
+    """Return a basic string of TOML. File names may contain anything, and must stay one value."""
     return '"' + "".join(map(_escaped, text)) + '"'
 
 

@@ -1,4 +1,4 @@
-"""BM601: the system below the application holds another backend's toolkit."""
+"""BM601: the base system contains another backend's toolkit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from buildmatrix.rules.subject import ImageSubject
 
 
 def check(image: ImageSubject) -> Iterator[Finding]:
-    """One finding per vendor: system packages, and files that no distribution brought."""
+    """Yield one finding per vendor: system packages, and files of no distribution."""
     for owned in by_owner(item for item in image.foreign if _of_base(item)):
         packages = [item.detail for item in owned.items if item.kind == "declared"]
         files = sorted({item.path for item in owned.items if item.path})

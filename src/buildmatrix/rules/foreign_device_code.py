@@ -1,4 +1,4 @@
-"""BM401: a file holds device code for another backend."""
+"""BM401: a file contains device code for another backend."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from buildmatrix.rules.model import Finding, Fix
 from buildmatrix.rules.shipped import by_owner
 from buildmatrix.rules.subject import ImageSubject
 
-#: What the `env` block of `base.Dockerfile.j2` sets in every image.
+#: Variables that the `env` block of `base.Dockerfile.j2` sets in every image.
 OF_TEMPLATES = ("PATH", "PYTHONUNBUFFERED", "VIRTUAL_ENV")
 
 

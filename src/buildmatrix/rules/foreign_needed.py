@@ -66,7 +66,7 @@ def check(image: ImageSubject) -> Iterator[Finding]:
 
 
 def _fix(image: ImageSubject, owner: str | None, harmless: bool) -> Fix | None:
-    """What the catalogue knows to do; a build of one's own is too much for a file nobody needs."""
+    """Return the catalogue's fix; a custom build is too much for a file that nothing needs."""
     name, version = split_owner(owner)
     if name is None:
         return None

@@ -1,4 +1,4 @@
-"""BM703: the user-space half of a newer driver lies in an image, and does not do what it is for."""
+"""BM703: an image contains the user-space half of a newer driver, which does not help."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from buildmatrix.spec.model import NodeClass
 
 
 def check(image: ImageSubject) -> Iterator[Finding]:
-    """One finding per package and what is wrong with it."""
+    """Yield one finding per package and problem."""
     return findings_of("BM703", image, reasons)
 
 
 def reasons(image: ImageSubject, node: NodeClass) -> Iterator[Reason]:
-    """What the package does on a node class, where that is not what it should."""
+    """Yield the problems of the package on a node class."""
     fit = node_driver(image, node)
     if fit is None or fit.compat is None or fit.driver.lowest is None:
         return

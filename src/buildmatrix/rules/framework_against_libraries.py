@@ -157,7 +157,7 @@ def _line(soname: str) -> int | None:
 
 
 def _is_older(version: Numbers | None, expected: Numbers) -> bool:
-    """Whether a version is known, of the same line, and older than what is expected."""
+    """Return True if a version is known, of the same line, and older than expected."""
     if version is None or version[0] != expected[0]:
         return False
     count = min(len(expected), len(version))
@@ -165,7 +165,7 @@ def _is_older(version: Numbers | None, expected: Numbers) -> bool:
 
 
 def _beside(image: ImageSubject, installed: Distribution, owner: str) -> Iterator[Finding]:
-    """Of the distributions that must have the same version as another one."""
+    """Yield the findings about distributions that must have the same version as another one."""
     for row in drivers.of_backend(image.catalogue.version_pairs, image.backend):
         if not matches_any(row.distributions, installed.name):
             continue
@@ -194,7 +194,7 @@ def _beside(image: ImageSubject, installed: Distribution, owner: str) -> Iterato
 
 
 def _fits(installed: Distribution, other: Distribution, required: SpecifierSet | None) -> bool:
-    """Whether one works beside another; versions that nobody can read are not compared."""
+    """Return True if one works beside another; unreadable versions are not compared."""
     if required is None:
         return _same(installed.version, other.version)
     # A build of it, `0.10.2+rocm`, is that version.
@@ -212,7 +212,7 @@ def _specifier(installed: Distribution, name: str) -> SpecifierSet:
 
 
 def _same(first: str, second: str) -> bool:
-    """Whether two versions begin with the same numbers; what has none is not compared."""
+    """Return True if two versions begin with the same numbers, or one has no numbers."""
     ours, theirs = numbers(first), numbers(second)
     return ours is None or theirs is None or ours == theirs
 

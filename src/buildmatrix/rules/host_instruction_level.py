@@ -9,15 +9,15 @@ from buildmatrix.inventory.model import Binary
 from buildmatrix.phrases import listing
 from buildmatrix.rules.findings import chain_to_file, finding, split_owner
 from buildmatrix.rules.model import SEVERITY_RANK, Finding, FitReason, Fix, NodeState, Severity
-from buildmatrix.rules.node_reasons import Said
+from buildmatrix.rules.node_reasons import GridState
 from buildmatrix.rules.shipped import holder
 from buildmatrix.rules.subject import ImageSubject, once
 from buildmatrix.spec.model import NodeClass
 
 #: Below such a folder, ld.so looks for what its processor can run, and nowhere else.
 _DISPATCHED = "glibc-hwcaps/"
-#: What a cell of the grid is by a file that the processor refuses: what nothing loads for sure may
-#: never be loaded.
+#: State of a grid cell by the severity of a file that the processor refuses: a file that nothing
+#: certainly loads may never be loaded.
 _STATES: dict[Severity, NodeState] = {"error": "refused", "warning": "undecided", "note": "ok"}
 
 
@@ -46,8 +46,8 @@ def check(image: ImageSubject) -> Iterator[Finding]:
         yield _finding(image, owner, binaries, nodes)
 
 
-def worth(image: ImageSubject, node: NodeClass) -> Iterator[Said]:
-    """What the processors of a node class make of the files, for the grid."""
+def find_states(image: ImageSubject, node: NodeClass) -> Iterator[GridState]:
+    """Yield the states of the files on the processors of a node class, for the grid."""
     level = level_number(node.cpu)
     for owner, binaries in _refused(image, level) if level is not None else ():
         first, severity = _worst(image, binaries)
@@ -66,7 +66,7 @@ def _refused(image: ImageSubject, level: int) -> tuple[tuple[str | None, list[Bi
 
 
 def _is_refused(binary: Binary, level: int) -> bool:
-    """Whether a processor of this level would load the file, and cannot."""
+    """Return True if a processor of this level would load the file, but cannot run it."""
     needed = level_number(binary.elf.isa_needed or "")
     if binary.elf.machine != "x86_64" or needed is None or needed <= level:
         return False
@@ -113,7 +113,7 @@ def _worst(image: ImageSubject, refused: list[Binary]) -> tuple[Binary, Severity
 
 
 def _severity(image: ImageSubject, binary: Binary) -> Severity:
-    """An error where it is loaded for sure; what only a call loads, that call may choose."""
+    """Return an error if it is certainly loaded; a call may choose among files that it loads."""
     if binary.owner is None:
         return "error"
     match image.reach.get(binary.path):

@@ -1,7 +1,7 @@
-"""What labels of an image say of the runtime that it is made for; BM705 compares it.
+"""Labels of an image about the runtime that it is made for; BM705 compares them.
 
-A container runtime of today reads none of these labels, so they refuse nothing by themselves: they
-say what the maker of a base meant.
+Today's container runtimes read none of these labels, so the labels refuse nothing by themselves:
+they state the intent of the base's maker.
 """
 
 from __future__ import annotations

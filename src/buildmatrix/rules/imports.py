@@ -1,7 +1,7 @@
-"""What a distribution's Python code imports from other distributions, and whose those are.
+"""Imports of a distribution's Python code from other distributions, and their owners.
 
-An import that fails inside of another distribution fails all the same. Where the tree holds that
-one, its own files say; of one wheel alone, the catalogue knows what it requires.
+An import that fails inside of another distribution fails all the same. If the tree has that one,
+its own files decide; for a single wheel, the catalogue knows its requirements.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _match(
 
 
 def runtimes(evidence: Sequence[Evidence]) -> frozenset[str]:
-    """Backends whose runtime library lies in the tree, whoever brought it."""
+    """Return the backends with a runtime library in the tree, whoever owns it."""
     return frozenset(
         item.backend
         for item in evidence
@@ -70,7 +70,7 @@ def runtimes(evidence: Sequence[Evidence]) -> frozenset[str]:
 
 
 def carried(verdicts: Sequence[Verdict], statements: Sequence[PythonImport]) -> Iterator[Verdict]:
-    """The verdicts, with those broken too whose import runs into a distribution that is broken."""
+    """Yield the verdicts, with distributions broken that import a broken distribution."""
     reasons: dict[str, str] = {}
     broken = {
         item.owner

@@ -20,7 +20,7 @@ from buildmatrix.rules.subject import ImageSubject
 from buildmatrix.spec.model import NodeClass
 from buildmatrix.spec.version_range import VersionRange, numbers, version_range
 
-#: What somebody remembers, or read into data, refuses nothing.
+#: Bases of facts that may refuse a node class; remembered or inferred facts refuse nothing.
 _SURE: tuple[Basis, ...] = ("verified", "documented")
 
 
@@ -30,7 +30,7 @@ def check(image: ImageSubject) -> Iterator[Finding]:
 
 
 def reasons(image: ImageSubject, node: NodeClass) -> Iterator[Reason]:
-    """What does not fit on a node class."""
+    """Yield the mismatches on a node class."""
     yield from _kernel(image, node)
     driver = version_range(node.driver)
     runtime = next((item for item in runtimes(image) if item.version is not None), None)
@@ -67,7 +67,7 @@ def _floor(
 ) -> Iterator[Reason]:
     catalogue, backend = image.catalogue, image.backend
     row = drivers.floor(runtime.version or "", backend, catalogue)
-    # Where toolkits have drivers of their own, BM701 says it.
+    # BM701 covers toolkits with their own drivers.
     if row is None or drivers.of_backend(catalogue.toolkit_drivers, backend):
         return
     if driver.lowest is not None and not drivers.meets(driver.lowest, row.driver):

@@ -60,6 +60,6 @@ def check(image: ImageSubject) -> Iterator[Finding]:
 
 
 def _library(item: Evidence) -> str:
-    """The library without its version: two lines of it are BM303's as well."""
+    """Return the library without its version; two lines of it are also found by BM303."""
     name = demangle(item.path.rpartition("/")[2])
     return list(library_names(name))[-1]

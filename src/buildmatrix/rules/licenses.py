@@ -20,7 +20,7 @@ from buildmatrix.spec.model import Listed
 Answer = Literal["yes", "unknown", "no"]
 _RANK: dict[Answer, int] = {"no": 0, "unknown": 1, "yes": 2}
 
-#: What no list of SPDX has: rights that only the vendor's terms give.
+#: License without an SPDX identifier: rights that only the vendor's terms give.
 PROPRIETARY = "LicenseRef-Proprietary"
 #: Classifiers of PyPI (trove-classifiers 2026.1) below `License ::`, without `OSI Approved ::`.
 _CLASSIFIERS = {
@@ -52,7 +52,7 @@ _CLASSIFIERS = {
     "Universal Permissive License (UPL)": "UPL-1.0",
     "zlib/libpng License": "Zlib",
 }
-#: What people write into the header `License`, in lower case and without `the` and `license`.
+#: Texts of the header `License`, in lower case and without `the` and `license`.
 _TEXTS = {
     "apache": "Apache-*",
     "apache 2": "Apache-2.0",
@@ -81,9 +81,9 @@ _DEEPEST = 20
 
 
 def licenses(distribution: Distribution) -> tuple[str, ...]:
-    """What its metadata says, as SPDX expressions; empty where nobody can tell.
+    """Return the licenses in its metadata as SPDX expressions; empty if unknown.
 
-    Several are classifiers, of which nothing says whether all hold or any.
+    Several come from classifiers, which do not say whether all apply or any.
     """
     if distribution.license_expression:
         return _canonical(distribution.license_expression)
@@ -98,13 +98,13 @@ def licenses(distribution: Distribution) -> tuple[str, ...]:
 def accepted(
     expressions: Sequence[str], allowed: Sequence[Listed], forbidden: Sequence[Listed]
 ) -> Answer:
-    """Whether lists accept a license. Of alternatives (`OR`) one is enough."""
+    """Return the answer of lists for a license. One of the alternatives (`OR`) is enough."""
     answers = {_expression(text, allowed, forbidden) for text in expressions}
     return answers.pop() if len(answers) == 1 else "unknown"
 
 
 def names(expressions: Sequence[str], entry: Listed) -> bool:
-    """Whether an entry of a list is about some license of an expression."""
+    """Return True if an entry of a list applies to some license of an expression."""
     leaves = [leaf for text in expressions for leaf in re.split(r" AND | OR ", text)]
     return any(_fits(leaf.strip("() "), entry) == "yes" for leaf in leaves)
 
@@ -168,7 +168,7 @@ def _best(leaf: str, entries: Sequence[Listed]) -> Answer:
 
 
 def _fits(leaf: str, entry: Listed) -> Answer:
-    """Whether an entry is about a license. That of a license counts with every exception, too."""
+    """Return the answer of an entry for a license; it applies with any exception, too."""
     text, pattern = leaf.lower(), entry.text.lower()
     if matches(pattern, text) or matches(pattern, text.partition(" with ")[0]):
         return "yes"

@@ -29,7 +29,7 @@ def check(image: ImageSubject) -> Iterator[Finding]:
 
 
 def reasons(image: ImageSubject, node: NodeClass) -> Iterator[Reason]:
-    """What is left out on a node class."""
+    """Yield the limits of minor-version compatibility on a node class."""
     fit = node_driver(image, node)
     if fit is None:
         return

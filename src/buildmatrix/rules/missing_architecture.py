@@ -1,4 +1,4 @@
-"""BM402: somebody has device code, and none of it runs on a GPU that the target has to run on."""
+"""BM402: a holder's device code does not run on a GPU that the target has to run on."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _missing(
 
 
 def better_build(holder: CodeHolder, missing: Sequence[str]) -> Fix:
-    """How somebody comes to have code for some architectures."""
+    """Suggest how to get code for missing architectures."""
     name = split_owner(holder.owner)[0]
     archs = listing(missing)
     if name is None:
@@ -90,7 +90,7 @@ def better_build(holder: CodeHolder, missing: Sequence[str]) -> Fix:
 
 
 def _is_loaded(image: ImageSubject, holder: CodeHolder) -> bool:
-    """Whether it was asked for, is made for the backend, and an import of it loads the code."""
+    """Return True if it is requested, made for the backend, and its import loads the code."""
     name, version = split_owner(holder.owner)
     if name is None:
         return False

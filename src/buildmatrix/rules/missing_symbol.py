@@ -17,7 +17,7 @@ from buildmatrix.rules.model import Finding, Fix, Severity
 from buildmatrix.rules.shipped import holder
 from buildmatrix.rules.subject import ImageSubject
 
-#: From what fails with an import to what nobody is known to load.
+#: From files that fail with an import to files without a known loader.
 _SEVERITIES: dict[str, Severity] = {"import": "error", "unknown": "error", "lazy": "warning"}
 #: Names that a message lists.
 _MOST_NAMES = 3
@@ -104,7 +104,7 @@ def _holders(image: ImageSubject, libraries: Sequence[Binary]) -> tuple[str, ...
 
 
 def _holder(image: ImageSubject, binary: Binary) -> str:
-    """Name and version of what brought a library."""
+    """Return the name and version of a library's owner."""
     if binary.owner is not None:
         return binary.owner.replace("==", " ")
     return image.inventory.packaged.get(binary.path) or "the base"

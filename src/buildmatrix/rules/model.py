@@ -41,7 +41,7 @@ GATES: tuple[Gate, ...] = ("lock", "build", "scan", "smoke")
 
 @dataclass(frozen=True, slots=True)
 class SpecChange:
-    """One entry of a specification that a fix asks for, under the backend of its target."""
+    """One entry of a specification that a fix requires, under the backend of its target."""
 
     #: `torch` routes the torch family; the others are about the distribution `name`.
     key: Literal["replace", "drop", "torch", "no-binary"]
@@ -53,9 +53,9 @@ class SpecChange:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What came of a fix when it was resolved and audited; see `audit.fixing`."""
+    """Result of resolving and auditing a fix; see `audit.fixing`."""
 
-    #: Whether the finding is gone, and nothing new came; None where it could not be tried.
+    #: True if the finding is gone, and no new one came; None if it could not be tried.
     works: bool | None
     #: One sentence: why it does not or could not be tried, or why it is not written.
     outcome: str = ""
@@ -66,21 +66,21 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """What makes a finding go away."""
+    """Fix of a finding."""
 
     #: One of `FIX_KINDS`.
     kind: str
     text: str
-    #: What to write; for a fix that was tried the difference of a file, where one can say it.
+    #: Text to write; for a fix that was tried the difference of a file, if there is one.
     patch: str | None = None
     #: Ways to do it that can be tried, the best one first; empty where only a person can do it.
     changes: tuple[SpecChange, ...] = ()
-    #: None where nobody tried.
+    #: None if it was not tried.
     tried: Trial | None = None
 
     @property
     def is_offered(self) -> bool:
-        """Whether nothing speaks against it: it was not tried without success."""
+        """Return True unless it was tried without success."""
         return self.tried is None or self.tried.works is not False
 
 
@@ -114,7 +114,7 @@ class Finding:
     evidence: tuple[Evidence, ...] = ()
     #: From the requirement line to the file: `requirements.in:3`, `xgboost 3.4.1`, a path.
     chain: tuple[str, ...] = ()
-    #: Whether the bytes that it names are a lower bound: not all of the distribution was read.
+    #: True if the bytes that it names are a lower bound: not all of the distribution was read.
     at_least: bool = False
     fix: Fix | None = None
     #: Stable across runs and machines; see `rules.engine`.
@@ -125,13 +125,13 @@ class Finding:
     acceptance: Acceptance | None = field(default=None, metadata=IF_KNOWN)
     #: Further targets that it is about: their one cause makes it one finding.
     also: tuple[str, ...] = ()
-    #: What its rule says, where the policy makes something else of it.
+    #: The rule's own severity, if the policy changed it.
     judged: Severity | None = field(default=None, metadata=IF_KNOWN)
     #: Known vulnerabilities that it is about, without those that the specification ignores.
     advisories: tuple[Advisory, ...] = ()
 
     def is_about(self, target: str) -> bool:
-        """Whether it is about a target, given by its identifier."""
+        """Return True if it is about a target, given by its identifier."""
         return target == self.target or target in self.also
 
     @property
@@ -141,7 +141,7 @@ class Finding:
 
     @property
     def by_policy(self) -> str:
-        """What its rule says, where the policy makes something else of it; else empty."""
+        """The rule's own severity, if the policy changed it; else empty."""
         if self.judged is None:
             return ""
         return f"by the policy; its rule says {self.judged}"
@@ -159,9 +159,9 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What makes a distribution `broken`."""
+    """Failure that makes a distribution `broken`."""
 
-    #: What an import runs into: a file that it loads and that links a library that is missing
+    #: Cause of a failing import: a file that it loads and that links a library that is missing
     #: (`link`), code that opens one by its name (`load`), or that calls a distribution which needs
     #: one (`call`). Or, where imports work, a `plugin` that links one.
     kind: Literal["link", "load", "call", "plugin"]
@@ -178,7 +178,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What one distribution is on one backend, for one target of it or for several."""
+    """Verdict about one distribution on one backend, for one or several of its targets."""
 
     name: str
     version: str
@@ -188,17 +188,17 @@ class Verdict:
     foreign_bytes: int = 0
     vendors: tuple[str, ...] = ()
     architectures: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    #: What the verdict of an audit rests on: names and sizes of the wheel's files (`listing`), the
+    #: Basis of an audit's verdict: names and sizes of the wheel's files (`listing`), the
     #: beginnings of its binaries too (`heads`), or everything (`whole`). None in a scan.
     depth: Depth | None = None
     #: Bytes of the wheel, and those of them that carry what is foreign; None where none was read.
     download: int | None = None
     foreign_download: int | None = None
-    #: Whether those bytes are a lower bound: what was not read may hold more.
+    #: True if those bytes are a lower bound, as unread files may have more.
     foreign_at_least: bool = False
-    #: What of its wheel was not read, in one sentence, and whether that could change the verdict:
-    #: the worst that it may turn out to be instead. What is `bloat` by its name may prove to be
-    #: `broken` as well, and counts as certain.
+    #: Unread part of its wheel, in one sentence, and the worst verdict that reading it could give
+    #: instead. A distribution that is `bloat` by its name may prove to be `broken` as well, and
+    #: counts as certain.
     open: str | None = None
     certain: bool = True
     may_be: VerdictName | None = None
@@ -207,9 +207,9 @@ class Verdict:
     #: The targets that it holds for, by their ids; empty in reports of earlier versions, which say
     #: the worst of all targets of the backend.
     targets: tuple[str, ...] = ()
-    #: Whether the files that are known say less: what it requires or imports makes it so.
+    #: True if requirements or imports cause the verdict, and its own files do not.
     by_others: bool = field(default=False, metadata=IN_MEMORY)
-    #: What fails, where this distribution itself is what is broken.
+    #: Failure, if this distribution itself is broken.
     failure: Failure | None = field(default=None, metadata=IN_MEMORY)
 
     @property
@@ -218,12 +218,12 @@ class Verdict:
         return f"{self.name}=={self.version}"
 
     def is_about(self, target: str, backend: str) -> bool:
-        """Whether it holds for this target of this backend."""
+        """Return True if it applies to this target of this backend."""
         return self.backend == backend and (not self.targets or target in self.targets)
 
     @property
     def is_open(self) -> bool:
-        """Whether what was not read decides if the distribution itself is fit for the backend."""
+        """Return True if unread bytes decide whether the distribution itself fits the backend."""
         if self.certain or self.may_be is None or self.by_others:
             return not self.certain
         return (self.may_be in UNFIT) != (self.verdict in UNFIT)
@@ -238,15 +238,15 @@ def keep_worst(worst: dict[Key, Verdict], key: Key, verdict: Verdict) -> None:
 
 @dataclass(frozen=True, slots=True)
 class AuditTotals:
-    """What a lock costs before anything of it is installed, in bytes."""
+    """Bytes of a lock, before anything of it is installed."""
 
     #: All wheels together, and their files once they are installed.
     download: int = 0
     installed: int = 0
-    #: How many of these are of no use on the backend.
+    #: Number of those that are not usable on the backend.
     foreign_download: int = 0
     foreign_installed: int = 0
-    #: Whether the last two are lower bounds.
+    #: True if the last two are lower bounds.
     foreign_at_least: bool = False
 
 
@@ -261,7 +261,7 @@ class BuilderAttempt:
 
 @dataclass(frozen=True, slots=True)
 class StagedImage:
-    """An image that lies in a registry without a tag."""
+    """An image in a registry without a tag."""
 
     #: With its host: `ghcr.io/acme/inferno`.
     repository: str
@@ -270,7 +270,7 @@ class StagedImage:
     tags: tuple[str, ...]
 
 
-#: What an image does on a node class, from the best to the worst: all of it runs; by minor-version
+#: State of an image on a node class, from the best to the worst: all of it runs; by minor-version
 #: compatibility; by the forward-compatibility package in the image; after the driver has compiled
 #: device code; not known; not at all.
 NodeState = Literal["ok", "minor-version", "compat-package", "jit", "undecided", "refused"]
@@ -284,25 +284,25 @@ class FitReason:
     #: Code of the rule that has a finding about it; empty for what is no finding.
     rule: str
     text: str
-    #: Whether that finding is accepted.
+    #: True if that finding is accepted.
     waived: bool = False
     distribution: str | None = field(default=None, metadata=IN_MEMORY)
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceFit:
-    """What the device code of an image is worth on one GPU of a node class."""
+    """Support of one GPU of a node class by an image's device code."""
 
     #: `sm_90`, `gfx942`.
     arch: str
-    #: What the image has code for (`sm_80`, `compute_90`) → what that is worth on this GPU.
+    #: Architectures of the image's code (`sm_80`, `compute_90`) → support of this GPU.
     code: Mapping[str, Support]
-    #: Who brings device code → what this GPU has of it.
+    #: Holders of device code → support of this GPU.
     holders: Mapping[str, Support]
 
     @property
     def support(self) -> Support:
-        """What the image as a whole has: of its holders the worst counts."""
+        """Support by the image as a whole: its worst holder's."""
         return max(self.holders.values(), key=SUPPORTS.index, default="unknown")
 
 
@@ -313,7 +313,7 @@ class NodeFit:
     #: Name of the node class.
     node: str
     state: NodeState
-    #: The worst first; none where nothing is to be said.
+    #: Reasons, the worst first; empty if there are none.
     reasons: tuple[FitReason, ...] = ()
     #: Its GPUs; empty where the class names none or the image has no device code, None in reports
     #: of earlier versions.
@@ -321,7 +321,7 @@ class NodeFit:
 
     @property
     def is_open(self) -> bool:
-        """Whether it is not known, and nobody accepted that."""
+        """Return True if it is undecided, and that is not accepted."""
         return self.state == "undecided" and not self.reasons[0].waived
 
 
@@ -345,12 +345,12 @@ class TargetResult:
     backend: str
     image: str | None = field(default=None, kw_only=True)
     digest: str | None = field(default=None, kw_only=True)
-    #: Of every gate, in their order; a gate that is not named did not run.
+    #: State of every gate, in their order; gates that did not run are absent.
     gates: Mapping[Gate, GateState]
     #: Bytes of the root file system, where it was scanned.
     size: int | None = None
-    #: What its gates took in this run: its lock, build, scan, smoke and preflight. In an audit,
-    #: what all targets took together.
+    #: Seconds of its gates in this run: lock, build, scan, smoke and preflight. In an audit,
+    #: seconds of all targets together.
     seconds: float = 0.0
     #: True where the journal has its image: it was not built again.
     cached: bool = False
@@ -358,24 +358,24 @@ class TargetResult:
     log: str | None = None
     #: One sentence where a gate failed for a reason that is no finding.
     error: str | None = None
-    #: Smoke commands that were asked for, and need a device that this machine does not have:
+    #: Requested smoke commands that need a device that this machine does not have:
     #: `warmup (batch)`. What did not run for another reason leaves the gate undecided.
     smoke_not_run: tuple[str, ...] = ()
-    #: Parts of what was audited that nobody asked for, in one sentence; empty for none.
+    #: Audited parts that were not requested, in one sentence; empty for none.
     left_out: str = ""
-    #: What an audit added up.
+    #: Sums of an audit.
     audit: AuditTotals | None = None
-    #: Whether its tags were published, where that was asked for.
+    #: State of publishing its tags, if that was requested.
     push: GateState | None = None
     #: Base images that it was built from, as the builder took them: reference → digest; sorted.
     bases: Mapping[str, str] = field(default_factory=dict)
-    #: Of `build --stage`.
+    #: Image of `build --stage`.
     staged: StagedImage | None = field(default=None, metadata=IF_KNOWN)
-    #: Digest of what holds its signed verdict in the registry, of `build --attest`.
+    #: Digest of its signed verdict in the registry, of `build --attest`.
     attestation: str | None = field(default=None, metadata=IF_KNOWN)
-    #: What its image does on each node class that it runs on, where it was scanned.
+    #: State of its image on each node class that it runs on, if it was scanned.
     nodes: tuple[NodeFit, ...] | None = field(default=None, metadata=IF_KNOWN)
-    #: Whose its bytes are, where they were audited or scanned.
+    #: Bytes by owner and vendor, if they were audited or scanned.
     composition: Composition | None = field(default=None, metadata=IF_KNOWN)
     #: Builders that had it in this run, the last one at the end, where builders were named.
     builders: tuple[BuilderAttempt, ...] | None = field(default=None, metadata=IF_KNOWN)

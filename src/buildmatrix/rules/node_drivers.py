@@ -1,4 +1,4 @@
-"""What the drivers of node classes make of the runtimes in an image."""
+"""Support of an image's runtimes by the drivers of node classes."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class CompatPackage:
     path: str
     #: `570.86.10`
     driver: str
-    #: What brings its folder into reach, whatever the host has: `LD_LIBRARY_PATH`; or nothing.
+    #: Variable that puts its folder on the search path on any host: `LD_LIBRARY_PATH`; or empty.
     by: str
-    #: Whether the container runtime brings it into reach where the host's driver is older.
+    #: True if the container runtime puts it on the search path when the host's driver is older.
     is_injected: bool
 
     @property
@@ -35,17 +35,17 @@ class CompatPackage:
         return numbers(self.driver) or (0,)
 
     def is_newer(self, driver: VersionRange) -> bool:
-        """Whether it is of a newer branch than a driver."""
+        """Return True if it is of a newer branch than a driver."""
         return driver.lowest is not None and compare(self.numbers[:1], driver.lowest[:1]) > 0
 
     def is_used(self, driver: VersionRange) -> bool:
-        """Whether programs get it on a host with that driver."""
+        """Return True if programs get it on a host with that driver."""
         return bool(self.by) or (self.is_injected and self.is_newer(driver))
 
 
 @dataclass(frozen=True, slots=True)
 class NodeDriver:
-    """What the driver of one node class makes of the runtime that asks most."""
+    """Support of the most demanding runtime by the driver of one node class."""
 
     node: NodeClass
     driver: VersionRange
@@ -53,19 +53,19 @@ class NodeDriver:
     runtime: Runtime | None
     verdict: DriverVerdict
     compat: CompatPackage | None
-    #: Whether the package runs the runtime.
+    #: True if the package runs the runtime.
     is_enough: bool
-    #: Whether the package is made for the devices of the class; None where that is not known.
+    #: True if the package is made for the devices of the class; None if unknown.
     is_for_devices: bool | None
 
     @property
     def is_cured(self) -> bool:
-        """Whether the package is used, is made for the devices, and runs the runtime."""
+        """Return True if the package is used, is made for the devices, and runs the runtime."""
         return self.is_used and self.is_enough and self.is_for_devices is True
 
     @property
     def is_used(self) -> bool:
-        """Whether programs get the package's driver there."""
+        """Return True if programs get the package's driver there."""
         return self.compat is not None and self.compat.is_used(self.driver)
 
     @property
@@ -75,7 +75,7 @@ class NodeDriver:
 
 
 def node_driver(image: ImageSubject, node: NodeClass) -> NodeDriver | None:
-    """None for a backend whose toolkits no table has."""
+    """Return the support on a node class; None if no table has the backend's toolkits."""
     if not drivers.of_backend(image.catalogue.toolkit_drivers, image.backend):
         return None
     driver = version_range(node.driver)
@@ -92,7 +92,7 @@ def node_driver(image: ImageSubject, node: NodeClass) -> NodeDriver | None:
 
 @once
 def _worst(image: ImageSubject, driver: VersionRange) -> tuple[DriverVerdict, Runtime | None]:
-    """What a driver makes of the runtime that asks most, and that runtime."""
+    """Return a driver's verdict about the most demanding runtime, and that runtime."""
     worst: DriverVerdict = "full"
     asks: Runtime | None = None
     rank: tuple[DriverVerdict, ...] = ("full", "line", "unknown", "refused")
@@ -111,7 +111,7 @@ def _runs(image: ImageSubject, toolkit: str, driver: VersionRange) -> DriverVerd
 
 
 def _that_ask(image: ImageSubject) -> tuple[Runtime, ...]:
-    """The runtimes that count: those of which the line alone is known where no other is of it.
+    """Return the relevant runtimes; one with only a known line counts if no other is of that line.
 
     Libraries such as cuDNN link a runtime in, and are made for every toolkit of their line.
     """
@@ -178,7 +178,7 @@ def _by(image: ImageSubject, folder: str, paths: LinkedPaths) -> str:
 
 
 def is_for_devices(row: ForwardCompatibility, image: ImageSubject, node: NodeClass) -> bool | None:
-    """Whether the devices of a node class are among those that an entry is for."""
+    """Return True if an entry is for the devices of a node class; None if that is unknown."""
     if any(is_product(row.not_products, name) for name in node.products):
         return False
     if node.products and all(is_product(row.products, name) for name in node.products):

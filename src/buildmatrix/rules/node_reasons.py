@@ -1,6 +1,6 @@
-"""What a rule says about an image on one node class, before it becomes a finding.
+"""Reasons of rules about an image on one node class, before they become findings.
 
-Findings and the grid of targets and node classes are made of the same reasons, so that they cannot
+Findings and the grid of targets and node classes use the same reasons, so that they cannot
 disagree.
 """
 
@@ -23,9 +23,9 @@ from buildmatrix.rules.model import (
 from buildmatrix.rules.subject import ImageSubject
 from buildmatrix.spec.model import NodeClass
 
-#: What makes a cell of the grid what it is, and why.
-Said = tuple[NodeState, FitReason]
-#: Node classes that a message says everything about.
+#: State of a grid cell, with its reason.
+GridState = tuple[NodeState, FitReason]
+#: Maximum of node classes that a message describes in full.
 _MOST_NAMED = 4
 
 
@@ -37,9 +37,9 @@ class Reason:
     node: str
     state: NodeState
     severity: Severity
-    #: What of the image it is about, the same for all node classes.
+    #: Part of the image that it is about, the same for all node classes.
     about: str
-    #: What that means on this node class.
+    #: Effect on this node class.
     there: str
     owner: str | None = None
     path: str | None = None

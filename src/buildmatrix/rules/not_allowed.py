@@ -12,7 +12,7 @@ from buildmatrix.phrases import listing
 from buildmatrix.rules.findings import chain_to_file, finding
 from buildmatrix.rules.licenses import accepted, licenses, names
 from buildmatrix.rules.model import Finding, Fix
-from buildmatrix.rules.redistribution import asks, withheld
+from buildmatrix.rules.redistribution import find_withheld, is_about_redistribution
 from buildmatrix.rules.subject import ImageSubject, Present
 from buildmatrix.spec.kinds import distribution_part
 from buildmatrix.spec.model import Listed
@@ -29,7 +29,7 @@ def check(image: ImageSubject) -> Iterator[Finding]:
 
 
 def entries(lists: Mapping[str, tuple[Listed, ...]], backend: str) -> tuple[Listed, ...]:
-    """What a list says for a backend: what is for all of them, and what is for it."""
+    """Return the entries of a list for a backend, with those for all backends."""
     return (*lists.get("*", ()), *lists.get(backend, ()))
 
 
@@ -37,7 +37,7 @@ def license_lists(image: ImageSubject) -> tuple[Sequence[Listed], Sequence[Liste
     """Licenses that are forbidden and those that are allowed."""
     forbidden = entries(image.policy.forbid.licenses, image.backend)
     return (
-        [entry for entry in forbidden if not asks(entry)],
+        [entry for entry in forbidden if not is_about_redistribution(entry)],
         entries(image.policy.allow.licenses, image.backend),
     )
 
@@ -45,7 +45,7 @@ def license_lists(image: ImageSubject) -> tuple[Sequence[Listed], Sequence[Liste
 def redistribution_asked(image: ImageSubject) -> Listed | None:
     """The entry that forbids what may not be passed on; None without one."""
     forbidden = entries(image.policy.forbid.licenses, image.backend)
-    return next((entry for entry in forbidden if asks(entry)), None)
+    return next((entry for entry in forbidden if is_about_redistribution(entry)), None)
 
 
 def _distributions(image: ImageSubject) -> Iterator[Finding]:
@@ -72,7 +72,7 @@ def _distributions(image: ImageSubject) -> Iterator[Finding]:
 
 
 def _is_meant(entry: Listed, present: Present, otherwise: bool) -> bool:
-    """Whether an entry is about a distribution; `otherwise` where its version says nothing."""
+    """Return True if an entry is about a distribution; `otherwise` if its version is unknown."""
     name = distribution_part(entry.text)
     glob = name if "*" in name or "?" in name else canonicalize_name(name)
     if not matches(glob.lower().replace("_", "-").replace(".", "-"), present.name):
@@ -153,7 +153,7 @@ def _withheld(image: ImageSubject) -> Iterator[Finding]:
     entry = redistribution_asked(image)
     if entry is None:
         return
-    for owner, license, paths in withheld(image):
+    for owner, license, paths in find_withheld(image):
         shown = listing(path.rpartition("/")[2] for path in paths)
         brings = f"{owner.replace('==', ' ')} brings {shown}" if owner else shown
         yield finding(

@@ -1,4 +1,4 @@
-"""BM403: somebody's device code for a GPU has to be compiled by the driver before it runs."""
+"""BM403: the driver has to compile a holder's device code for a GPU before it runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from buildmatrix.rules.subject import ImageSubject
 
 
 def check(image: ImageSubject) -> Iterator[Finding]:
-    """One finding per holder; a note where portable code is the usual form, or no class has it."""
+    """Yield one finding per holder; a note if portable code is usual, or no class has it."""
     devices = required_devices(image)
     covered = [(device, coverage(image, device.arch)) for device in devices]
     for index, item in enumerate(covered[0][1].holders if covered else ()):

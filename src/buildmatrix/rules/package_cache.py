@@ -1,4 +1,4 @@
-"""BM605: a package manager's cache, or package files that nobody installed, ship with the image.
+"""BM605: a package manager's cache, or package files that were not installed, ship in the image.
 
 Nothing in them is judged as installed. What they hold of another vendor is of no use all the same.
 """

@@ -37,7 +37,7 @@ class _Gap:
     lacking: tuple[CodeGroup, ...]
     #: Objects of the file that were compared.
     total: int
-    #: Whether all that they lack is binary code.
+    #: True if they lack only binary code.
     is_late: bool
 
     @property

@@ -1,4 +1,4 @@
-"""BM204: two distributions wrote the same path, and what lies there is not what both installed.
+"""BM204: two distributions installed different files at the same path.
 
 How bad that is follows from what breaks. Code of the machine from two builds is an error: one half
 calls into the other. Two builds of one version, none of them a vendor's, are each whole when they
@@ -60,9 +60,9 @@ def _wrong_here(image: ImageSubject, owners: tuple[str, ...]) -> str:
 
 
 def _agree(shared_path: SharedPath) -> bool:
-    """Whether all owners installed the bytes that are there, as namespace packages do.
+    """Return True if all owners installed the bytes that are there, as namespace packages do.
 
-    What pip compiles (`__pycache__`) is recorded without a hash: its source says who wrote it.
+    Files that pip compiles (`__pycache__`) are recorded without a hash: their source decides.
     """
     if not shared_path.matches and "/__pycache__/" in shared_path.path:
         return True
@@ -88,7 +88,7 @@ def _severity(image: ImageSubject, owners: tuple[str, ...], paths: list[str]) ->
 
 
 def _is_one_release(image: ImageSubject, owners: tuple[str, ...]) -> bool:
-    """Whether the owners are builds of one version of one project that differ in no backend."""
+    """Return True if the owners are builds of one version of one project without a vendor."""
     vendors = {present.name for present, match in image.matches if match.vendor is not None}
     names = {owner.partition("==")[0] for owner in owners}
     projects = {name.partition("-")[0] for name in names}
@@ -97,10 +97,10 @@ def _is_one_release(image: ImageSubject, owners: tuple[str, ...]) -> bool:
 
 
 def _is_stray(image: ImageSubject, owners: tuple[str, ...], path: str) -> bool:
-    """Whether a path is a file beside the packages that nobody imports.
+    """Return True if a path is a file beside the packages that nothing imports.
 
-    A build script or a license that got into a wheel by mistake; a module is imported by the name
-    of its distribution, or by a statement of another one.
+    Such files are build scripts or licenses that got into a wheel by mistake; a module is imported
+    by the name of its distribution, or by a statement of another one.
     """
     relative = path.rpartition("-packages/")[2]
     module, dot, suffix = relative.rpartition(".")

@@ -9,7 +9,7 @@ _PACKAGES = frozenset({"site-packages", "dist-packages"})
 
 
 def is_base(item: Evidence) -> bool:
-    """Whether no Python distribution and no application brought it, but the system below them."""
+    """Return True if it belongs to the system, not to a Python distribution or an application."""
     if item.distribution is not None:
         return False
     parts = item.path.split("/")

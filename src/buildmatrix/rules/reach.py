@@ -13,7 +13,7 @@ from buildmatrix.inventory.model import Inventory
 from buildmatrix.loader.resolution import Needed
 from buildmatrix.python_imports.reach import Reach
 
-#: From what fails with its file to what nobody is known to load.
+#: From imports that fail with the file to files without a known loader.
 _ORDER: tuple[Reach, ...] = ("import", "guarded", "lazy", "unknown")
 
 
@@ -89,7 +89,7 @@ def hopeless(evidence: Iterable[Evidence], missing: Collection[tuple[str, str]])
 
 
 def is_extension(path: str) -> bool:
-    """Whether a file is a Python extension module, by its name (PEP 3149)."""
+    """Return True if a file is a Python extension module, by its name (PEP 3149)."""
     name = path.rpartition("/")[2]
     if not name.endswith(".so"):
         return False

@@ -1,4 +1,4 @@
-"""What a vendor's license does not let everybody pass on, for BM608 and BM609."""
+"""Files that a vendor's license does not let everybody redistribute, for BM608 and BM609."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from buildmatrix.rules.licenses import licenses
 from buildmatrix.rules.subject import ImageSubject
 from buildmatrix.spec.model import Listed
 
-#: The entry of `forbid-licenses` that asks for it.
+#: Entry of `forbid-licenses` that enables it.
 NOT_REDISTRIBUTABLE = "LicenseRef-Not-Redistributable"
 
 
-def asks(entry: Listed) -> bool:
-    """Whether an entry of `forbid-licenses` is about what may be passed on."""
+def is_about_redistribution(entry: Listed) -> bool:
+    """Return True if an entry of `forbid-licenses` is about redistribution."""
     return entry.text.lower() == NOT_REDISTRIBUTABLE.lower()
 
 
-def withheld(image: ImageSubject) -> Iterator[tuple[str | None, str, list[str]]]:
+def find_withheld(image: ImageSubject) -> Iterator[tuple[str | None, str, list[str]]]:
     """Owner, license, and paths of files that the license of their vendor does not list."""
     held: dict[tuple[str | None, str], list[str]] = {}
     for path, owner in _files(image):
@@ -33,7 +33,7 @@ def withheld(image: ImageSubject) -> Iterator[tuple[str | None, str, list[str]]]
 
 
 def unread(image: ImageSubject) -> Iterator[tuple[Distribution, str]]:
-    """Distributions under terms of their vendor's own of which the catalogue says nothing."""
+    """Yield distributions under their vendor's own terms that are not in the catalogue."""
     for item in image.inventory.distributions:
         terms = next((text for text in licenses(item) if "licenseref-" in text.lower()), None)
         if terms and not _of_distribution(image, item.owner):

@@ -1,4 +1,4 @@
-"""Every rule, in one table. What a rule says in detail stands in its page, `docs/rules/CODE.md`."""
+"""Table of all rules. The page of a rule, `docs/rules/CODE.md`, has the details."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Literal
 
 from buildmatrix.rules.model import FIX_KINDS, Severity
 
-#: What the `check` of a rule is given, and so when it runs:
+#: Argument of a rule's `check`, which determines when it runs:
 #: `lock`: a `Subject`: the distributions of a lock, and those that are installed in an image;
 #: `wheels`: `Wheels`: the lock as a whole, before anything is installed;
 #: `files`: an `Image`: the files of an image, and of wheels before they are installed;
 #: `image`: an `Image` that was built;
-#: `advisories` and `run`: what only the run as a whole knows, which calls the rule by itself.
+#: `advisories` and `run`: facts of the run as a whole, which calls the rule itself.
 Scope = Literal["lock", "wheels", "files", "image", "advisories", "run"]
 
 
-#: What is not known of something that a rule has a finding about:
-#: `file`: what a file holds, which could not be read;
-#: `wheel`: what a distribution holds, as it has no wheel;
+#: Unknown fact that a rule reports:
+#: `file`: content of a file that could not be read;
+#: `wheel`: content of a distribution without a wheel;
 #: `license`: what the license of a distribution is;
 #: `node`: what an image does on a node class;
 #: `advisories`: what is known against a distribution.
@@ -38,17 +38,17 @@ class Rule:
     unknown: Unknown = ""
     #: Kinds of fixes that cure several findings at once, which are then read as one.
     shared_fixes: tuple[str, ...] = ()
-    #: Whether messages are `WHAT: REASON`, and findings with one reason are read as one.
+    #: True if messages are `WHAT: REASON`, and findings with one reason are shown as one.
     shares_reason: bool = False
     #: The most that a policy may make of its findings: a distribution with the verdict `ok` or
     #: `optional` has no error about another vendor.
     at_most: Severity = "error"
-    #: Whether only the layers of an image show what it looks for.
+    #: True if it needs the layers of an image.
     needs_layers: bool = False
 
     @property
     def is_open(self) -> bool:
-        """Whether it says what nobody knows of something that was to be judged."""
+        """Return True if its findings are about facts that could not be determined."""
         return self.unknown in ("file", "wheel", "license", "node")
 
     @property
@@ -270,5 +270,5 @@ BY_CODE = {rule.code: rule for rule in RULES}
 
 
 def rule_of(code: str) -> Rule:
-    """The rule that has a code; one that says nothing for a code of a later version."""
+    """Return the rule with a code; an empty one for a code of a later version."""
     return BY_CODE.get(code) or Rule(code, "unknown-rule", "note", "", "run")

@@ -18,7 +18,7 @@ _NAMES = ("BM101", "BM104")
 FILES = ("BM201", "BM203", "BM301", "BM401", "BM501")
 
 
-def without_repeats(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+def drop_repeats(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """The findings without those that repeat another one of the same target, in their order."""
     ordered = tuple(findings)
     about: dict[tuple[str, str], list[Finding]] = {}
@@ -26,7 +26,9 @@ def without_repeats(findings: Iterable[Finding]) -> tuple[Finding, ...]:
         for name in finding.distributions:
             about.setdefault((finding.target, name), []).append(finding)
     return tuple(
-        item for item in ordered if not any(_repeats(item, other) for other in _beside(item, about))
+        item
+        for item in ordered
+        if not any(_is_repeat(item, other) for other in _beside(item, about))
     )
 
 
@@ -35,8 +37,8 @@ def _beside(finding: Finding, about: dict[tuple[str, str], list[Finding]]) -> It
         yield from about[finding.target, name]
 
 
-def _repeats(finding: Finding, other: Finding) -> bool:
-    """Whether `other` says what `finding` says, and is no milder and no more accepted."""
+def _is_repeat(finding: Finding, other: Finding) -> bool:
+    """Return True if `other` says the same as `finding`, and is no milder and no more accepted."""
     if (
         SEVERITY_RANK[other.severity] < SEVERITY_RANK[finding.severity]
         or other.waived != finding.waived
@@ -63,6 +65,6 @@ def _repeats(finding: Finding, other: Finding) -> bool:
 
 
 def _is_named_for_its_line(finding: Finding) -> bool:
-    """Whether the build for the right line has another name: `nixl-cu12`, not `torch +cu128`."""
+    """Return True if the right line's build has another name: `nixl-cu12`, not `torch +cu128`."""
     name = finding.distribution or ""
     return any(item.toolkit is not None and item.toolkit in name for item in finding.evidence)

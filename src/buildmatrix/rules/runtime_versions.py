@@ -1,4 +1,4 @@
-"""Which versions of its backend's runtime an image holds, by what lies in it."""
+"""Versions of its backend's runtime in an image, by the image's content."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from buildmatrix.spec.version_range import numbers
 class Runtime:
     """One runtime library, or a copy that is linked into a file."""
 
-    #: `12.8`, or `12` where the line alone is known; None where nothing says it.
+    #: `12.8`, or `12` if only the line is known; None if unknown.
     version: str | None
     evidence: Evidence
     #: `libcudart.so.12 of nvidia-cuda-runtime-cu12 12.8.90`
@@ -59,7 +59,7 @@ def runtimes(image: ImageSubject) -> tuple[Runtime, ...]:
 
 @once
 def stated_versions(image: ImageSubject, owner: str) -> Iterator[tuple[StatedVersion, str]]:
-    """What files of a distribution say that it was built with, as far as the catalogue has it."""
+    """Yield the versions that a distribution's files say it was built with, by catalogue entry."""
     name, _ = split_owner(owner)
     rows = [
         row
@@ -92,7 +92,7 @@ def _name(image: ImageSubject, item: Evidence) -> str:
 
 
 def _version(image: ImageSubject, item: Evidence) -> str | None:
-    """What says it best, as far as it is of the line that the library's name says."""
+    """Return the best statement of a version, if it is of the line in the library's name."""
     for text in _said(image, item):
         version = numbers(text.rpartition(":")[2])
         if version and (item.toolkit is None or str(version[0]) == item.toolkit):

@@ -1,9 +1,9 @@
-"""What the policy makes of findings: `[policy.severity]`.
+"""Severities that the policy gives to findings: `[policy.severity]`.
 
-The severity of the policy takes the place of the rule's own. It is the most that a finding of the
-rule counts; what the rule itself judged milder than its own severity stays as mild. So a policy
-never makes an error of what a rule let pass for a reason, and a verdict never has a worse finding
-than the rules gave it. A finding that counts something else now says what its rule said.
+The policy's severity replaces the rule's own. It is the maximum for findings of the rule; a finding
+that the rule itself judged milder than its own severity stays as mild. So a policy never makes an
+error of something that a rule let pass for a reason, and a verdict never has a worse finding than
+the rules gave it. A finding with a changed severity states the rule's own.
 
 A rule that is `off` still judges: its findings are accepted, as by a waiver, and are shown so.
 """
@@ -34,12 +34,12 @@ def check_severities(policy: Policy) -> None:
         raise SpecError(problems)
 
 
-def graded(findings: Iterable[Finding], policy: Policy) -> tuple[Finding, ...]:
+def apply_policy(findings: Iterable[Finding], policy: Policy) -> tuple[Finding, ...]:
     """The findings with the severities of the policy; what is off is accepted."""
-    return tuple(_graded(finding, policy) for finding in findings)
+    return tuple(_apply_policy(finding, policy) for finding in findings)
 
 
-def _graded(finding: Finding, policy: Policy) -> Finding:
+def _apply_policy(finding: Finding, policy: Policy) -> Finding:
     entry = policy.severity(finding.rule, finding.backend)
     if entry is None:
         return finding
@@ -50,12 +50,12 @@ def _graded(finding: Finding, policy: Policy) -> Finding:
         accepted = Acceptance(by="policy", reason=reason)
         return replace(finding, waived=reason, acceptance=accepted)
     judged = finding.judged or finding.severity
-    severity = _counted(judged, rule_of(finding.rule).severity, entry.severity)
+    severity = _choose_severity(judged, rule_of(finding.rule).severity, entry.severity)
     return replace(finding, severity=severity, judged=judged if severity != judged else None)
 
 
-def _counted(judged: Severity, usual: Severity, policy: Severity) -> Severity:
-    """What a finding counts that its rule `judged`, where `usual` is the rule's own severity."""
+def _choose_severity(judged: Severity, usual: Severity, policy: Severity) -> Severity:
+    """Return the severity of a finding that its rule `judged`; `usual` is the rule's own."""
     if SEVERITY_RANK[judged] >= SEVERITY_RANK[usual]:
         return policy
     return min(judged, policy, key=lambda severity: SEVERITY_RANK[severity])

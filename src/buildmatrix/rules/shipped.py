@@ -1,4 +1,4 @@
-"""What the rules about files have in common: a finding for each distribution and vendor."""
+"""Helpers of the rules about files, which report each distribution and vendor once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from buildmatrix.rules.subject import ImageSubject, Subject
 
 @dataclass(frozen=True, slots=True)
 class OwnedEvidence:
-    """What one distribution has of one vendor, or no distribution."""
+    """Evidence about one vendor in one distribution, or outside of distributions."""
 
     #: `name==version`; None for files that no distribution owns.
     owner: str | None
@@ -39,7 +39,7 @@ class OwnedEvidence:
 
     @property
     def details(self) -> str:
-        """What of the vendor there is, as a message lists it."""
+        """Details of the evidence, as a message lists them."""
         return listing(item.detail for item in self.items)
 
     def title(self, image: ImageSubject) -> str:
@@ -47,7 +47,7 @@ class OwnedEvidence:
         return title(self.items[0].backend, image.catalogue)
 
     def weight(self, subject: Subject) -> str:
-        """The bytes that the evidence stands for, as a message says them: `at least 3.1 MB`."""
+        """Return the bytes that the evidence represents, for a message: `at least 3.1 MB`."""
         bound = "at least " if self.owner in subject.incomplete else ""
         return f"{bound}{size(total(self.items))}"
 

@@ -75,7 +75,7 @@ def check(wheels: Wheels) -> Iterator[Finding]:
 
 
 def source_verdicts(wheels: Wheels) -> Iterator[Verdict]:
-    """Yield what distributions are by their sources, where those were read."""
+    """Yield the verdicts about distributions by their sources, if those were read."""
     for name in sorted(wheels.without_wheel):
         package, source = wheels.packages.get(name), wheels.sources.get(name)
         if package is None or not isinstance(source, SourceFacts):
@@ -117,7 +117,7 @@ def _verdict(wheels: Wheels, package: Package, source: SourceFacts) -> Verdict:
 
 
 def _own(wheels: Wheels) -> tuple[str | None, ...]:
-    """What is not foreign: the target's vendor, and no vendor."""
+    """Return the vendors that are not foreign: the target's, and None."""
     return (None, wheels.own_vendor)
 
 
@@ -136,7 +136,7 @@ def _traces(wheels: Wheels, source: SourceFacts) -> Iterator[tuple[str, str]]:
 
 
 def _is_told(wheels: Wheels, name: str) -> bool:
-    """Whether it is known what a source requires, and so judged."""
+    """Return True if the requirements of a source are known, and so judged."""
     source, lock = wheels.sources.get(name), wheels.lock
     if name in wheels.askers or not isinstance(source, SourceFacts):
         return name in wheels.askers
@@ -153,6 +153,6 @@ def _is_own(package: Package) -> bool:
 
 
 def _is_read(package: Package, askers: Collection[str]) -> bool:
-    """Whether what a folder requires is known: lines of its project asked for something."""
+    """Return True if a folder's requirements are known: lines of its project required something."""
     lines = posixpath.join(posixpath.normpath(package.source), "pyproject.toml:")
     return any(asker.startswith(lines) for asker in askers)

@@ -1,4 +1,4 @@
-"""What rules look at: the distributions of a target, locked or installed, and its image."""
+"""Subjects of rules: the distributions of a target, locked or installed, and its image."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SubjectT = TypeVar("SubjectT", bound="Subject")
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """A distribution that a lock or an image holds."""
+    """A distribution in a lock or an image."""
 
     name: str
     version: str
@@ -87,7 +87,7 @@ class Subject:
 
     @cached_property
     def answers(self) -> dict[tuple[object, ...], object]:
-        """What functions made with `once` have said of it."""
+        """Results of functions decorated with `once`."""
         return {}
 
     @cached_property
@@ -126,16 +126,16 @@ class Subject:
         )
 
     def is_foreign(self, item: Evidence | DistributionMatch) -> bool:
-        """Whether a thing belongs to another vendor than the target's backend does."""
+        """Return True if a thing belongs to another vendor than the target's backend does."""
         return is_foreign(item, self.backend, self.catalogue)
 
     @property
     def standings(self) -> Mapping[str, Standing]:
-        """What the bytes of distributions (`name==version`) say of their names."""
+        """Standings of distributions' names by their bytes, by `name==version`."""
         return {}
 
     def is_public(self, name: str) -> bool:
-        """Whether a distribution is locked as the public index's file."""
+        """Return True if a distribution is locked as the public index's file."""
         package = self.packages.get(name)
         return package is not None and (
             any(wheel.is_public for wheel in package.wheels)
@@ -143,11 +143,11 @@ class Subject:
         )
 
     def counts(self, present: Present, match: DistributionMatch) -> bool:
-        """Whether what the catalogue says of a name and a version is taken for true of a file.
+        """Return True if the catalogue's entry for a name and a version applies to a file.
 
         A name that can be built for several backends is a hypothesis, and companies have other
-        files under public names: bytes that were read decide, else the file is the public
-        index's, or foreign distributions came with it. A local version is its maker's own word.
+        files under public names. Bytes that were read decide; else the file must be the public
+        index's, or foreign distributions must come with it. A local version is explicit.
         """
         standing = self.standings.get(present.owner)
         if match.is_build and standing in ("held", "refuted"):
@@ -165,11 +165,11 @@ class Subject:
 
     @cached_property
     def askers(self) -> frozenset[str]:
-        """Who asked for anything, as the lock says: names, and requirement lines."""
+        """Dependents of distributions, by the lock: names, and requirement lines."""
         return frozenset(asker for package in self.packages.values() for asker in package.via)
 
     def is_requested(self, name: str) -> bool:
-        """Whether a requirement line names a distribution, as far as the lock says who asked."""
+        """Return True if a requirement line names a distribution, by the lock's records."""
         package = self.packages.get(name)
         return package is not None and any(asker not in self.packages for asker in package.via)
 
@@ -206,7 +206,7 @@ class ImageSubject(Subject):
 
     inventory: Inventory
     evidence: tuple[Evidence, ...]
-    #: Where each NEEDED entry leads.
+    #: Target of each NEEDED entry.
     resolution: Resolution
     #: Caches and package files in it; nothing of these is in the inventory.
     leftovers: tuple[Leftover, ...] = field(default=(), kw_only=True)
@@ -218,14 +218,14 @@ class ImageSubject(Subject):
 
     @cached_property
     def partial(self) -> frozenset[str]:
-        """Binaries of which only the beginning was read: what is said of them may be incomplete."""
+        """Binaries that were read only in part: facts about them may be incomplete."""
         return frozenset(
             binary.path for binary in self.inventory.binaries if binary.elf.read is not None
         )
 
     @cached_property
     def unlinked(self) -> frozenset[str]:
-        """Binaries whose dynamic section was not read: what they link is not known."""
+        """Binaries whose dynamic section was not read: their links are unknown."""
         return frozenset(
             binary.path for binary in self.inventory.binaries if not binary.elf.dynamic_read
         )
@@ -247,7 +247,7 @@ class ImageSubject(Subject):
 
     @cached_property
     def tree(self) -> TreeView:
-        """What verdicts look at."""
+        """View of the tree that verdicts use."""
         return tree_of(
             self.backend,
             self.line,
@@ -262,7 +262,7 @@ class ImageSubject(Subject):
 
     @cached_property
     def verdicts(self) -> Mapping[str, Verdict]:
-        """What each distribution (`name==version`) is, by what lies in the image alone."""
+        """Verdicts about distributions (`name==version`) by the content of the image alone."""
         return {
             verdict.owner: verdict for verdict in verdicts(self.tree, self.inventory, self.evidence)
         }
@@ -275,7 +275,7 @@ class ImageSubject(Subject):
         )
 
     def serves_mostly(self, verdict: Verdict) -> bool:
-        """Whether what a distribution holds is for this backend, but for a smaller part."""
+        """Return True if most of a distribution is for this backend."""
         own = total(
             item
             for item in self.evidence

@@ -1,4 +1,4 @@
-"""Verdicts through what is required: a clean package that brings a foreign one is not clean."""
+"""Verdicts through requirements: a clean package that requires a foreign one is not clean."""
 
 from __future__ import annotations
 

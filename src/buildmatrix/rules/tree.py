@@ -1,4 +1,4 @@
-"""What all verdicts of one tree have in common: its libraries, and whose they are here."""
+"""Shared facts of all verdicts of one tree: its libraries, and their owners."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from buildmatrix.inventory.model import (
 from buildmatrix.loader.resolution import Resolution
 from buildmatrix.python_imports.reach import Reach
 from buildmatrix.rules.belonging import is_foreign
-from buildmatrix.rules.carried import Carried, device_code_bytes
+from buildmatrix.rules.carried import PackedSizeRange, measure_device_code
 from buildmatrix.rules.imports import Imported, imported, runtimes
 from buildmatrix.rules.reach import hopeless, reach
 from buildmatrix.spec.model import Policy
 
-#: What the bytes say of the statement that a build is for a vendor: they hold something of that
-#: vendor, or were read and hold nothing of it, or not enough was read.
+#: Standing of the statement that a build is for a vendor: the bytes have something of that vendor,
+#: or not enough was read, or they were read and have nothing of it.
 Standing = Literal["held", "open", "refuted"]
 
 #: Suffixes of what is code of a device or of the machine however small it is. Files without one
@@ -57,12 +57,12 @@ class TreeView:
     """One tree, as a target sees it."""
 
     backend: str
-    #: Toolkit line of the target's runtime; None where nothing says it.
+    #: Toolkit line of the target's runtime; None if unknown.
     line: str | None
     catalogue: Catalogue
-    #: Whether it is a root file system: what is not in it is missing.
+    #: True for a root file system: files that are not in it are missing.
     is_root: bool
-    #: Whether it is one wheel by itself: what that requires comes when it is installed.
+    #: True for a single wheel: its requirements come when it is installed.
     is_single: bool
     #: Name of a distribution, and its version.
     installed: Mapping[str, str]
@@ -79,9 +79,9 @@ class TreeView:
     #: File names and sonames of all libraries in the tree.
     libraries: frozenset[str]
     reach: Mapping[str, Reach]
-    #: What imports load by a name in Python, and fail without; by `name==version`.
+    #: Libraries that imports load by name in Python, and fail without; by `name==version`.
     loads: Mapping[str, Sequence[PythonLoad]]
-    #: What Python code imports from other distributions; by `name==version`.
+    #: Imports of Python code from other distributions; by `name==version`.
     imports: Mapping[str, Sequence[Imported]]
     #: Backends whose runtime library is in the tree.
     runtimes: frozenset[str]
@@ -89,13 +89,13 @@ class TreeView:
     #: that is not in the tree yet.
     supplied: Mapping[str, frozenset[str]]
     #: Path of a binary, and the bytes of a wheel or a layer that carry its device code.
-    carried: Mapping[str, Carried]
+    carried: Mapping[str, PackedSizeRange]
     #: Distributions (`name==version`) whose binaries, and whose Python files that an import may
     #: run, were not all read.
     incomplete: frozenset[str | None]
     unread_python: frozenset[str | None]
-    #: Of distributions (`name==version`) that their name or version calls a build for a vendor, and
-    #: of which a file is known.
+    #: Standings of distributions (`name==version`) that their name or version calls a build for a
+    #: vendor, if a file of them is known.
     standings: Mapping[str, Standing]
     policy: Policy
     #: Distributions (`name==version`) that code of another one links or whose metadata require.
@@ -104,32 +104,32 @@ class TreeView:
     environment: Mapping[str, str]
 
     def is_foreign(self, item: Evidence | DistributionMatch) -> bool:
-        """Whether a thing belongs to another vendor than the backend does."""
+        """Return True if a thing belongs to another vendor than the backend does."""
         return is_foreign(item, self.backend, self.catalogue)
 
     def holds(self, names: Iterable[str | None]) -> bool:
-        """Whether one of `names` is that of a library in the tree; `libx.so*` is any version."""
+        """Return True if the tree has a library with one of `names`; `libx.so*` is any version."""
         begins = tuple(name[:-1] for name in names if name is not None and name.endswith(".so*"))
         return not self.libraries.isdisjoint(names) or (
             bool(begins) and any(item.startswith(begins) for item in self.libraries)
         )
 
     def is_other_line(self, name: str) -> bool:
-        """Whether only other toolkit lines of this backend have a library of this name."""
+        """Return True if only other toolkit lines of this backend have a library of this name."""
         return is_other_line(name, self.backend, self.line, self.catalogue)
 
     def is_absent(self, evidence: Evidence) -> bool:
-        """Whether a library that a file links will not be there when the target runs.
+        """Return True if a library that a file links will be missing when the target runs.
 
-        What a tree that is no root file system lacks of this backend, a base image brings: in the
-        target's toolkit line, and in no other.
+        If the tree is not a root file system, a base image provides this backend's missing
+        libraries, in the target's toolkit line only.
         """
         if (evidence.path, evidence.detail) not in self.missing:
             return False
         return self.is_foreign(evidence) or self.is_root or self.is_other_line(evidence.detail)
 
     def may_be_missing(self, evidence: Evidence) -> bool:
-        """Whether the host gives a library, or the policy allows that nothing does."""
+        """Return True if the host provides a library, or the policy allows that nothing does."""
         if self.is_foreign(evidence):
             return False
         allowed = self.policy.allow_unresolved
@@ -211,7 +211,7 @@ def tree_of(
             for item in inventory.distributions
             if is_single
         },
-        carried=device_code_bytes(inventory),
+        carried=measure_device_code(inventory),
         incomplete=frozenset(
             (
                 *(binary.owner for binary in inventory.binaries if binary.elf.read is not None),
@@ -238,14 +238,14 @@ def tree_of(
 
 
 def may_decide(file: ClosedFile) -> bool:
-    """Whether a file could be a binary or device code that matters."""
+    """Return True if a file could be a relevant binary or device code."""
     name = file.path.rpartition("/")[2]
     suffix = name.rpartition(".")[2].lower()
     return ".so" in name or suffix in _TELLING or file.by == "bytes" or file.size >= LEAST
 
 
 def _may_hide(inventory: Inventory, threshold: int) -> frozenset[str | None]:
-    """Distributions of which a file that was not read may link a library or be much device code."""
+    """Return distributions with an unread file that may link a library or have much device code."""
     return frozenset(
         (
             *(file.owner for file in inventory.closed if may_decide(file)),
@@ -272,7 +272,7 @@ def _standings(
     environment: Mapping[str, str] | None,
     unread: Collection[str | None],
 ) -> Mapping[str, Standing]:
-    """What the bytes of distributions say of what their names and versions say."""
+    """Return the standings of distributions' names and versions by their bytes."""
     statements = {
         item.owner: (item, match.vendor)
         for item in inventory.distributions
@@ -325,9 +325,9 @@ def _standings(
 
 
 def is_other_line(name: str, backend: str, line: str | None, catalogue: Catalogue) -> bool:
-    """Whether only other toolkit lines than `line` have a library of this name.
+    """Return True if only other toolkit lines than `line` have a library of this name.
 
-    What several lines share, and what the catalogue gives no line, is no sign of another one.
+    Libraries of several lines, or of no line in the catalogue, are no sign of another one.
     """
     if line is None:
         return False
@@ -376,7 +376,7 @@ def _used(
     catalogue: Catalogue,
     environment: Mapping[str, str] | None,
 ) -> Iterator[str]:
-    """Distributions whose files another distribution links, or that one with such code requires."""
+    """Yield distributions whose files another one links, or that one with such code requires."""
     files: list[Binary | ClosedFile] = [*inventory.binaries, *inventory.closed]
     owners = {file.path: file.owner for file in files}
     for needed in resolution.needed:

@@ -26,7 +26,7 @@ def check(image: ImageSubject) -> Iterator[Finding]:
 
 
 def reasons(image: ImageSubject, node: NodeClass) -> Iterator[Reason]:
-    """What the image, or the tables, leave open about a node class."""
+    """Yield what the image or the tables leave undecided about a node class."""
     present = runtimes(image)
     has_driver = version_range(node.driver).lowest is not None
     if present and has_driver and drivers.has_tables(image.backend, image.catalogue):

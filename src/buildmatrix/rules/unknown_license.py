@@ -1,4 +1,4 @@
-"""BM609: the policy has lists of licenses, and nobody can tell whether a license is on them.
+"""BM609: the policy has lists of licenses, and a license cannot be matched with them.
 
 The run is undecided as long as a finding of this rule is a warning
 (`reports.run.model.leaves_open`).

@@ -22,7 +22,7 @@ from buildmatrix.spec.model import NodeClass
 from buildmatrix.spec.version_range import Numbers, numbers, version_range
 from buildmatrix.text import shown
 
-#: What Go's strconv.ParseBool takes for true.
+#: Texts that Go's strconv.ParseBool accepts as true.
 _TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _ARCH = re.compile(r"sm_(\d{1,4}?)(\d)[af]?")
 #: Characters of a condition that a message shows: the first alternative is the one that counts.
@@ -36,7 +36,7 @@ def check(image: ImageSubject) -> Iterator[Finding]:
 
 
 def reasons(image: ImageSubject, node: NodeClass) -> Iterator[Reason]:
-    """The conditions that a node class does not meet, or of which that is not known."""
+    """Yield the conditions that a node class does not meet, or may not meet."""
     for row in drivers.of_backend(image.catalogue.conditions, image.backend):
         for name, condition in _conditions(image, row):
             reason = _judged(image, node, row, name, condition)

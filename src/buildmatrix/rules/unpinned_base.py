@@ -13,7 +13,7 @@ from buildmatrix.spec.model import Policy
 #: The base that is none: an empty root file system, of which there is one.
 _NOTHING = "scratch"
 
-#: What a reference lacks.
+#: Part that a reference lacks.
 Lacking = Literal["tag", "digest"]
 
 
@@ -67,7 +67,7 @@ def _demand(policy: Policy, lacking: Lacking) -> str:
 
 
 def _severity(policy: Policy, lacking: Lacking) -> Severity:
-    """As much as the policy asks for; what moves with every release is a warning anyway."""
+    """Return the policy's severity; by default a missing tag is a warning, a digest a note."""
     demand = policy.pinned_bases
     if demand == "digest" or (demand == "tag" and lacking == "tag"):
         return "error"

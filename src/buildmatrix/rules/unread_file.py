@@ -14,9 +14,9 @@ from buildmatrix.rules.model import Finding, Fix, Verdict
 from buildmatrix.rules.subject import ImageSubject
 from buildmatrix.rules.wheels import Wheels
 
-#: What an audit did not read and could turn a verdict is at most one such part of its bytes.
+#: Unread bytes that could change a verdict are at most one in so many bytes of an audit.
 _MOST_HIDDEN = 10
-#: A line of a file that asks for something which nobody looks at.
+#: Line of a file that requires something that is not audited.
 _PLACE = re.compile(r":\d+$")
 
 
@@ -62,7 +62,7 @@ def unread_rests(
     left_open: Mapping[str, Unopened],
     download: int,
 ) -> Iterator[Finding]:
-    """What was not read, where it could hide more of the set's bytes than a clean run may leave."""
+    """Yield a finding if unread files could hide more bytes than a clean run may leave unread."""
     hidden = {
         verdict.owner: min(amount, verdict.download or 0)
         for verdict in verdicts

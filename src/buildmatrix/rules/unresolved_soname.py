@@ -57,7 +57,7 @@ def _finding(image: ImageSubject, owner: str | None, missing: list[Needed]) -> F
 
 
 def _lines(image: ImageSubject, needed: Needed) -> str:
-    """What the target's toolkit line has to do with it."""
+    """Describe the role of the target's toolkit line."""
     if not image.tree.is_other_line(needed.name):
         return ""
     backend = title(image.backend, image.catalogue)
@@ -115,7 +115,7 @@ def _use(image: ImageSubject, needed: Needed) -> str:
 
 
 def _severity(image: ImageSubject, owner: str | None, needed: Needed) -> Severity:
-    """An error where an import fails for a library of the catalogue.
+    """Return an error if an import fails for a library of the catalogue.
 
     What an import survives without, or what only a call or nobody loads, is a warning. Files of no
     distribution are the system's: what they miss is its packagers' choice.

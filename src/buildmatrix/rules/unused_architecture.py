@@ -1,4 +1,4 @@
-"""BM405: somebody ships device code that no GPU of the target can run."""
+"""BM405: a holder ships device code that no GPU of the target can run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from buildmatrix.rules.findings import split_owner
 from buildmatrix.rules.model import Finding, Fix
 from buildmatrix.rules.subject import ImageSubject
 
-#: Bytes of unused code below which nobody builds anything anew.
+#: Bytes of unused code below which a rebuild does not pay.
 WORTH = 10_000_000
 _MOST_NAMED = 8
 

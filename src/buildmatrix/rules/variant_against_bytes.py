@@ -16,7 +16,7 @@ from buildmatrix.rules.belonging import title
 from buildmatrix.rules.coverage import code_holders
 from buildmatrix.rules.findings import chain_to_file, finding
 from buildmatrix.rules.model import Finding, FitReason, Fix
-from buildmatrix.rules.node_reasons import Said
+from buildmatrix.rules.node_reasons import GridState
 from buildmatrix.rules.subject import ImageSubject
 from buildmatrix.spec.model import NodeClass
 
@@ -51,7 +51,7 @@ def _foreign(image: ImageSubject, promised: Sequence[Promise]) -> list[str]:
 
 
 def _false(image: ImageSubject, item: Distribution, promised: Sequence[Promise]) -> list[str]:
-    """What the bytes of the distribution contradict, one clause each."""
+    """Return the promises that the bytes of the distribution contradict, one clause each."""
     owner = item.owner
     of_meaning: dict[str, list[Promise]] = {}
     for promise in promised:
@@ -82,7 +82,7 @@ def _false_code(image: ImageSubject, owner: str, promised: Sequence[Promise]) ->
 
 
 def _runs(code: str, present: Sequence[str]) -> bool:
-    """Whether there is code that runs where `code` would, and as it is where that would."""
+    """Return True if some code runs wherever `code` does, and without compiling where that does."""
     device = code.replace("compute_", "sm_")
     wanted = RUNNING if device != code else READY
     return code in present or grade(device, present) in wanted
@@ -150,7 +150,7 @@ def _binaries(image: ImageSubject, owner: str) -> Iterator[Binary]:
     return (binary for binary in image.inventory.loadable if binary.owner == owner)
 
 
-def worth(image: ImageSubject, node: NodeClass) -> Iterator[Said]:
+def find_states(image: ImageSubject, node: NodeClass) -> Iterator[GridState]:
     """Which variants a node class does not support, for the grid.
 
     What is false is no reason: other rules judge the bytes. What is strange is BM710's.
@@ -177,7 +177,7 @@ def unsupported(image: ImageSubject, item: Distribution, node: NodeClass | None)
 
 
 def _unfit(image: ImageSubject, item: Distribution) -> Iterator[str]:
-    """What machines of the target do not support: of each feature one value is enough."""
+    """Yield features that the target's machines do not support; one value of each is enough."""
     nodes: Sequence[NodeClass | None] = image.target.node_classes or (None,)
     for node in nodes:
         refused = (each for each in unsupported(image, item, node) if each.state == "no")

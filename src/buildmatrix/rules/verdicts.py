@@ -1,11 +1,11 @@
-"""What each installed distribution is on one backend: ok, optional, bloat or broken.
+"""Verdict about each installed distribution on one backend: ok, optional, bloat or broken.
 
-- `broken`: an import loads, and fails without, a library that nothing brings (`rules.failing`).
-- `bloat`: it belongs to another backend, requires what does, links what is there of one, or holds
-  foreign bytes above the policy's threshold.
-- `optional`: it reaches for foreign libraries only when asked to or where they happen to be, or
-  holds few foreign bytes.
-- `ok`: nothing foreign, or it belongs to this backend and what is foreign beside that is small.
+- `broken`: an import loads, and fails without, a library that nothing provides (`rules.failing`).
+- `bloat`: it belongs to another backend, requires a distribution of one, links a present library of
+  one, or contains foreign bytes above the policy's threshold.
+- `optional`: it loads foreign libraries only on request or if they are present, or contains few
+  foreign bytes.
+- `ok`: it has nothing foreign, or belongs to this backend with a small foreign part.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from buildmatrix.catalogue.model import DistributionMatch, Evidence
 from buildmatrix.inventory.model import Distribution, Inventory
 from buildmatrix.phrases import listing, size
 from buildmatrix.rules.belonging import title
-from buildmatrix.rules.carried import HELD, Carried, total
+from buildmatrix.rules.carried import HELD, PackedSizeRange, total
 from buildmatrix.rules.failing import LOADER, absent_links, failure, needs_library
 from buildmatrix.rules.imports import carried
 from buildmatrix.rules.model import UNFIT, Verdict, VerdictName
 from buildmatrix.rules.tree import TreeView, required_by
 
-#: Libraries that draw windows; no accelerator is meant by them.
+#: Libraries that draw windows; they indicate no accelerator.
 _GRAPHICS = "graphics"
 
 
 def verdicts(
     tree: TreeView, inventory: Inventory, evidence: Sequence[Evidence]
 ) -> tuple[Verdict, ...]:
-    """One verdict per installed distribution, sorted by name, by what lies in the tree alone.
+    """Return one verdict per installed distribution, sorted by name, by the tree's content alone.
 
     What rules say of names joins in `rules.agreement`.
     """
@@ -48,7 +48,7 @@ def verdicts(
 
 @dataclass(frozen=True, slots=True)
 class _Foreign:
-    """What is foreign about one distribution."""
+    """Foreign parts of one distribution."""
 
     evidence: Sequence[Evidence]
     #: Its own names say that it is made for another backend, and for that one alone.
@@ -58,9 +58,9 @@ class _Foreign:
     #: The same as a wheel or a layer carries it, which the threshold is about: at least, at most.
     weight: int
     heaviest: int
-    #: Whether there may be more of it: not all binaries were read to their ends.
+    #: True if there may be more of it: not all binaries were read to their ends.
     is_incomplete: bool
-    #: What it requires without condition, and what that is.
+    #: Its unconditional requirements, with their catalogue matches.
     required: Sequence[tuple[str, DistributionMatch]]
 
 
@@ -70,7 +70,7 @@ def _verdict(tree: TreeView, item: Distribution, evidence: Sequence[Evidence]) -
     welcome = match is not None and (
         match.kind == "multi-backend" or tree.backend in match.tolerated_in
     )
-    # Of a build that could be for anything, its bytes say what it is for, where any are known.
+    # The bytes of a build that could be for anything decide, if any are known.
     standing = tree.standings.get(item.owner, "held")
     is_named = match is not None and (standing == "held" or not match.is_build)
     belongs = (
@@ -107,7 +107,7 @@ def _verdict(tree: TreeView, item: Distribution, evidence: Sequence[Evidence]) -
     if survives and verdict not in UNFIT:
         may_be = "broken"
     elif foreign.heaviest > tree.policy.bloat_threshold and verdict not in UNFIT:
-        # It comes in runs of some hundred pieces: where some was seen, there may well be more.
+        # It comes in runs of some hundred pieces: if some was seen, there may well be more.
         may_be = "bloat"
     vendors = {part.vendor for part in strong} | {
         requirement.vendor for _, requirement in foreign.required
@@ -132,13 +132,13 @@ def _verdict(tree: TreeView, item: Distribution, evidence: Sequence[Evidence]) -
     )
 
 
-def _packed(tree: TreeView, evidence: Evidence) -> Carried:
+def _packed(tree: TreeView, evidence: Evidence) -> PackedSizeRange:
     carried = tree.carried.get(evidence.path) if evidence.kind == "device-code" else None
     if carried is None:
-        return Carried(evidence.size, evidence.size)
+        return PackedSizeRange(evidence.size, evidence.size)
     # Of a file with code of several vendors, each counts with its own.
     least = min(evidence.size, carried.least)
-    return Carried(least, least + carried.most - carried.least)
+    return PackedSizeRange(least, least + carried.most - carried.least)
 
 
 _Judgement = tuple[VerdictName, str]
@@ -199,10 +199,10 @@ def _lacking(tree: TreeView, owner: str, evidence: Sequence[Evidence]) -> _Judge
 
 
 def _is_useless(tree: TreeView, name: str, match: DistributionMatch) -> bool:
-    """Whether a foreign requirement is of no use here for sure.
+    """Return True if a foreign requirement is certainly not usable here.
 
-    A wheel alone does not say which build of a family would be installed, and of one that is there
-    the files say what it is.
+    A wheel alone does not say which build of a family would be installed; the files of an installed
+    build show it.
     """
     if match.kind == "default-build":
         return not tree.is_single and f"{name}=={tree.installed.get(name)}" not in tree.held
@@ -212,7 +212,7 @@ def _is_useless(tree: TreeView, name: str, match: DistributionMatch) -> bool:
 def useless_requirements(
     tree: TreeView, item: Distribution
 ) -> Iterator[tuple[str, DistributionMatch]]:
-    """What `item` requires without condition and is of no use on this backend."""
+    """Yield the unconditional requirements of `item` that are not usable on this backend."""
     for name, match in _foreign_requirements(tree, item):
         if _is_useless(tree, name, match):
             yield name, match

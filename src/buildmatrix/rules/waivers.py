@@ -1,4 +1,4 @@
-"""Findings that somebody accepted, and BM901: waivers that ran out or cover nothing.
+"""Accepted findings, and BM901: waivers that expired or cover nothing.
 
 A waiver covers a finding when all that it says fits: the rule, the target, the distribution, and
 every file of the finding. It holds up to and including the day `expires`.
@@ -67,7 +67,7 @@ def check(
 
 
 def covers(waiver: Waiver, finding: Finding) -> bool:
-    """Whether a waiver is about a finding, whatever day it is."""
+    """Return True if a waiver is about a finding, whatever its dates."""
     if not matches(waiver.rule, finding.rule):
         return False
     if waiver.select and not matches_any(waiver.select, finding.target):
@@ -88,7 +88,7 @@ def covers(waiver: Waiver, finding: Finding) -> bool:
 def ran_out(
     rule: str, distribution: str | None, acceptance: Acceptance | None, today: date
 ) -> str | None:
-    """One sentence where what was accepted of a finding is not accepted any more; else None."""
+    """Return a sentence if the acceptance of a finding has expired; else None."""
     if acceptance is None or acceptance.expires is None:
         return None
     try:

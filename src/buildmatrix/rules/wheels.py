@@ -1,4 +1,4 @@
-"""What rules look at before anything is installed: a target as the wheels of its lock make it."""
+"""Subject of rules before anything is installed: a target made of its lock's wheels."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from buildmatrix.spec.model import Policy, Target
 
 @dataclass(frozen=True)
 class Wheels(ImageSubject):
-    """One target whose locked wheels were read, some of them in part; no base image lies below."""
+    """One target whose locked wheels were read, some of them in part, without a base image."""
 
-    #: Why the lock does not fit its inputs, where it does not.
+    #: Reason if the lock does not match its inputs.
     stale: Staleness | None
-    #: Distributions of which no wheel could be taken, and why.
+    #: Distributions without a usable wheel, with the reason.
     without_wheel: Mapping[str, str]
     #: Facts of source distributions that were read, or why they were not, by distribution.
     sources: Mapping[str, SourceFacts | str]
@@ -75,7 +75,7 @@ def wheels(
 
 
 def resolved(inventory: Inventory) -> Resolution:
-    """Where NEEDED entries lead among wheels, when some of their files were not opened.
+    """Resolve NEEDED entries among wheels, some of whose files were not opened.
 
     The loader model knows the files that were opened; a closed one answers to its file name.
     """

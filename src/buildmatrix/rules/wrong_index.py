@@ -1,4 +1,4 @@
-"""BM108: a build comes from another index than the one that the target prescribes for its family.
+"""BM108: a build comes from another index than the target's index for its family.
 
 What a foreign local version or the default build says is BM102's and BM104's to say.
 """
@@ -46,7 +46,7 @@ def check(subject: Subject) -> Iterator[Finding]:
 
 
 def _off_the_index(present: Present, subject: Subject) -> tuple[str, str] | None:
-    """Another index than the one that the specification gives an address of."""
+    """Return the specified index, and the other source of a distribution."""
     wanted = index_of(present.name, subject.target)
     if wanted is None or present.index is None:
         return None

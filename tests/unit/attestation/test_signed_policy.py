@@ -12,7 +12,7 @@ from buildmatrix.attestation.verdict import encode, make_verdict, parse
 from buildmatrix.reports.run.model import assemble
 from buildmatrix.reports.verify import Proof, Verification, render
 from buildmatrix.rules.model import Finding, TargetResult
-from buildmatrix.rules.severities import graded
+from buildmatrix.rules.severities import apply_policy
 from buildmatrix.spec.model import Listed, Lists, Policy, Position, RuleSeverity
 
 AT = Position("buildmatrix.toml", 9)
@@ -45,7 +45,7 @@ def held(tmp_path: Path):
         "s",
         "2026-11-20",
         targets=[TargetResult(id=CPU.id, backend="cpu", gates=GATES)],
-        findings=graded([FOUND], POLICY),
+        findings=apply_policy([FOUND], POLICY),
     )
     held = replace(spec(tmp_path, CPU), policy=POLICY)
     return make_verdict(held, CPU, "sha256:0", report, NOON, fail_on="error", strict=False)

@@ -22,7 +22,7 @@ from buildmatrix.reports.run.model import Report, assemble
 from buildmatrix.reports.run.saved import read
 from buildmatrix.reports.run.summary import cures, headline
 from buildmatrix.rules.model import AuditTotals, Finding, Fix, SpecChange, TargetResult, Trial
-from buildmatrix.rules.repeats import without_repeats
+from buildmatrix.rules.repeats import drop_repeats
 
 #: What torch 2.9 brings: name, bytes to download, links from it.
 LIBRARIES = (
@@ -298,7 +298,7 @@ def test_all_formats_count_the_same_findings(tmp_path: Path) -> None:
     assert places["junit"].read_text().count("<failure") == 9 + 2
     # What repeats another finding stays in the data: it counts once that is accepted.
     assert len(json.loads(places["json"].read_text())["findings"]) == 10
-    once = replace(made, findings=without_repeats(made.findings))
+    once = replace(made, findings=drop_repeats(made.findings))
     page = html.render(once)
     assert page.count('<article class="error" ') == 2 and "errors (9)" in page
 

@@ -12,7 +12,7 @@ from elf_images import Image, Part, fat_binary, fat_entry
 from rulecases import codes, target
 from test_nested import deb, tarred, zipped
 
-from buildmatrix.catalogue.leftovers import apart
+from buildmatrix.catalogue.leftovers import split_leftovers
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.inventory.collect import collect
@@ -114,7 +114,7 @@ def test_what_is_used_from_outside_is_installed(how: str, tmp_path: Path) -> Non
     else:
         written(tmp_path, "etc", {"ld.so.conf": f"/{library}\n".encode()})
     tree = replace(read(tmp_path), environment=environment)
-    parted = apart(tree, load())
+    parted = split_leftovers(tree, load())
     assert [one.path for one in parted.installed.binaries] == [f"{library}/libcudart.so.12"]
     assert [one.rule for one in judged(tree).findings] == ["BM201"]
 

@@ -11,7 +11,7 @@ from buildmatrix.errors import SpecError
 from buildmatrix.reports.run.model import fails, leaves_open
 from buildmatrix.rules.model import Finding, Severity
 from buildmatrix.rules.registry import BY_CODE, RULES
-from buildmatrix.rules.severities import check_severities, graded
+from buildmatrix.rules.severities import apply_policy, check_severities
 from buildmatrix.spec.model import Policy, PolicySeverity, Position, RuleSeverity
 
 AT = Position("buildmatrix.toml", 12, 9)
@@ -51,10 +51,10 @@ def found(rule: str, severity: Severity, backend: str = "cpu") -> Finding:
 def test_a_policy_moves_what_is_as_bad_as_usual_and_caps_the_rest(
     rule: str, judged: Severity, said: PolicySeverity, counted: Severity
 ) -> None:
-    (finding,) = graded([found(rule, judged)], policy(rule, said))
+    (finding,) = apply_policy([found(rule, judged)], policy(rule, said))
     assert finding.severity == counted
     assert finding.judged == (judged if judged != counted else None)
-    assert graded([finding], policy(rule, said)) == (finding,), "twice is as once"
+    assert apply_policy([finding], policy(rule, said)) == (finding,), "twice is as once"
 
 
 def test_a_backend_by_its_name_goes_before_all_backends() -> None:
@@ -64,16 +64,16 @@ def test_a_backend_by_its_name_goes_before_all_backends() -> None:
             RuleSeverity("BM304", "cuda", "error", AT),
         )
     )
-    cuda, rocm = graded(
+    cuda, rocm = apply_policy(
         [found("BM304", "warning", "cuda"), found("BM304", "warning", "rocm")], both
     )
     assert (cuda.severity, rocm.severity) == ("error", "note")
-    (other,) = graded([found("BM304", "warning")], policy("BM304", "error", "cuda"))
+    (other,) = apply_policy([found("BM304", "warning")], policy("BM304", "error", "cuda"))
     assert other.severity == "warning"
 
 
 def test_what_is_off_is_shown_as_accepted_with_the_line() -> None:
-    (finding,) = graded([found("BM605", "error")], policy("BM605", "off"))
+    (finding,) = apply_policy([found("BM605", "error")], policy("BM605", "off"))
     assert finding.severity == "error"
     assert finding.waived == "BM605 is off under [policy.severity] (buildmatrix.toml:12)"
     assert finding.acceptance is not None and finding.acceptance.by == "policy"
@@ -82,7 +82,7 @@ def test_what_is_off_is_shown_as_accepted_with_the_line() -> None:
 
 def test_a_verdict_that_is_bloat_keeps_a_finding_whose_rule_says_error() -> None:
     tree = image(file("xgb/a.so", elf(device_code=sass("sm_80")), "xgb 1", size=90_000_000))
-    one = only(graded(of_image(target("cpu"), tree), policy("BM401", "note")), "BM401")
+    one = only(apply_policy(of_image(target("cpu"), tree), policy("BM401", "note")), "BM401")
     assert (one.severity, one.judged) == ("note", "error")
     assert one.by_policy == "by the policy; its rule says error"
     assert not fails(one)
@@ -90,7 +90,7 @@ def test_a_verdict_that_is_bloat_keeps_a_finding_whose_rule_says_error() -> None
 
 def test_no_policy_changes_nothing() -> None:
     findings = (found("BM401", "error"), found("BM501", "note"))
-    assert graded(findings, Policy()) == findings
+    assert apply_policy(findings, Policy()) == findings
 
 
 @pytest.mark.parametrize("rule", [rule for rule in RULES if rule.unknown], ids=lambda r: r.code)
@@ -103,7 +103,7 @@ def test_what_is_not_known_cannot_be_made_to_look_clean(rule, severity: PolicySe
 def test_what_is_not_known_may_count_as_an_error_and_stays_undecided() -> None:
     said = policy("BM902", "error")
     check_severities(said)
-    (finding,) = graded([found("BM902", "warning")], said)
+    (finding,) = apply_policy([found("BM902", "warning")], said)
     assert fails(finding) and leaves_open(finding)
 
 
@@ -129,5 +129,5 @@ def test_what_a_policy_may_not_say(
 
 def test_a_waiver_keeps_its_reason_where_the_rule_is_off() -> None:
     waived = replace(found("BM605", "error"), waived="the team knows")
-    (finding,) = graded([waived], policy("BM605", "off"))
+    (finding,) = apply_policy([waived], policy("BM605", "off"))
     assert finding.waived == "the team knows"

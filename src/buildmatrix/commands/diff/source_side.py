@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from buildmatrix.catalogue.leftovers import apart
+from buildmatrix.catalogue.leftovers import split_leftovers
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.commands.diff.model import HeldDistribution, Side
@@ -20,7 +20,7 @@ from buildmatrix.inventory.model import Inventory
 from buildmatrix.locks.model import Lock
 from buildmatrix.reports.run.model import Report, assemble, is_undecided
 from buildmatrix.rules.engine import judge_image
-from buildmatrix.rules.severities import check_severities, graded
+from buildmatrix.rules.severities import apply_policy, check_severities
 from buildmatrix.rules.waivers import apply, check_rules
 from buildmatrix.sources.model import Declared, Installed, Source
 from buildmatrix.sources.report import SavedReport
@@ -138,7 +138,7 @@ def _judge(
 ) -> Side:
     """Return `side` with the facts of `inventory`, and findings if there is a target."""
     catalogue = load(spec.catalogue_files)
-    installed = apart(inventory, catalogue).installed
+    installed = split_leftovers(inventory, catalogue).installed
     seen = evidence(installed, catalogue)
     side = add_facts(side, installed, seen)
     if target is None:
@@ -167,7 +167,7 @@ def _apply_waivers(side: Side, spec: Spec, settings: DiffSettings) -> Side:
     accepted = (*spec.waivers, *settings.waivers)
     check_rules(accepted)
     check_severities(spec.policy)
-    counted = graded(side.findings, spec.policy)
+    counted = apply_policy(side.findings, spec.policy)
     findings = tuple(apply(counted, accepted, settings.today))
     report = Report(side.source, findings=findings, unread=side.unread)
     return replace(side, findings=findings, is_undecided=is_undecided(report))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from buildmatrix.catalogue.leftovers import Leftover, Parted
+from buildmatrix.catalogue.leftovers import Leftover, SplitInventory
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.commands.explore.model import FileFact, Item, ItemKind, name_key
@@ -74,7 +74,7 @@ def make_item(
 
 
 def collect_files(
-    parted: Parted,
+    parted: SplitInventory,
     evidence: Sequence[Evidence],
     verdicts: Sequence[Verdict],
     backend: str | None,
@@ -142,7 +142,7 @@ def _list_facts(inventory: Inventory) -> Iterator[FileFact]:
     yield from inventory.binaries
 
 
-def _find_holder(fact: FileFact, parted: Parted, inventory: Inventory) -> Holder:
+def _find_holder(fact: FileFact, parted: SplitInventory, inventory: Inventory) -> Holder:
     if fact.owner is not None:
         return Holder("distribution", fact.owner)
     for leftover in parted.leftovers:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
-from buildmatrix.catalogue.leftovers import apart
+from buildmatrix.catalogue.leftovers import split_leftovers
 from buildmatrix.catalogue.load import load
 from buildmatrix.commands.explore.files import collect_files
 from buildmatrix.commands.explore.model import Exploration
@@ -55,7 +55,7 @@ def make_exploration(
         report = scan(facts, chosen, runtime, "never", today, (), (), files, declared)
         findings, verdicts = report.findings, report.distributions
     catalogue = load(facts.catalogue or files)
-    parted = apart(facts.inventory, catalogue)
+    parted = split_leftovers(facts.inventory, catalogue)
     source = make_graph(facts)
     # Both are computed on first use, which would delay the first file under the cursor.
     _ = source.graph.out, source.graph.into

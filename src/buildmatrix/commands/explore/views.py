@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from buildmatrix.catalogue.leftovers import Parted
+from buildmatrix.catalogue.leftovers import SplitInventory
 from buildmatrix.catalogue.match import PACKAGE_ROLE
 from buildmatrix.commands.explore.files import Files, Holder, make_item, shorten_folder
 from buildmatrix.commands.explore.model import Item, ViewName
@@ -16,7 +16,9 @@ from buildmatrix.text import printable
 OTHER_FILES = "other files"
 
 
-def make_views(parted: Parted, files: Files, graph: Graph) -> Mapping[ViewName, tuple[Item, ...]]:
+def make_views(
+    parted: SplitInventory, files: Files, graph: Graph
+) -> Mapping[ViewName, tuple[Item, ...]]:
     """Return every view of one inventory. A file is the same row in all views."""
     inventory = parted.installed
     return {

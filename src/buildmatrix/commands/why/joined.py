@@ -45,14 +45,14 @@ def _join(source: Source, options: ReadingOptions) -> tuple[SourceGraph, tuple[P
 
 def make_graph(facts: Facts) -> SourceGraph:
     """Return the graph of a source's facts."""
-    from buildmatrix.catalogue.leftovers import apart
+    from buildmatrix.catalogue.leftovers import split_leftovers
     from buildmatrix.catalogue.load import load
     from buildmatrix.catalogue.match import evidence
     from buildmatrix.commands.why.join import join_graph
     from buildmatrix.rules.wheels import resolved
 
     catalogue = load(facts.catalogue)
-    parted = apart(facts.inventory, catalogue)
+    parted = split_leftovers(facts.inventory, catalogue)
     items = evidence(parted.whole, catalogue)
     graph = join_graph(
         parted.whole,

@@ -29,7 +29,7 @@ from buildmatrix.rules.model import (
     keep_worst,
 )
 from buildmatrix.rules.registry import rule_of
-from buildmatrix.rules.repeats import without_repeats
+from buildmatrix.rules.repeats import drop_repeats
 from buildmatrix.text import each_text, printable, shown
 
 # A report: everything that a run says, as data. Formats are pure functions of it
@@ -335,7 +335,7 @@ def once(report: Report) -> Report:
 
     A patch that would write a secret is left out: without it, it writes something else.
     """
-    findings = without_repeats(report.findings)
+    findings = drop_repeats(report.findings)
     return each_text(replace(report, findings=tuple(map(_with_whole_patch, findings))), shown)
 
 
@@ -351,5 +351,5 @@ def _with_whole_patch(finding: Finding) -> Finding:
 
 def by_line(report: Report) -> Report:
     """The report for people: each text on a line of its own, each problem once."""
-    single = replace(report, findings=without_repeats(report.findings))
+    single = replace(report, findings=drop_repeats(report.findings))
     return each_text(single, lambda text: printable(shown(text)), lines=_LINES)

@@ -13,7 +13,7 @@ from buildmatrix.reports.run.groups import FindingGroup, groups
 from buildmatrix.reports.run.model import Difference, TargetDifference
 from buildmatrix.reports.terminal import STATES, Painter, wrapped
 from buildmatrix.rules.model import AuditTotals, Finding, TargetResult
-from buildmatrix.rules.repeats import without_repeats
+from buildmatrix.rules.repeats import drop_repeats
 from buildmatrix.text import printable
 
 # Effect of a change (`audit --diff`), in words for a terminal and for Markdown
@@ -96,18 +96,18 @@ def _about(finding: Finding) -> tuple[str, str | None, str | None, str | None]:
 
 def _new(target: TargetDifference) -> tuple[Finding, ...]:
     """Findings that came; one problem is one finding."""
-    return without_repeats(target.findings.new) if target.findings is not None else ()
+    return drop_repeats(target.findings.new) if target.findings is not None else ()
 
 
 def _findings_gone(target: TargetDifference) -> tuple[Finding, ...]:
-    return without_repeats(target.findings.gone) if target.findings is not None else ()
+    return drop_repeats(target.findings.gone) if target.findings is not None else ()
 
 
 def accepts(difference: Difference) -> tuple[str, tuple[str, ...]]:
     """Return what a change accepts: a sentence that comes first, and each finding; empty for
     nothing.
     """
-    findings = without_repeats(difference.accepts)
+    findings = drop_repeats(difference.accepts)
     if not findings:
         return "", ()
     about: dict[str, list[str]] = {}
