@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
+from difflib import unified_diff
 from pathlib import Path
 
 import golden_inside
@@ -69,4 +70,5 @@ def test_a_command_says_what_it_said(path: Path, terminal: Terminal) -> None:
     if UPDATE:
         path.write_text(given)
         case = given
-    assert given == case
+    lines = unified_diff(case.splitlines(), given.splitlines(), "expected", "given", lineterm="")
+    assert given == case, "\n".join(lines)
