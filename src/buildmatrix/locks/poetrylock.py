@@ -12,7 +12,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from packaging.utils import canonicalize_name
@@ -169,10 +169,18 @@ def _resolved(
             if not is_optional and (not category or category in groups):
                 late.append(entry.name)
     own = _own_name(project) if project is not None else ""
-    solution = _Resolution(selection, entries, own).solve(roots, late if project is None else ())
+    resolution = _Resolution(selection, entries, own)
+    solution = resolution.solve(roots, late if project is None else ())
     if project is None:
         return solution
-    required = _askers(selection, [root for root in roots if not root.is_optional], solution)
+    # Poetry takes what an extra leads to as required also if a requirement for another platform or
+    # Python names it.
+    required_roots = [
+        replace(root, edge=replace(root.edge, marker=None))
+        for root in roots
+        if not root.is_optional and resolution.is_met(root.edge)
+    ]
+    required = _askers(selection, required_roots, solution)
     queue, reachable = sorted(listed), {*listed}
     for name in queue:  # grows while it is walked
         # Poetry takes whatever an extra can lead to, its other extras and markers not looked at.
@@ -255,6 +263,17 @@ class _Resolution:
                 at[:] = frame.at
             frames.append(frame)
         return self._chosen
+
+    def is_met(self, edge: LockEdge) -> bool:
+        """Return True if the solution has what an edge asks for, whether or not its marker holds.
+
+        As in Poetry, extras count as a whole: `a[x]` is not met where `a[x,y]` is asked for.
+        """
+        entry = self._chosen.get(edge.name)
+        if entry is None or not constraints.allows(edge.allows, entry.version):
+            return False
+        asked = [other.extras for _, other in self._edges.get(edge.name, ())]
+        return not edge.extras or edge.extras in asked
 
     def _next(self, at: list[int], late: Sequence[str]) -> str | None:
         for place, names in enumerate((*self._waiting, late)):

@@ -463,6 +463,30 @@ def test_the_source_of_a_poetry_dependency_picks_among_entries_of_one_name(
     assert [package.version for package in found.values()] == ([version] if version else [])
 
 
+@pytest.mark.parametrize(
+    ("wish", "taken"),
+    [
+        ('{version = ">=1", markers = "sys_platform == \'win32\'"}', True),
+        ('{version = "*", python = "<3.9", extras = ["x"]}', True),
+        ('{version = "*", python = "<3.9", extras = ["y"]}', False),
+        ('{version = "<1", python = "<3.9"}', False),
+        ('{version = "*", optional = true}', False),
+    ],
+)
+def test_what_an_extra_leads_to_is_installed_where_any_platform_requires_it(
+    tmp_path: Path, wish: str, taken: bool
+) -> None:
+    """Poetry 1.8.5 does so: `optional` of a resolved package does not depend on markers."""
+    (tmp_path / "poetry.lock").write_text(
+        poetry_lock('a 1.0\n[package.dependencies]\nb = {version = "*", extras = ["x"]}\n', "b 1.0")
+    )
+    (tmp_path / "pyproject.toml").write_text(
+        '[tool.poetry.dependencies]\na = {version = "*", optional = true}\n'
+        f"b = {wish}\n[tool.poetry.extras]\nx = ['a']\n"
+    )
+    assert set(read(tmp_path / "poetry.lock")) == ({"b"} if taken else set())
+
+
 def test_entries_of_a_poetry_lock_that_do_not_fit_together_are_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "poetry.lock").write_text(
         poetry_lock(
