@@ -551,6 +551,22 @@ def test_a_pipfile_lock_has_hashes_and_the_lines_of_its_pipfile() -> None:
     assert "iniconfig" in read(PIPENV, groups=("dev",))
 
 
+def test_a_later_section_of_a_pipfile_lock_replaces_what_an_earlier_one_installed(
+    tmp_path: Path,
+) -> None:
+    """pipenv 2026.10.3 installs section after section with pip, and constrains `develop` alone."""
+    sections = {
+        name: {"ant": {"version": f"=={version}", "hashes": ["sha256:" + digit * 64]}}
+        for name, version, digit in (("default", "1.0", "a"), ("docs", "2.0", "b"))
+    }
+    lock = {"_meta": {"hash": {"sha256": "0"}, "pipfile-spec": 6}, "develop": {}, **sections}
+    (tmp_path / "Pipfile.lock").write_text(json.dumps(lock))
+    for groups, version, digit in (((), "1.0", "a"), (("docs",), "2.0", "b")):
+        found = pins(tmp_path / "Pipfile.lock", groups=groups)
+        assert [package.version for package in found.lock.packages] == [version]
+        assert found.hashes["ant"] == {digit * 64}
+
+
 def test_pipenvs_own_hash_tells_whether_its_lock_is_fresh(tmp_path: Path) -> None:
     assert stale(PIPENV) is None
     folder = copied("pipenv", tmp_path)
