@@ -150,7 +150,9 @@ class _Lookup:
             with scratch("audit") as folder:
                 for file, text in texts.items():
                     (folder / file).write_text(text)
-                process = self.uv.run([*arguments, "--", *texts], folder, self.options)
+                python = self.uv.interpreter(self.target.python, folder.parent)
+                found = [f"--python={python}"] if python else []
+                process = self.uv.run([*arguments, *found, "--", *texts], folder, self.options)
             answer = without_login(process.stdout).encode()
             if process.returncode != 0:
                 error = explain(self.target, process.stderr)
