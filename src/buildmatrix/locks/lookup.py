@@ -205,7 +205,8 @@ def _torch(packages: Sequence[Package]) -> str | None:
 def _filled(package: Package, entry: Package | str | None, hashes: frozenset[str]) -> Package:
     pin = f"{package.name} {package.version}"
     if entry is None:
-        return replace(package, wheels=(), unknown=f"the index has no {pin}")
+        return replace(package, wheels=(), unknown=package.unknown or f"the index has no {pin}")
+    package = replace(package, unknown="")
     if isinstance(entry, str):
         return replace(package, wheels=(), unknown=entry)
     index = package.index or entry.index

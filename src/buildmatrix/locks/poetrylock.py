@@ -87,7 +87,7 @@ def read(file: LockFile) -> Lock:
     files = mapping(metadata.get("files"))
     return file.lock(
         (
-            _package(entry, askers[name], files.get(string(entry.table.get("name"))))
+            _package(entry, askers[name], files.get(string(entry.table.get("name"))), selection)
             for name, entry in sorted(chosen.items())
         ),
         left_out,
@@ -523,7 +523,9 @@ def _edges(name: str, value: object) -> Iterator[tuple[LockEdge, bool]]:
         yield edge, table.get("optional") is True
 
 
-def _package(entry: LockEntry, askers: tuple[str, ...], old: object) -> Package:
+def _package(
+    entry: LockEntry, askers: tuple[str, ...], old: object, selection: LockSelection
+) -> Package:
     source = mapping(entry.source)
     kind, url = string(source.get("type")), string(source.get("url"))
     named = entry.table.get("files", old)
@@ -541,6 +543,9 @@ def _package(entry: LockEntry, askers: tuple[str, ...], old: object) -> Package:
         if name.endswith(".whl") and "/" not in name
     )
     archives = [file for file in files if not file[0].endswith(".whl") and "/" not in file[0]]
+    pythons, target = string(entry.table.get("python-versions")) or "*", selection.target
+    # Poetry 2 locks such entries, and installs them; an index offers them to nobody else.
+    is_offered = constraints.allows(pythons, selection.environment["python_full_version"])
     reference = string(source.get("resolved_reference")) or string(source.get("reference"))
     origin = {
         "git": f"git+{url}@{reference}",
@@ -557,6 +562,9 @@ def _package(entry: LockEntry, askers: tuple[str, ...], old: object) -> Package:
         via=askers,
         place=entry.place,
         source="" if wheels else without_login(origin),
+        unknown=""
+        if is_offered
+        else f"it is for Python {pythons}, and {target.id} has {target.python}",
         sdist=Sdist(archives[0][0], url if kind == "url" else "", archives[0][1])
         if archives
         else None,

@@ -13,13 +13,16 @@ from typing import Any
 
 import pytest
 from lock_cases import target
+from package_index import PackageIndex
 
 from buildmatrix.errors import BuildmatrixError, SpecError, UsageError
 from buildmatrix.locks.choose import choose
 from buildmatrix.locks.committed import read_committed
-from buildmatrix.locks.lookup import Pins, lacks_files
+from buildmatrix.locks.lookup import Pins, find_files, lacks_files
 from buildmatrix.locks.model import Package, Staleness
+from buildmatrix.locks.recent import Recent
 from buildmatrix.locks.selection import LockSelection
+from buildmatrix.locks.uv import find_uv
 from buildmatrix.sources.lock_file import LockSource
 from buildmatrix.spec.model import Base
 
@@ -485,6 +488,28 @@ def test_what_an_extra_leads_to_is_installed_where_any_platform_requires_it(
         f"b = {wish}\n[tool.poetry.extras]\nx = ['a']\n"
     )
     assert set(read(tmp_path / "poetry.lock")) == ({"b"} if taken else set())
+
+
+@pytest.mark.parametrize(
+    ("pythons", "unknown"),
+    [
+        (">=3.30", "it is for Python >=3.30, and cpu-py311-server has 3.11"),
+        # uv, which is asked for the files, takes upper bounds for guesses.
+        ("<3.11", ""),
+    ],
+)
+def test_an_entry_for_another_python_that_poetry_2_installs_says_so(
+    tmp_path: Path, index: PackageIndex, pythons: str, unknown: str
+) -> None:
+    """Poetry 2.5.1 locks it where a marker of one of two that require it excludes its Python."""
+    index.add_wheel("pypi", "modern", "1.0", "py3-none-any", python=pythons)
+    entry = f'modern 1.0\npython-versions = "{pythons}"\ngroups = ["main"]\n'
+    text = poetry_lock(entry).replace('"2.0"', '"2.1"')
+    (tmp_path / "poetry.lock").write_text(text)
+    found = find_files(
+        find_uv(), target(), pins(tmp_path / "poetry.lock"), Recent(None), offline=False, jobs=1
+    )
+    assert [package.unknown for package in found.packages] == [unknown]
 
 
 def test_entries_of_a_poetry_lock_that_do_not_fit_together_are_one_sentence(tmp_path: Path) -> None:
