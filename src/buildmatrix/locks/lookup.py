@@ -150,7 +150,9 @@ class _Lookup:
             with scratch("audit") as folder:
                 for file, text in texts.items():
                     (folder / file).write_text(text)
-                process = self.uv.run([*arguments, "--", *texts], folder, self.options)
+                python = self.uv.interpreter(self.target.python, folder.parent)
+                found = [f"--python={python}"] if python else []
+                process = self.uv.run([*arguments, *found, "--", *texts], folder, self.options)
             answer = without_login(process.stdout).encode()
             if process.returncode != 0:
                 error = explain(self.target, process.stderr)
@@ -203,7 +205,8 @@ def _torch(packages: Sequence[Package]) -> str | None:
 def _filled(package: Package, entry: Package | str | None, hashes: frozenset[str]) -> Package:
     pin = f"{package.name} {package.version}"
     if entry is None:
-        return replace(package, wheels=(), unknown=f"the index has no {pin}")
+        return replace(package, wheels=(), unknown=package.unknown or f"the index has no {pin}")
+    package = replace(package, unknown="")
     if isinstance(entry, str):
         return replace(package, wheels=(), unknown=entry)
     index = package.index or entry.index

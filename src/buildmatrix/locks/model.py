@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -10,6 +11,8 @@ from buildmatrix.inventory.model import Unread
 
 #: Where the public index has its files, each under a digest of its bytes.
 PUBLIC_FILES = "https://files.pythonhosted.org/"
+#: Start of an address of a repository, or of a file that is not on this machine.
+_REMOTE = re.compile(r"(?:git|hg|svn|bzr)\+|(?!file:)[A-Za-z][A-Za-z0-9.-]*:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,11 @@ class Package:
     sdist: Sdist | None = None
     #: `Requires-Dist` lines, where its source distribution was read and says them.
     requires: tuple[str, ...] | None = None
+
+    @property
+    def is_local(self) -> bool:
+        """True for what is built from a folder of the user's own; no service may hear its name."""
+        return bool(self.source) and not _REMOTE.match(self.source)
 
 
 @dataclass(frozen=True, slots=True)

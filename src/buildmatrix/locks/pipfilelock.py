@@ -67,7 +67,9 @@ def read(file: LockFile) -> tuple[Lock, Mapping[str, frozenset[str]]]:
         for name, item in mapping(document.get(section)).items():
             line = lines.get((section, name))
             package = _package(selection, name, mapping(item), line, sources, places)
-            if package is not None and package.name not in packages:
+            before = packages.get(package.name) if package is not None else None
+            # pip installs one section after the other: the last version stays.
+            if package is not None and (before is None or before.version != package.version):
                 packages[package.name] = package
                 hashes[package.name] = _hashes(selection, name, mapping(item), line)
     empty = {name for name in categories if not document[name]}

@@ -12,7 +12,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from packaging.utils import canonicalize_name
@@ -87,7 +87,7 @@ def read(file: LockFile) -> Lock:
     files = mapping(metadata.get("files"))
     return file.lock(
         (
-            _package(entry, askers[name], files.get(string(entry.table.get("name"))))
+            _package(entry, askers[name], files.get(string(entry.table.get("name"))), selection)
             for name, entry in sorted(chosen.items())
         ),
         left_out,
@@ -169,10 +169,18 @@ def _resolved(
             if not is_optional and (not category or category in groups):
                 late.append(entry.name)
     own = _own_name(project) if project is not None else ""
-    solution = _Resolution(selection, entries, own).solve(roots, late if project is None else ())
+    resolution = _Resolution(selection, entries, own)
+    solution = resolution.solve(roots, late if project is None else ())
     if project is None:
         return solution
-    required = _askers(selection, [root for root in roots if not root.is_optional], solution)
+    # Poetry takes what an extra leads to as required also if a requirement for another platform or
+    # Python names it.
+    required_roots = [
+        replace(root, edge=replace(root.edge, marker=None))
+        for root in roots
+        if not root.is_optional and resolution.is_met(root.edge)
+    ]
+    required = _askers(selection, required_roots, solution)
     queue, reachable = sorted(listed), {*listed}
     for name in queue:  # grows while it is walked
         # Poetry takes whatever an extra can lead to, its other extras and markers not looked at.
@@ -255,6 +263,17 @@ class _Resolution:
                 at[:] = frame.at
             frames.append(frame)
         return self._chosen
+
+    def is_met(self, edge: LockEdge) -> bool:
+        """Return True if the solution has what an edge asks for, whether or not its marker holds.
+
+        As in Poetry, extras count as a whole: `a[x]` is not met where `a[x,y]` is asked for.
+        """
+        entry = self._chosen.get(edge.name)
+        if entry is None or not constraints.allows(edge.allows, entry.version):
+            return False
+        asked = [other.extras for _, other in self._edges.get(edge.name, ())]
+        return not edge.extras or edge.extras in asked
 
     def _next(self, at: list[int], late: Sequence[str]) -> str | None:
         for place, names in enumerate((*self._waiting, late)):
@@ -504,7 +523,9 @@ def _edges(name: str, value: object) -> Iterator[tuple[LockEdge, bool]]:
         yield edge, table.get("optional") is True
 
 
-def _package(entry: LockEntry, askers: tuple[str, ...], old: object) -> Package:
+def _package(
+    entry: LockEntry, askers: tuple[str, ...], old: object, selection: LockSelection
+) -> Package:
     source = mapping(entry.source)
     kind, url = string(source.get("type")), string(source.get("url"))
     named = entry.table.get("files", old)
@@ -522,6 +543,9 @@ def _package(entry: LockEntry, askers: tuple[str, ...], old: object) -> Package:
         if name.endswith(".whl") and "/" not in name
     )
     archives = [file for file in files if not file[0].endswith(".whl") and "/" not in file[0]]
+    pythons, target = string(entry.table.get("python-versions")) or "*", selection.target
+    # Poetry 2 locks such entries, and installs them; an index offers them to nobody else.
+    is_offered = constraints.allows(pythons, selection.environment["python_full_version"])
     reference = string(source.get("resolved_reference")) or string(source.get("reference"))
     origin = {
         "git": f"git+{url}@{reference}",
@@ -538,6 +562,9 @@ def _package(entry: LockEntry, askers: tuple[str, ...], old: object) -> Package:
         via=askers,
         place=entry.place,
         source="" if wheels else without_login(origin),
+        unknown=""
+        if is_offered
+        else f"it is for Python {pythons}, and {target.id} has {target.python}",
         sdist=Sdist(archives[0][0], url if kind == "url" else "", archives[0][1])
         if archives
         else None,

@@ -52,11 +52,12 @@ def ask(
     progress: Progress,
     stop: Event | None = None,
 ) -> Advisories:
-    """Ask the service of the policy about everything that is locked, for all targets."""
+    """Ask the service of the policy about all locked packages of others, for all targets."""
     from buildmatrix.vulnerabilities.check import check
 
+    packages = (package for lock in locks for package in lock.packages)
     return check(
-        {(package.name, package.version) for lock in locks for package in lock.packages},
+        {(package.name, package.version) for package in packages if not package.is_local},
         service=policy.vulnerabilities.service,
         url=policy.vulnerabilities.url,
         offline=asking.offline,

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from audit_index import Locked
 from hasty import HASTY
+from package_index import serve
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from rulecases import only
@@ -236,3 +237,53 @@ def test_a_source_distribution_says_what_it_requires(tmp_path: Path, version: st
     assert _missing(report) == ({"numpy"} if is_known else set())
     # Where metadata leave it to the build, the lock's own tool has built it.
     assert "what it requires is not known" not in only(report.findings, "BM107").message
+
+
+#: Locks that name nothing but a source distribution.
+SOURCES = {
+    "uv.lock": UV_LOCK.replace("wheels = [{{", "sdist = {{").replace("{size} }}]", "{size} }}"),
+    "poetry.lock": """[[package]]
+name = "app"
+version = "1"
+optional = false
+python-versions = "*"
+groups = ["main"]
+files = [{{ file = "app-1.tar.gz", hash = "sha256:{sha256}" }}]
+[metadata]
+lock-version = "2.1"
+python-versions = "*"
+content-hash = "0"
+""",
+    "pylock.toml": """lock-version = "1.0"
+created-by = "uv"
+[[packages]]
+name = "app"
+version = "1"
+sdist = {{ url = "{url}", hashes = {{ sha256 = "{sha256}" }} }}
+""",
+    "requirements.txt": "app==1 --hash=sha256:{sha256}\n",
+}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_source_distribution_of_an_index_says_what_it_requires(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trap = tmp_path / "built"
+    with serve() as index, Client(patience=HASTY) as client:
+        index.add_source("pypi", "app", "1", str(trap), "numpy>=2", "x; extra == 'y'")
+        monkeypatch.setenv("UV_DEFAULT_INDEX", index.url("pypi"))
+        monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv-cache"))
+        monkeypatch.setenv("UV_PYTHON", sys.executable)
+        url = index.url("pypi").replace("simple", "files/app-1.tar.gz")
+        sha256 = index.sha256("pypi", "app-1.tar.gz")
+        values = {"index": index.url("pypi"), "size": index.size("pypi", "app-1.tar.gz")}
+        text = SOURCES[name].format(url=url, sha256=sha256, manifest="", **values)
+        (tmp_path / name).write_text(text)
+        resolved = resolve_sources(
+            [name], None, backends=["cpu"], python="3.11", root=tmp_path, progress=Silent()
+        )
+        judge = judge_for(None, (), "warning", date(2026, 11, 27), ())
+        report = audit(name, resolved, WheelReader(client), judge, Silent())
+    assert _missing(report) == {"numpy"}
+    assert not trap.exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import re
 import tarfile
 import threading
 import zipfile
@@ -14,28 +15,35 @@ from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote
 
+_EXTRA = re.compile(r"extra == '([^']+)'")
+
 
 def wheel_bytes(
     name: str,
     version: str,
     requires: Sequence[str] = (),
     modules: Mapping[str, str] | None = None,
+    python: str = "",
+    tag: str = "py3-none-any",
 ) -> tuple[str, bytes]:
     """File name and content of a wheel that holds `modules`, or one empty one of its own name."""
     module = name.replace("-", "_")
     info = f"{module}-{version}.dist-info"
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    metadata += f"Requires-Python: {python}\n" if python else ""
+    extras = sorted({extra for line in requires for extra in _EXTRA.findall(line)})
+    metadata += "".join(f"Provides-Extra: {extra}\n" for extra in extras)
     files = {
         **{f"{one}/__init__.py": text for one, text in (modules or {module: ""}).items()},
         f"{info}/METADATA": metadata + "".join(f"Requires-Dist: {r}\n" for r in requires),
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n",
     }
     files[f"{info}/RECORD"] = "".join(f"{path},,\n" for path in [*files, f"{info}/RECORD"])
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for path, text in files.items():
             archive.writestr(zipfile.ZipInfo(path), text)
-    return f"{module}-{version}-py3-none-any.whl", buffer.getvalue()
+    return f"{module}-{version}-{tag}.whl", buffer.getvalue()
 
 
 class PackageIndex:
@@ -63,28 +71,28 @@ class PackageIndex:
         filename, data = wheel_bytes(name, version, requires, modules)
         self._offer(index, name, filename, data)
 
-    def add_wheel(self, index: str, name: str, version: str, tag: str, *requires: str) -> None:
-        """A wheel for one platform, `cp311-cp311-manylinux_2_28_x86_64`."""
-        filename, data = wheel_bytes(name, version, requires)
-        self._offer(index, name, filename.replace("py3-none-any", tag), data)
+    def add_wheel(
+        self, index: str, name: str, version: str, tag: str, *requires: str, python: str = ""
+    ) -> None:
+        """A wheel for one platform, `cp311-cp311-manylinux_2_28_x86_64`, and for some Pythons."""
+        filename, data = wheel_bytes(name, version, requires, python=python, tag=tag)
+        self._offer(index, name, filename, data, python)
 
-    def add_source(self, index: str, name: str, version: str, trap: str) -> None:
-        """A source distribution that says nothing before it is built, and then writes `trap`."""
+    def add_source(self, index: str, name: str, version: str, trap: str, *requires: str) -> None:
+        """A source distribution that says `requires`, or nothing; a build of it writes `trap`."""
+        metadata = f"Metadata-Version: {'2.2' if requires else '1.1'}\nName: {name}\n"
         folder = f"{name}-{version}"
         buffer = io.BytesIO()
         with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
             for path, text in {
                 "setup.py": f"open({trap!r}, 'w').close()\nimport setuptools\nsetuptools.setup()\n",
-                "PKG-INFO": f"Metadata-Version: 1.1\nName: {name}\nVersion: {version}\n",
+                "PKG-INFO": f"{metadata}Version: {version}\n"
+                + "".join(f"Requires-Dist: {line}\n" for line in requires),
             }.items():
                 member = tarfile.TarInfo(f"{folder}/{path}")
                 member.size = len(text)
                 archive.addfile(member, io.BytesIO(text.encode()))
         self._offer(index, name, f"{folder}.tar.gz", buffer.getvalue())
-
-    def add_for_python(self, index: str, name: str, version: str, python: str) -> None:
-        """A wheel that the index says is only for some Pythons, `>=3.30`."""
-        self._offer(index, name, *wheel_bytes(name, version), python)
 
     def _offer(self, index: str, name: str, filename: str, data: bytes, python: str = "") -> None:
         path = f"/{index}/files/{filename}"
@@ -95,6 +103,9 @@ class PackageIndex:
 
     def sha256(self, index: str, filename: str) -> str:
         return hashlib.sha256(self._files[f"/{index}/files/{filename}"]).hexdigest()
+
+    def size(self, index: str, filename: str) -> int:
+        return len(self._files[f"/{index}/files/{filename}"])
 
     def answer(self, path: str) -> tuple[int, str, bytes]:
         self.requests += 1

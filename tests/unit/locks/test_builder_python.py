@@ -7,8 +7,13 @@ import threading
 from pathlib import Path
 
 import pytest
+from lock_cases import target
 
+from buildmatrix.errors import UndecidedError
 from buildmatrix.locks import uv as module
+from buildmatrix.locks.lookup import Pins, find_files
+from buildmatrix.locks.model import Lock, Package
+from buildmatrix.locks.recent import Recent
 from buildmatrix.locks.uv import Uv
 
 #: Stands for uv: notes what it is called with, and has the default Python alone.
@@ -78,6 +83,16 @@ def test_threads_that_need_the_same_wait_for_one_search(machine: Machine) -> Non
         thread.join()
     assert found == ["/bin/python3"] * 4
     assert len(machine.calls) == 2
+
+
+def test_a_look_up_of_files_is_no_search_of_its_own(machine: Machine, tmp_path: Path) -> None:
+    package = Package("numpy", "2.0", None, (), False, ())
+    pins = Pins(Lock(tmp_path / "poetry.lock", (package,), "", ""), {})
+    one = target(python="3.13")
+    with pytest.raises(UndecidedError):
+        find_files(machine.uv, one, pins, Recent(None), offline=True, jobs=1)
+    (asked,) = [call for call in machine.calls if call.startswith("pip compile")]
+    assert "--python=/bin/python3 -- pins.in" in asked
 
 
 def test_uv_says_itself_that_there_is_none(machine: Machine) -> None:

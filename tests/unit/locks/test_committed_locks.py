@@ -13,13 +13,16 @@ from typing import Any
 
 import pytest
 from lock_cases import target
+from package_index import PackageIndex
 
 from buildmatrix.errors import BuildmatrixError, SpecError, UsageError
 from buildmatrix.locks.choose import choose
 from buildmatrix.locks.committed import read_committed
-from buildmatrix.locks.lookup import Pins, lacks_files
+from buildmatrix.locks.lookup import Pins, find_files, lacks_files
 from buildmatrix.locks.model import Package, Staleness
+from buildmatrix.locks.recent import Recent
 from buildmatrix.locks.selection import LockSelection
+from buildmatrix.locks.uv import find_uv
 from buildmatrix.sources.lock_file import LockSource
 from buildmatrix.spec.model import Base
 
@@ -463,6 +466,52 @@ def test_the_source_of_a_poetry_dependency_picks_among_entries_of_one_name(
     assert [package.version for package in found.values()] == ([version] if version else [])
 
 
+@pytest.mark.parametrize(
+    ("wish", "taken"),
+    [
+        ('{version = ">=1", markers = "sys_platform == \'win32\'"}', True),
+        ('{version = "*", python = "<3.9", extras = ["x"]}', True),
+        ('{version = "*", python = "<3.9", extras = ["y"]}', False),
+        ('{version = "<1", python = "<3.9"}', False),
+        ('{version = "*", optional = true}', False),
+    ],
+)
+def test_what_an_extra_leads_to_is_installed_where_any_platform_requires_it(
+    tmp_path: Path, wish: str, taken: bool
+) -> None:
+    """Poetry 1.8.5 does so: `optional` of a resolved package does not depend on markers."""
+    (tmp_path / "poetry.lock").write_text(
+        poetry_lock('a 1.0\n[package.dependencies]\nb = {version = "*", extras = ["x"]}\n', "b 1.0")
+    )
+    (tmp_path / "pyproject.toml").write_text(
+        '[tool.poetry.dependencies]\na = {version = "*", optional = true}\n'
+        f"b = {wish}\n[tool.poetry.extras]\nx = ['a']\n"
+    )
+    assert set(read(tmp_path / "poetry.lock")) == ({"b"} if taken else set())
+
+
+@pytest.mark.parametrize(
+    ("pythons", "unknown"),
+    [
+        (">=3.30", "it is for Python >=3.30, and cpu-py311-server has 3.11"),
+        # uv, which is asked for the files, takes upper bounds for guesses.
+        ("<3.11", ""),
+    ],
+)
+def test_an_entry_for_another_python_that_poetry_2_installs_says_so(
+    tmp_path: Path, index: PackageIndex, pythons: str, unknown: str
+) -> None:
+    """Poetry 2.5.1 locks it where a marker of one of two that require it excludes its Python."""
+    index.add_wheel("pypi", "modern", "1.0", "py3-none-any", python=pythons)
+    entry = f'modern 1.0\npython-versions = "{pythons}"\ngroups = ["main"]\n'
+    text = poetry_lock(entry).replace('"2.0"', '"2.1"')
+    (tmp_path / "poetry.lock").write_text(text)
+    found = find_files(
+        find_uv(), target(), pins(tmp_path / "poetry.lock"), Recent(None), offline=False, jobs=1
+    )
+    assert [package.unknown for package in found.packages] == [unknown]
+
+
 def test_entries_of_a_poetry_lock_that_do_not_fit_together_are_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "poetry.lock").write_text(
         poetry_lock(
@@ -525,6 +574,22 @@ def test_a_pipfile_lock_has_hashes_and_the_lines_of_its_pipfile() -> None:
     assert PIPENV.read_text().splitlines()[line - 1].strip() == '"trio": {'
     assert "iniconfig" not in packages
     assert "iniconfig" in read(PIPENV, groups=("dev",))
+
+
+def test_a_later_section_of_a_pipfile_lock_replaces_what_an_earlier_one_installed(
+    tmp_path: Path,
+) -> None:
+    """pipenv 2026.10.3 installs section after section with pip, and constrains `develop` alone."""
+    sections = {
+        name: {"ant": {"version": f"=={version}", "hashes": ["sha256:" + digit * 64]}}
+        for name, version, digit in (("default", "1.0", "a"), ("docs", "2.0", "b"))
+    }
+    lock = {"_meta": {"hash": {"sha256": "0"}, "pipfile-spec": 6}, "develop": {}, **sections}
+    (tmp_path / "Pipfile.lock").write_text(json.dumps(lock))
+    for groups, version, digit in (((), "1.0", "a"), (("docs",), "2.0", "b")):
+        found = pins(tmp_path / "Pipfile.lock", groups=groups)
+        assert [package.version for package in found.lock.packages] == [version]
+        assert found.hashes["ant"] == {digit * 64}
 
 
 def test_pipenvs_own_hash_tells_whether_its_lock_is_fresh(tmp_path: Path) -> None:

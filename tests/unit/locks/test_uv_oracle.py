@@ -1,4 +1,8 @@
-"""`uv.lock` means what `uv sync --frozen` installs: written-down and generated projects."""
+"""`uv.lock` means what `uv sync --frozen` installs: written-down and generated projects.
+
+The files are those that `packaging` selects from `uv export`, and so are those of our reading of
+that export.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +19,13 @@ from typing import NamedTuple
 import pytest
 from lock_cases import target
 from package_index import PackageIndex, serve
+from packaging.markers import default_environment
+from packaging.pylock import PackageWheel, Pylock
+from packaging.tags import compatible_tags, cpython_tags
 
+from buildmatrix import toml
 from buildmatrix.errors import SpecError
+from buildmatrix.locks.choose import choose
 from buildmatrix.locks.committed import read_committed
 from buildmatrix.locks.selection import LockSelection
 from buildmatrix.spec.model import Base
@@ -25,7 +34,12 @@ PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 #: More by hand: `BUILDMATRIX_PROJECTS=500 pytest tests/unit/locks/test_uv_oracle.py`.
 PROJECTS = int(os.environ.get("BUILDMATRIX_PROJECTS", "25"))
+SEED = int(os.environ.get("BUILDMATRIX_SEED", "27"))
 NAMES = ("ant", "bee", "cat", "dog", "eel", "fox")
+TAGS = ("py3-none-any", *(f"py3-none-manylinux_2_28_{one}" for one in MACHINES.values()))
+
+#: Name, version, file, sha256.
+Files = set[tuple[str, str, str, str]]
 MARKERS = (
     "sys_platform == 'linux'",
     "sys_platform == 'win32'",
@@ -63,42 +77,73 @@ class Workspace(NamedTuple):
             command, cwd=self.folder, env=self.environment, capture_output=True, text=True
         )
 
-    def installed(self, asked: Asked) -> set[tuple[str, str]] | None:
-        """What uv would install; None where it refuses."""
-        options = [
+    def _parts(self, asked: Asked) -> Sequence[str]:
+        return [
             *(f"--extra={extra}" for extra in asked.extras),
             *(f"--group={group}" for group in asked.groups),
             *(f"--no-group={group}" for group in asked.without),
-            f"--python-platform={MACHINES[asked.platform]}-manylinux_2_28",
         ]
-        answer = self.uv("sync", "--frozen", "--dry-run", "--output-format=json", *options)
+
+    def installed(self, asked: Asked) -> Files | None:
+        """What uv would install; None where it refuses."""
+        parts = self._parts(asked)
+        platform = f"--python-platform={MACHINES[asked.platform]}-manylinux_2_28"
+        answer = self.uv("sync", "--frozen", "--dry-run", "--output-format=json", platform, *parts)
         if answer.returncode:
             assert "panicked" not in answer.stderr
             return None
         changes = json.loads(answer.stdout)["sync"]["changes"]
-        return {(change["name"], change["version"]) for change in changes}
+        files = self._exported(asked)
+        assert {(one[0], one[1]) for one in files} == {
+            (change["name"], change["version"]) for change in changes
+        }
+        return files
 
-    def read(self, asked: Asked) -> set[tuple[str, str]] | None:
+    def _exported(self, asked: Asked) -> Files:
+        """The files that `packaging` selects from an export."""
+        options = ("--frozen", "--no-emit-workspace", "--format=pylock.toml", "-opylock.toml")
+        assert self.uv("export", *options, *self._parts(asked)).returncode == 0
+        platforms = [
+            f"manylinux_2_{minor}_{MACHINES[asked.platform]}" for minor in range(28, 16, -1)
+        ]
+        version = sys.version_info[:2]
+        tags = [
+            *cpython_tags(version, platforms=platforms),
+            *compatible_tags(version, f"cp{version[0]}{version[1]}", platforms),
+        ]
+        environment = {**default_environment(), "platform_machine": MACHINES[asked.platform]}
+        lock = Pylock.from_dict(toml.loads((self.folder / "pylock.toml").read_text()))
+        files = set()
+        for package, file in lock.select(environment=environment, tags=tags):
+            assert isinstance(file, PackageWheel)
+            row = (package.name, str(package.version), file.filename, file.hashes["sha256"])
+            files.add(row)
+        assert self.read(asked._replace(extras=(), groups=(), without=()), "pylock.toml") == files
+        return files
+
+    def read(self, asked: Asked, name: str = "uv.lock") -> Files | None:
         """The same in our words, without the members of the workspace."""
-        image = f"python:{platform.python_version()}-slim"
-        selection = LockSelection(
-            self.folder / "uv.lock",
-            "uv.lock",
-            target(python=PYTHON, platform=asked.platform, base=Base(image, image)),
-            *map(frozenset, asked[:3]),
-        )
+        image = f"python:{platform.python_version()}-slim-bookworm"
+        one = target(python=PYTHON, platform=asked.platform, base=Base(image, image))
+        selection = LockSelection(self.folder / name, name, one, *map(frozenset, asked[:3]))
         try:
             pins, stale = read_committed(selection)
         except SpecError:
             return None
         assert stale is None, asked
-        packages = pins.lock.packages
-        return {(one.name, one.version) for one in packages if not one.source_only}
+        return {
+            (package.name, package.version, wheel.filename, wheel.sha256)
+            for package in pins.lock.packages
+            if (wheel := choose(package, one)) is not None
+        }
 
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[PackageIndex]:
-    """Six distributions in four versions, which require one another in ways that differ."""
+    """Six distributions in four versions, which require one another in ways that differ.
+
+    A second index has other builds of one version, and one version more.
+    """
     dice = random.Random(27)
     with serve() as index:
         for name in NAMES:
@@ -109,7 +154,10 @@ def served() -> Iterator[PackageIndex]:
                     for extra in ("", "", "fast", "web")
                     if name != NAMES[-1] and dice.random() < 0.5
                 ]
-                index.add("pypi", name, version, *requires)
+                for tag in dice.choice([TAGS[:1], TAGS[:2], TAGS]):
+                    index.add_wheel("pypi", name, version, tag, *requires)
+            for version in ("1.1", "3.0"):
+                index.add("extra", name, version)
         yield index
 
 
@@ -313,8 +361,23 @@ def _member(dice: random.Random, name: str, others: Sequence[str], root: str = "
     return "\n".join(lines) + "\n" + root
 
 
-def _workspace(dice: random.Random) -> Mapping[str, str]:
-    """The files of a random workspace."""
+def _routed(dice: random.Random, url: str) -> str:
+    """A name whose files come from the second index: always, for an extra, or on some machines."""
+    ways = [
+        'extra = "cpu"',
+        'extra = "gpu"',
+        'group = "test"',
+        f'marker = "{dice.choice(MARKERS)}"',
+    ]
+    way = dice.choice(["", *(f", {one}" for one in ways)])
+    return (
+        f'{dice.choice(NAMES)} = [{{ index = "extra"{way} }}]\n'
+        f'[[tool.uv.index]]\nname = "extra"\nurl = "{url}"\nexplicit = true\n'
+    )
+
+
+def _workspace(dice: random.Random, extra: str) -> Mapping[str, str]:
+    """The files of a random workspace; `extra` is the address of the second index."""
     members = ["engine", "tools"][: dice.choice([0, 0, 1, 2])]
     is_project = not members or dice.random() < 0.7
     names = [*(["acme"] if is_project else []), *members]
@@ -333,6 +396,8 @@ def _workspace(dice: random.Random) -> Mapping[str, str]:
     if dice.random() < 0.2:
         root += f'environments = ["{dice.choice(MARKERS)}"]\n'
     root += "[tool.uv.sources]\n" + "".join(f"{name}.workspace = true\n" for name in members)
+    if is_project and dice.random() < 0.5:
+        root += _routed(dice, extra)
     root += f"[tool.uv.workspace]\nmembers = {json.dumps(members)}\n"
     files = {
         f"{name}/pyproject.toml": _member(
@@ -350,11 +415,13 @@ def _workspace(dice: random.Random) -> Mapping[str, str]:
     return files
 
 
-def test_generated_projects_come_to_what_uv_installs(workspace: Workspace) -> None:
-    dice = random.Random(27)
+def test_generated_projects_come_to_what_uv_installs(
+    workspace: Workspace, served: PackageIndex
+) -> None:
+    dice = random.Random(SEED)
     locked = compared = 0
     while locked < PROJECTS:
-        files = _workspace(dice)
+        files = _workspace(dice, served.url("extra"))
         one = workspace._replace(folder=workspace.folder / f"p{dice.random()}")
         one.write(files)
         if one.uv("lock").returncode:

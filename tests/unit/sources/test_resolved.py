@@ -494,7 +494,7 @@ def test_another_python_is_taken_where_the_running_one_is_excluded_and_nobody_ch
 def test_a_distribution_that_is_too_new_for_the_running_python_is_looked_at_with_a_newer_one(
     root: Path, index: PackageIndex
 ) -> None:
-    index.add_for_python("pypi", "modern", "1.0", ">=3.30")
+    index.add_wheel("pypi", "modern", "1.0", "py3-none-any", python=">=3.30")
     (one,) = resolved(root, "pypi:modern==1.0", backends=["cpu"])
     assert one.target.python == "3.30"
     said = error(root, "pypi:modern==1.0", python="3.12").message

@@ -5,7 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
+
+from buildmatrix.locks.model import Lock, Package
+from buildmatrix.progress import Silent
+from buildmatrix.spec.model import Policy
 from buildmatrix.store.cache import Cache
+from buildmatrix.vulnerabilities.advisories import AdvisoryOptions, ask
 from buildmatrix.vulnerabilities.check import check
 from buildmatrix.vulnerabilities.command import last_complaint
 from buildmatrix.vulnerabilities.memory import FRESH, STALE, AdvisoryMemory, Remembered
@@ -18,6 +24,25 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 def test_names_are_normalised_before_they_are_asked() -> None:
     pins, _ = pins_of([("Ruamel.YAML", "0.18"), ("ruamel-yaml", "0.18.0")])
     assert {str(one) for one in pins.values()} == {"ruamel-yaml==0.18", "ruamel-yaml==0.18.0"}
+
+
+@pytest.mark.parametrize(
+    ("source", "is_asked"),
+    [
+        ("", True),
+        ("https://example.com/engine-1.tar.gz", True),
+        ("git+git@example.com:acme/engine.git@0123", True),
+        ("engine", False),
+        ("../engine", False),
+        ("file:///home/acme/engine", False),
+        ("this workspace", False),
+    ],
+)
+def test_nobody_hears_the_names_of_the_users_own_projects(source: str, is_asked: bool) -> None:
+    package = Package("engine", "1", None, (), bool(source), (), source=source)
+    lock = Lock(Path("uv.lock"), (package,), "", "")
+    answer = ask([lock], Policy(), AdvisoryOptions(offline=True), Silent())
+    assert [name for name, _ in answer.unchecked] == (["engine"] if is_asked else [])
 
 
 def test_batches_hold_no_name_twice_and_every_pin_once() -> None:
