@@ -104,14 +104,14 @@ def read_taken(root: Path, target: Target) -> tuple[Pins, Staleness | None]:
     return replace(pins, lock=lock), stale
 
 
-def trouble_with(root: Path, target: Target) -> str | None:
+def trouble_with(root: Path, target: Target, *, allow_stale: bool = False) -> str | None:
     """Why the project's lock cannot be installed for `target`; None where it can.
 
     Needs no network, and no index is asked which files there are.
     """
     try:
         pins, stale = read_taken(root, target)
-        if stale is not None and stale.is_proven:
+        if stale is not None and stale.is_proven and not allow_stale:
             return stale.reason
         _check_hashes(target, pins)
         _check(target, [item for item in pins.lock.packages if not _lacks(item)])

@@ -7,7 +7,7 @@ import os.path
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from importlib.resources import files
 from pathlib import Path, PurePath
@@ -21,7 +21,7 @@ from buildmatrix.catalogue.listing import backend_named
 from buildmatrix.catalogue.load import Catalogue, load
 from buildmatrix.commands.init.asking import asker_of_torch
 from buildmatrix.commands.init.inputs import ProjectInputs, read_inputs
-from buildmatrix.commands.init.locked import LockedPart, LockedProject, read_locked
+from buildmatrix.commands.init.locked import LockedPart, LockedProject, OpenPart, read_locked
 from buildmatrix.errors import UsageError
 from buildmatrix.parsing import parse_specifiers
 from buildmatrix.phrases import listing
@@ -296,8 +296,9 @@ class _ChosenBase:
     """The base image of a backend, and what follows from it."""
 
     image: str
-    #: The one Python that it has, where that is not the project's.
+    #: The Python of its images, where that is not the project's, and why.
     python: str = ""
+    python_note: str = "that of the base image"
     #: Why it is not the vendor's.
     note: str = ""
 
@@ -329,7 +330,7 @@ def _base_lines(
 ) -> Iterator[str]:
     """The lines of `python` and `base`: with the digest of the image, if it is one image."""
     if base.python:
-        yield f"python = {_list([base.python])}  # that of the base image"
+        yield f"python = {_list([base.python])}  # {base.python_note}"
     if base.note:
         yield from (f"# {line}" for line in textwrap.wrap(f"Not the vendor's: {base.note}.", 96))
     values = {f"{{runtime.{key}}}": value for key, value in runtime.items()}
@@ -410,20 +411,25 @@ def _locked_spec(
     advice, catalogue = read_advice(), load()
     builds = {name: backend_build(catalogue, name) for name in wanted or advice.backends}
     pythons, _ = _pythons(project.requires_python, advice.pythons, builds.values())
+    bases = [build.base for build in builds.values() if build.base and not build.base.optional]
+    pythons += sorted({p for base in bases for p in base.pythons} - set(pythons))
     locked = read_locked(root, locks, pythons, catalogue, advice.base)
-    backends = list(wanted or dict.fromkeys(part.backend for part in locked.parts))
-    parts = {name: [part for part in locked.parts if part.backend == name] for name in backends}
-    lacking = [name for name in backends if not parts[name]]
-    if lacking or not backends:
+    sections = {
+        name: _locked_backend(name, backend_build(catalogue, name), locked, answers)
+        for name in wanted or dict.fromkeys(part.backend for part in locked.parts)
+    }
+    backends = [name for name, section in sections.items() if section]
+    if lacking := [name for name in sections if name not in backends] or not backends:
         open_parts = "".join(f"\n- {part.label}: {part.why}" for part in locked.open)
         raise UsageError(
             f"{', '.join(locks)}: no part is for {' or '.join(lacking) or 'any backend'} by its "
             f"name and what is locked in it{open_parts}"
         )
-    pythons = [locked.python, *(version for version in pythons if version != locked.python)]
+    shared = [p for p in pythons if all(p in locked.pythons[name] for name in backends)]
+    others = f"; all: {', '.join(sorted(shared))}" if len(shared) > 1 else ""
     defaults = [
         "[defaults]",
-        f"python = {_list(pythons[:1])}  # one that the lock is for",
+        f"python = {_list([locked.python])}  # one that the lock is for{others}",
         *([f"lock = {toml_string(locked.lock)}"] if locked.lock else []),
     ]
     if own := [path for path in inputs if path.name == "pyproject.toml"]:
@@ -431,16 +437,12 @@ def _locked_spec(
         defaults += _own_package(project)
     for key, names in (("extras", locked.extras), ("groups", locked.groups)):
         defaults += [f"# {key} = {_list(names)}  # what else the lock offers"] * bool(names)
-    sections = [
-        _locked_backend(name, backend_build(catalogue, name), parts[name], locked, pythons, answers)
-        for name in backends
-    ]
     return "\n".join(
         [
             _locked_head(inputs, locked),
             _project(project, root),
             _lines([*defaults, *_further(project)]),
-            *sections,
+            *(sections[name] for name in backends),
             _tail(backends),
         ]
     )
@@ -458,51 +460,70 @@ def _locked_head(inputs: Sequence[Path], locked: LockedProject) -> str:
     return _comment(*lines) + "schema = 1\n"
 
 
-def _locked_backend(
-    name: str,
-    build: BackendBuild,
-    parts: Sequence[LockedPart],
-    locked: LockedProject,
-    pythons: Sequence[str],
-    answers: Answers,
-) -> str:
-    advice = read_advice()
+def _locked_backend(name: str, build: BackendBuild, locked: LockedProject, answers: Answers) -> str:
+    """The table of a backend; empty, with the reason in `locked.open`, where there is no image."""
     known = build.base.runtimes if build.base else {}
     runtimes: dict[str, dict[str, str]] = {}
-    by_runtime: dict[str, LockedPart] = {}
-    for part in parts:
+    parts: dict[str, LockedPart] = {}
+    for part in locked.parts:
+        if part.backend != name:
+            continue
         key, values = _known_runtime(part.runtime, known)
-        if key not in runtimes:
+        first = next(iter(parts.values()), part)
+        if key in parts:
+            locked.open.append(OpenPart.of(part, f"{parts[key].label} is for {name} {key} already"))
+        elif bool(part.extras) != bool(first.extras):
+            locked.open.append(OpenPart.of(part, f"it is no part of the kind of {first.label}"))
+        else:
             runtimes[key] = {k: value for k, value in values.items() if k != "torch"}
-            by_runtime[key] = part
-    several = len(runtimes) > 1
-    lines = [_comment(*_about(build)).rstrip("\n"), f"[backend.{name}]"]
-    chosen = _starting_base(build, pythons, [key for key in runtimes if key != "any"], advice)
+            parts[key] = part
+    if not parts:
+        return ""
+    pythons = locked.pythons[name]
+    chosen = _starting_base(build, pythons, [key for key in parts if key != "any"], read_advice())
+    if chosen.python and chosen.python not in pythons:
+        why = f"its base image {chosen.image} has Python {chosen.python}, which the lock is not for"
+        locked.open += [OpenPart.of(part, why) for part in parts.values()]
+        return ""
+    if not chosen.python and pythons[0] != locked.python:
+        chosen = replace(chosen, python=pythons[0], python_note="one that this part is for")
+    several = len(parts) > 1
+    first = next(iter(parts.values()))
     settings: list[str] = []
     for key, names in (("extras", "extra"), ("groups", "group")):
-        said = {runtime: getattr(part, key) for runtime, part in by_runtime.items()}
-        if several and all(said.values()):
-            for runtime, values in said.items():
-                runtimes[runtime][names] = values[0]
+        if not getattr(first, key):
+            continue
+        if several:
+            for runtime, part in parts.items():
+                runtimes[runtime][names] = getattr(part, key)[0]
             settings.append(f'{key} = ["{{runtime.{names}}}"]')
-        elif not several and parts[0] and (values := next(iter(said.values()))):
-            settings.append(f"{key} = {_list(values)}")
-    if not locked.lock:
-        files = {runtime: part.lock for runtime, part in by_runtime.items()}
-        if len(set(files.values())) == 1:
-            settings.insert(0, f"lock = {toml_string(parts[0].lock)}")
         else:
-            folder = parts[0].lock.rpartition("/")
-            for runtime, file in files.items():
-                runtimes[runtime]["lock"] = file.rpartition("/")[2]
-            settings.insert(0, f'lock = "{folder[0]}{folder[1]}{{runtime.lock}}"')
-    if list(runtimes) == ["any"]:
-        lines.append('runtime = "any"  # no version lines')
-    else:
-        lines.append(_runtimes(runtimes))
-    only = next(iter(runtimes.values())) if not several else {}
-    lines += [*_base_lines(chosen, build, only, pythons[0], answers), *settings]
-    return _lines(lines)
+            settings.append(f"{key} = {_list(getattr(first, key))}")
+    if not locked.lock:
+        if len({part.lock for part in parts.values()}) == 1:
+            settings.insert(0, f"lock = {toml_string(first.lock)}")
+        else:
+            folder = "".join(first.lock.rpartition("/")[:2])
+            for runtime, part in parts.items():
+                runtimes[runtime]["lock"] = part.lock.rpartition("/")[2]
+            settings.insert(0, f'lock = "{folder}{{runtime.lock}}"')
+    return _lines(
+        [
+            _comment(*_about(build)).rstrip("\n"),
+            f"[backend.{name}]",
+            'runtime = "any"  # no version lines'
+            if list(parts) == ["any"]
+            else _runtimes(runtimes),
+            *_base_lines(
+                chosen,
+                build,
+                {} if several else next(iter(runtimes.values())),
+                locked.python,
+                answers,
+            ),
+            *settings,
+        ]
+    )
 
 
 def _known_runtime(
