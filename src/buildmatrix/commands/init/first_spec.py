@@ -419,7 +419,8 @@ def _locked_spec(
         for name in wanted or dict.fromkeys(part.backend for part in locked.parts)
     }
     backends = [name for name, section in sections.items() if section]
-    if lacking := [name for name in sections if name not in backends] or not backends:
+    lacking = [name for name in sections if name not in backends]
+    if lacking or not backends:
         open_parts = "".join(f"\n- {part.label}: {part.why}" for part in locked.open)
         raise UsageError(
             f"{', '.join(locks)}: no part is for {' or '.join(lacking) or 'any backend'} by its "

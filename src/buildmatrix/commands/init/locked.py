@@ -169,7 +169,7 @@ def read_locked(
     Raises:
         SpecError, UsageError: a lock cannot be read for any of `pythons`.
     """
-    problem: SpecError | UsageError | None = None
+    problems: dict[str, SpecError | UsageError] = {}
     projects: dict[str, LockedProject] = {}
     obstacles: dict[LockedPart, dict[str, str | None]] = {}
     for python in pythons:
@@ -177,13 +177,16 @@ def read_locked(
         try:
             projects[python] = reader.read(locks)
         except (SpecError, UsageError) as error:
-            problem = problem or error
+            problems.setdefault(error.message, error)
             continue
         for part in projects[python].parts:
             obstacles.setdefault(part, {})[python] = reader.obstacle(part)
     if not projects:
-        assert problem is not None
-        raise problem
+        first = next(iter(problems.values()))
+        if len(problems) == 1:
+            raise first
+        offered = listing(sorted(pythons))
+        raise UsageError(f"{first.message}; the Pythons that are offered are {offered}")
     fitting = {
         part: tuple(python for python, why in found.items() if why is None)
         for part, found in obstacles.items()
