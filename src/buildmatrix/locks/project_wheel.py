@@ -29,7 +29,7 @@ _MEMORY = 4 << 30
 #: Time stamps of files in the wheel: the same sources make the same wheel.
 _EPOCH = "1704067200"
 #: Lines of a failed build that are shown.
-_LINES = 5
+_LINES = 8
 
 
 def project_package(root: Path, target: Target) -> Package:
@@ -64,7 +64,7 @@ def _build(root: Path, target: Target, offline: bool) -> None:
     uv, label = find_uv(), target.pyproject or ""
     source = (root / label).parent
     with scratch("project") as made:
-        arguments = ["build", "--wheel", "--quiet", f"--out-dir={made}"]
+        arguments = ["build", "--wheel", f"--out-dir={made}"]
         arguments += ["--offline"] if offline else []
         python = uv.interpreter(target.python, root)
         arguments += [f"--python={python}"] if python else []
@@ -82,8 +82,8 @@ def _build(root: Path, target: Target, offline: bool) -> None:
             raise BuildError(f"{target.id}: {label}: its build took {_SECONDS:.0f} s") from error
         wheels = sorted(made.glob("*.whl"))
         if answer.returncode != 0 or len(wheels) != 1:
-            lines = [printable(line) for line in answer.stderr.strip().splitlines()[-_LINES:]]
-            text = "\n".join(lines) or "it made no wheel"
+            lines = [line for line in answer.stderr.splitlines() if line and line[:5] != "hint:"]
+            text = "\n".join(map(printable, lines[-_LINES:])) or "it made no wheel"
             raise BuildError(f"{target.id}: {label}: the project cannot be built: {text}")
         if not wheels[0].name.endswith("-none-any.whl"):
             raise BuildError(

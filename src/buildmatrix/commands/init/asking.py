@@ -41,7 +41,6 @@ def asker_of_torch(
         bare_target("cpu", "cpu", base=base, python=python),
         requirements=tuple(requirements),
         pyproject=pyproject,
-        torch="cpu",
     )
     try:
         wanted = RequirementSet(settings=settings_of(root), tolerant=True)
@@ -88,7 +87,7 @@ class Digests(Closing):
         try:
             return self._registry.digest(reference)
         except RequestError as error:
-            if error.of_host:
+            if error.status is None:
                 self._silent.add(reference.host)
         except BuildmatrixError:
             pass  # The image is not there, or not for everybody.

@@ -456,8 +456,10 @@ def _locked_head(inputs: Sequence[Path], locked: LockedProject) -> str:
         f"The files that are locked in {listing(locked.locks)} are installed; nothing is resolved.",
     ]
     if locked.open:
-        lines.append("These parts belong to no backend here. To use one, write its line there:")
-        lines += [f"- {part.label}: {part.why}; {part.line}" for part in locked.open]
+        lines.append("These parts belong to no backend here:")
+        for part in locked.open:
+            use = f"; to use it: {part.line}" if part.line else ""
+            lines.append(f"- {part.label}: {part.why}{use}")
     return _comment(*lines) + "schema = 1\n"
 
 
@@ -484,7 +486,7 @@ def _locked_backend(name: str, build: BackendBuild, locked: LockedProject, answe
     chosen = _starting_base(build, pythons, [key for key in parts if key != "any"], read_advice())
     if chosen.python and chosen.python not in pythons:
         why = f"its base image {chosen.image} has Python {chosen.python}, which the lock is not for"
-        locked.open += [OpenPart.of(part, why) for part in parts.values()]
+        locked.open += [OpenPart.of(part, why, is_usable=False) for part in parts.values()]
         return ""
     if not chosen.python and pythons[0] != locked.python:
         chosen = replace(chosen, python=pythons[0], python_note="one that this part is for")

@@ -73,18 +73,20 @@ class LockedPart:
 
 @dataclass(frozen=True, slots=True)
 class OpenPart:
-    """A part that nothing could be decided about: why, and the line that takes it."""
+    """A part that nothing could be decided about."""
 
     label: str
     why: str
+    #: The line that takes it; empty where it cannot be installed.
     line: str
     #: Extra or group.
     name: str = ""
 
     @classmethod
-    def of(cls, part: LockedPart, why: str) -> OpenPart:
+    def of(cls, part: LockedPart, why: str, *, is_usable: bool = True) -> OpenPart:
         """A part that is left open."""
-        return cls(part.label, why, part.line, next(iter((*part.extras, *part.groups)), ""))
+        line = part.line if is_usable else ""
+        return cls(part.label, why, line, next(iter((*part.extras, *part.groups)), ""))
 
 
 @dataclass(slots=True)
@@ -206,7 +208,7 @@ def read_locked(
             project.parts.append(part)
         else:
             why = obstacles[part][project.python] or f"it is not for Python {listing(before)}"
-            project.open.append(OpenPart.of(part, why))
+            project.open.append(OpenPart.of(part, why, is_usable=False))
     order = sorted(projects, key=lambda python: python != project.python)
     project.pythons = {
         backend: tuple(python for python in order if python in fits)
@@ -268,7 +270,8 @@ class _LockReader:
             packages, _ = self._read(part)
             held = self._backends(packages, backend)
         except (SpecError, UsageError) as error:
-            project.open.append(OpenPart.of(part, error.message.splitlines()[0]))
+            why = error.message.splitlines()[0]
+            project.open.append(OpenPart.of(part, why, is_usable=False))
             return
         others = sorted(set(held) - {backend})
         if backend == _ANY:
@@ -284,7 +287,9 @@ class _LockReader:
             project.open.append(OpenPart.of(part, why))
             return
         if reason := backend_build(self.catalogue, backend).unbuildable:
-            project.open.append(OpenPart.of(part, f"no image can be made: {reason}"))
+            project.open.append(
+                OpenPart.of(part, f"no image can be made: {reason}", is_usable=False)
+            )
             return
         runtime = _closer(runtime, held.get(backend) or _toolkit(packages, backend))
         found_part = dataclasses.replace(part, backend=backend, runtime=runtime)
