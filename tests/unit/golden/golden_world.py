@@ -158,7 +158,9 @@ name = "{name}"
 version = "1.0"
 source = {{ registry = "https://pypi.org/simple" }}
 dependencies = [{requires}]
-wheels = [{{ url = "https://files.example.com/{name.replace("-", "_")}-1.0-{tag}.whl", hash = "sha256:{"0" * 64}" }}]
+[[package.wheels]]
+url = "https://files.example.com/{name.replace("-", "_")}-1.0-{tag}.whl"
+hash = "sha256:{"0" * 64}"
 """
         for name, tag, requires in (
             ("acme-kernels", "cp310-cp310-manylinux_2_28_x86_64", ""),

@@ -93,12 +93,17 @@ CASES = {
     "extras, by name and by contents": (
         {"uv.lock": uv_lock({"cpu": [CPU], "gpu": [GPU, CUDART], "docs": [NUMPY]}, NUMPY)},
         {"uv.lock[cpu]": "cpu", "uv.lock[gpu]": "cuda 12.8"},
-        {},
+        {"uv.lock[docs]": "its name names no backend"},
     ),
     "toolkits in the names of extras": (
         {"uv.lock": uv_lock({"cu128": [CUDART], "cu130": ["nvidia-cublas 13.0.0.19"]})},
         {"uv.lock": "cpu", "uv.lock[cu128]": "cuda 12.8", "uv.lock[cu130]": "cuda 13.0"},
         {},
+    ),
+    "an extra beside its twins for accelerators": (
+        {"uv.lock": uv_lock({"onnx": [CPU], "onnx-gpu": [GPU, CUDART], "onnx-docs": [NUMPY]})},
+        {"uv.lock[onnx]": "cpu", "uv.lock[onnx-gpu]": "cuda 12.8"},
+        {"uv.lock[onnx-docs]": "its name names no backend"},
     ),
     "groups": (
         {"uv.lock": uv_lock({}, NUMPY, groups={"gpu": [CUDART], "dev": [CPU]})},
@@ -261,7 +266,9 @@ def test_the_project_is_installed_and_parts_that_conflict_are_not_offered(tmp_pa
     assert '# extras = ["docs"]  # what pyproject.toml offers' in text
     extras = {"cpu": [CPU], "gpu": [CUDART], "docs": [NUMPY]}
     write(tmp_path, {"uv.lock": uv_lock(extras, NUMPY)})
-    assert "# extras" not in spec_of(tmp_path)[1]
+    text = spec_of(tmp_path)[1]
+    assert "# extras" not in text
+    assert '# - uv.lock[docs]: its name names no backend; to use it: extras = ["docs"]\n' in text
     write(tmp_path, {"uv.lock": uv_lock(extras, NUMPY, together=["docs"])})
     spec, text = spec_of(tmp_path)
     assert '# extras = ["docs"]  # what else the lock offers' in text

@@ -244,6 +244,8 @@ class _LockReader:
             self._take(dataclasses.replace(base, extras=(extra,)), extra, project)
         for group in left_out.groups:
             self._take(dataclasses.replace(base, groups=(group,)), group, project)
+        if plain := self._plain_twin(base, left_out, project):
+            project.parts.append(plain)
         held = self._backends(packages, "cpu")
         if not project.parts and len(held) == 1:
             backend, runtime = next(iter(held.items()))
@@ -257,6 +259,26 @@ class _LockReader:
         mine |= {part.name for part in project.open}
         project.extras = tuple(name for name in left_out.more_extras if name not in mine)
         project.groups = tuple(name for name in left_out.more_groups if name not in mine)
+        for key, names, offered in (
+            ("extras", left_out.extras, project.extras),
+            ("groups", left_out.groups, project.groups),
+        ):
+            for name in names:
+                if name not in mine and name not in offered:
+                    part = dataclasses.replace(base, **{key: (name,)})
+                    project.open.append(OpenPart.of(part, "its name names no backend"))
+
+    def _plain_twin(
+        self, base: LockedPart, left_out: LeftOut, project: LockedProject
+    ) -> LockedPart | None:
+        """The extra for the CPU beside those for accelerators: `onnx` beside `onnx-gpu`."""
+        others = [extra for part in project.parts for extra in part.extras]
+        for extra in left_out.extras:
+            if others and all(other.startswith(f"{extra}-") for other in others):
+                part = dataclasses.replace(base, extras=(extra,))
+                if not self._backends(self._read(part)[0], "cpu"):
+                    return part
+        return None
 
     def _take(self, part: LockedPart, name: str, project: LockedProject) -> None:
         """Assign a part whose name says for which backend it is."""
