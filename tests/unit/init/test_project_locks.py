@@ -285,12 +285,12 @@ def test_the_project_is_installed_and_parts_that_conflict_are_not_offered(tmp_pa
         (
             {"uv.lock": uv_lock({"cpu": [CPU]}, NUMPY)},
             ["rocm"],
-            "uv.lock: no part is for rocm by its name and what is locked in it",
+            "uv.lock: no part can be installed for rocm",
         ),
         (
             {"uv.lock": uv_lock({}, "kernels 1.0 cp310-cp310-linux_x86_64")},
             [],
-            "uv.lock: no part is for any backend by its name and what is locked in it\n"
+            "uv.lock: no part can be installed for any backend:\n"
             "- uv.lock: kernels 1.0 cannot be installed: ",
         ),
         (

@@ -421,10 +421,15 @@ def _locked_spec(
     backends = [name for name, section in sections.items() if section]
     lacking = [name for name in sections if name not in backends]
     if lacking or not backends:
-        open_parts = "".join(f"\n- {part.label}: {part.why}" for part in locked.open)
+        of = " or ".join(lacking) or "any backend"
+        why = "".join(f"\n- {part.label}: {part.why}" for part in locked.open)
         raise UsageError(
-            f"{', '.join(locks)}: no part is for {' or '.join(lacking) or 'any backend'} by its "
-            f"name and what is locked in it{open_parts}"
+            f"{', '.join(locks)}: no part can be installed for {of}"
+            + (
+                f":{why}\nTo resolve anew, name the requirements: `buildmatrix init FILE`"
+                if why
+                else ""
+            )
         )
     shared = [p for p in pythons if all(p in locked.pythons[name] for name in backends)]
     others = f"; all: {', '.join(sorted(shared))}" if len(shared) > 1 else ""
