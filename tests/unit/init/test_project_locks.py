@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from buildmatrix.catalogue.load import load
-from buildmatrix.commands.init.first_spec import Answers, first_spec
+from buildmatrix.commands.init.first_spec import first_spec
 from buildmatrix.commands.init.locked import divide_inputs, find_locks, read_locked
+from buildmatrix.commands.init.sections import Answers
 from buildmatrix.errors import BuildmatrixError
 from buildmatrix.locks.taken import trouble_with
 from buildmatrix.spec.load import load_spec
