@@ -323,3 +323,24 @@ def test_named_locks_are_told_from_other_inputs(tmp_path: Path) -> None:
     locks, others = divide_inputs(paths)
     assert [path.name for path in locks] == ["uv.lock", "pylock.x.toml", "requirements-b.txt"]
     assert [path.name for path in others] == ["pyproject.toml", "a.txt", "requirements.txt"]
+
+
+BUILT = "[build-system]\nrequires = []\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "is_installed"),
+    [
+        ("", False),
+        (BUILT, True),
+        ("[tool.uv]\npackage = true\n", True),
+        (f"{BUILT}[tool.uv]\npackage = false\n", False),
+        (f"{BUILT}[tool.poetry]\npackage-mode = false\n", False),
+    ],
+)
+def test_a_project_is_installed_where_its_own_tool_installs_it(
+    text: str, is_installed: bool, tmp_path: Path
+) -> None:
+    write(tmp_path, {"uv.lock": uv_lock({}, NUMPY)})
+    write(tmp_path, {"pyproject.toml": f'[project]\nname = "acme"\nversion = "1.0"\n{text}'})
+    assert {target.install_project for target in spec_of(tmp_path)[0].targets} == {is_installed}

@@ -86,11 +86,8 @@ def _read_project(path: Path, inputs: ProjectInputs, is_locked: bool) -> None:
         inputs.conflicting |= {
             canonicalize_name(string(item.get("extra"))) for item in tables(several)
         }
-    inputs.is_package = (
-        "build-system" in project.document
-        and uv.get("package") is not False
-        and poetry.get("package-mode") is not False
-    )
+    has_build = "build-system" in project.document and poetry.get("package-mode") is not False
+    inputs.is_package = uv.get("package", has_build) is True
     if inputs.is_package:
         inputs.scripts += mapping(table.get("scripts"))
     for requirement in project.requirements:
