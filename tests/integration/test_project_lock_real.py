@@ -1,4 +1,4 @@
-"""A project with a `uv.lock`, from `init` to images of both engines that hold what is locked."""
+"""A workspace with a `uv.lock`, from `init` to images of both engines that hold what is locked."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PROJECT = """\
 name = "NAME"
 version = "1.0"
 requires-python = ">=3.11,<3.12"
-dependencies = ["numpy"]
+dependencies = ["engine"]
 [project.optional-dependencies]
 cpu = ["onnxruntime"]
 gpu = ["onnxruntime-gpu", "nvidia-cuda-runtime-cu12"]
@@ -35,16 +35,28 @@ acme-serve = "acme:main"
 dev = ["pytest"]
 [tool.uv]
 conflicts = [[{ extra = "cpu" }, { extra = "gpu" }]]
+workspace = { members = ["packages/*"] }
+sources = { engine = { workspace = true } }
 [tool.uv.build-backend]
 module-name = "acme"
 [build-system]
 requires = ["uv_build>=0.8"]
 build-backend = "uv_build"
 """
+MEMBER = """\
+[project]
+name = "engine"
+version = "1.0"
+requires-python = ">=3.11,<3.12"
+dependencies = ["numpy"]
+[build-system]
+requires = ["uv_build>=0.8"]
+build-backend = "uv_build"
+"""
 SCRIPT = """\
 def main():
-    import numpy, onnxruntime
-    print("serving with", numpy.RELEASE, onnxruntime.BUILD)
+    import engine, onnxruntime
+    print("serving with", engine.numpy.RELEASE, onnxruntime.BUILD)
 """
 SMOKE = '[[smoke]]\nname = "serve"\nlevel = "import"\ncommand = ["acme-serve"]\n'
 #: Digests of all files of distributions.
@@ -78,10 +90,15 @@ def index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[PackageIn
 def project(index: PackageIndex, tmp_path: Path) -> Iterator[Path]:
     """The project, locked; since then its index has newer files. Its images are removed."""
     folder = tmp_path / "project"
-    (folder / "src/acme").mkdir(parents=True)
     name = f"acme-{uuid.uuid4().hex[:12]}"
-    (folder / "pyproject.toml").write_text(PROJECT.replace("NAME", name))
-    (folder / "src/acme/__init__.py").write_text(SCRIPT)
+    for path, text in {
+        "pyproject.toml": PROJECT.replace("NAME", name),
+        "src/acme/__init__.py": SCRIPT,
+        "packages/engine/pyproject.toml": MEMBER,
+        "packages/engine/src/engine/__init__.py": "import numpy\n",
+    }.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
     subprocess.run(["uv", "lock", "--quiet"], cwd=folder, check=True)
     index.add("pypi", "numpy", "2.1", modules={"numpy": "RELEASE = '2.1'\n"})
     index.add_wheel("pypi", "numpy", "2.0", "1-py3-none-any")
@@ -147,5 +164,6 @@ def test_both_engines_install_exactly_what_a_uv_lock_holds(
             assert expected[backend] == {
                 name: digest
                 for name, digest in json.loads(files).items()
-                if not name.startswith("acme") and not name.endswith((*OWN, "_virtualenv.py"))
+                if not name.startswith(("acme", "engine"))
+                and not name.endswith((*OWN, "_virtualenv.py"))
             }, engine

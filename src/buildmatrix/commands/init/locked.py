@@ -161,7 +161,13 @@ def _is_hashed(path: Path) -> bool:
 
 
 def read_locked(
-    root: Path, locks: Sequence[str], pythons: Sequence[str], catalogue: Catalogue, base: str
+    root: Path,
+    locks: Sequence[str],
+    pythons: Sequence[str],
+    catalogue: Catalogue,
+    base: str,
+    *,
+    install_project: bool = False,
 ) -> LockedProject:
     """Which parts of `locks`, paths below `root`, are for which backend.
 
@@ -175,7 +181,7 @@ def read_locked(
     projects: dict[str, LockedProject] = {}
     obstacles: dict[LockedPart, dict[str, str | None]] = {}
     for python in pythons:
-        reader = _LockReader(root, python, catalogue, base)
+        reader = _LockReader(root, python, catalogue, base, install_project)
         try:
             projects[python] = reader.read(locks)
         except (SpecError, UsageError) as error:
@@ -225,6 +231,7 @@ class _LockReader:
     python: str
     catalogue: Catalogue
     base: str
+    install_project: bool
 
     def read(self, locks: Sequence[str]) -> LockedProject:
         project = LockedProject(tuple(locks), self.python)
@@ -359,7 +366,11 @@ class _LockReader:
             lock=part.lock,
         )
         return dataclasses.replace(
-            bare, committed_lock=part.lock, extras=part.extras, groups=part.groups
+            bare,
+            committed_lock=part.lock,
+            extras=part.extras,
+            groups=part.groups,
+            install_project=self.install_project,
         )
 
     def _read(self, part: LockedPart) -> tuple[Sequence[Package], LeftOut]:

@@ -46,7 +46,9 @@ def locked_spec(
     pythons, _ = fitting_pythons(project.requires_python, advice.pythons, builds.values())
     bases = [build.base for build in builds.values() if build.base and not build.base.optional]
     pythons += sorted({p for base in bases for p in base.pythons} - set(pythons))
-    locked = read_locked(root, locks, pythons, catalogue, advice.base)
+    locked = read_locked(
+        root, locks, pythons, catalogue, advice.base, install_project=project.is_package
+    )
     sections = {
         name: _backend(name, backend_build(catalogue, name), locked, answers)
         for name in wanted or dict.fromkeys(part.backend for part in locked.parts)
