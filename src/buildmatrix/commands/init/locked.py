@@ -266,14 +266,16 @@ class _LockReader:
         mine |= {part.name for part in project.open}
         project.extras = tuple(name for name in left_out.more_extras if name not in mine)
         project.groups = tuple(name for name in left_out.more_groups if name not in mine)
-        for key, names, offered in (
-            ("extras", left_out.extras, project.extras),
-            ("groups", left_out.groups, project.groups),
-        ):
-            for name in names:
-                if name not in mine and name not in offered:
-                    part = dataclasses.replace(base, **{key: (name,)})
-                    project.open.append(OpenPart.of(part, "its name names no backend"))
+        unnamed = [
+            dataclasses.replace(base, extras=(name,))
+            for name in left_out.extras
+            if name not in mine and name not in project.extras
+        ] + [
+            dataclasses.replace(base, groups=(name,))
+            for name in left_out.groups
+            if name not in mine and name not in project.groups
+        ]
+        project.open += [OpenPart.of(part, "its name names no backend") for part in unnamed]
 
     def _plain_twin(
         self, base: LockedPart, left_out: LeftOut, project: LockedProject
