@@ -89,7 +89,7 @@ def read_taken(root: Path, target: Target) -> tuple[Pins, Staleness | None]:
     if selection.path.suffix == ".txt":
         selection.check((), ())
     pins, stale = read_committed(selection)
-    dropped = set(map(canonicalize_name, target.drop))
+    dropped: set[str] = set(map(canonicalize_name, target.drop))
     dropped |= {
         package.name for package in pins.lock.packages if _own_folder(root, target, package)
     }
