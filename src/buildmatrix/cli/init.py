@@ -37,8 +37,9 @@ def command(
 
     Its comments say why each line is there. A lock that the project has is installed as it is.
     """
-    from buildmatrix.commands.init.first_spec import Answers, first_spec
+    from buildmatrix.commands.init.first_spec import first_spec
     from buildmatrix.commands.init.locked import divide_inputs, find_locks
+    from buildmatrix.commands.init.sections import Answers
 
     folder = settings.file.parent
     if inputs:

@@ -1,12 +1,13 @@
-"""The wheel of a project that is installed itself, made by its own build backend.
+"""Wheels of projects that are installed themselves, made by their own build backends.
 
-It is made on this machine, once for all targets, and lies in a folder of its own. Both engines
-install it without a network, and the lock does not change with the sources.
+They are made on this machine, once for all targets. Both engines install them without a network,
+and the lock does not change with the sources.
 """
 
 from __future__ import annotations
 
 import hashlib
+import posixpath
 import subprocess
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from buildmatrix import child
 from buildmatrix.errors import BuildError, BuildmatrixError, UndecidedError
 from buildmatrix.files import keep_out_of_git, write_changed
 from buildmatrix.locks.model import Package, Wheel
+from buildmatrix.locks.taken import own_projects
 from buildmatrix.locks.uv import find_uv
 from buildmatrix.parsing import parse_wheel_name
 from buildmatrix.scratch import scratch
@@ -29,16 +31,18 @@ _MEMORY = 4 << 30
 #: Time stamps of files in the wheel: the same sources make the same wheel.
 _EPOCH = "1704067200"
 #: Lines of a failed build that are shown.
-_LINES = 5
+_LINES = 8
 
 
-def project_package(root: Path, target: Target) -> Package:
-    """The wheel that was built, as a package of a lock. Raises `BuildError` where there is none."""
-    folder = root / target.wheel_folder
-    wheels = sorted(folder.glob("*.whl"))
-    if len(wheels) != 1:
+def project_packages(root: Path, target: Target) -> tuple[Package, ...]:
+    """The wheels that were built, as packages of a lock. Raises `BuildError` if there are none."""
+    wheels = sorted((root / target.wheel_folder).glob("*.whl"))
+    if not wheels:
         raise BuildError(f"{target.id}: {target.wheel_folder} holds no wheel of {target.pyproject}")
-    path = wheels[0]
+    return tuple(_package(path, target) for path in wheels)
+
+
+def _package(path: Path, target: Target) -> Package:
     try:
         name, version, _, _ = parse_wheel_name(path.name)
         data = path.read_bytes()
@@ -51,23 +55,54 @@ def project_package(root: Path, target: Target) -> Package:
     return Package(name, str(version), None, (wheel,), False, (target.pyproject or "",))
 
 
-def build_wheel(root: Path, target: Target, *, offline: bool) -> BuildmatrixError | None:
-    """Build the project of `target` into its folder; why that failed, if it did."""
-    try:
-        _build(root, target, offline)
-    except BuildmatrixError as error:
-        return error
-    return None
+class ProjectWheels:
+    """Builds wheels of the projects of a run, each once."""
+
+    def __init__(self, root: Path, *, offline: bool) -> None:
+        self._root, self._offline = root, offline
+        #: Folder of a project → name and bytes of its wheel, or why there is none.
+        self._built: dict[str, tuple[str, bytes] | str] = {}
+
+    def provide(self, target: Target) -> BuildmatrixError | None:
+        """Put the wheels for `target` into its folder; why that failed, if it did."""
+        try:
+            wheels = dict(
+                self._wheel(folder, target) for folder in own_projects(self._root, target)
+            )
+            folder = self._root / target.wheel_folder
+            try:
+                keep_out_of_git((self._root / PROJECT_WHEELS).parent)
+                for other in folder.glob("*.whl"):
+                    if other.name not in wheels:
+                        other.unlink()
+                for name, data in wheels.items():
+                    write_changed(folder / name, data)
+            except OSError as error:
+                raise UndecidedError(f"{folder} cannot be written: {reason(error)}") from error
+        except BuildmatrixError as error:
+            return error
+        return None
+
+    def _wheel(self, folder: str, target: Target) -> tuple[str, bytes]:
+        built = self._built.get(folder)
+        if built is None:
+            built = self._built[folder] = _build(
+                self._root / folder, target.python, self._root, self._offline
+            )
+        if isinstance(built, str):
+            label = posixpath.join(folder, "pyproject.toml")
+            raise BuildError(f"{target.id}: {label}: {built}")
+        return built
 
 
-def _build(root: Path, target: Target, offline: bool) -> None:
-    uv, label = find_uv(), target.pyproject or ""
-    source = (root / label).parent
+def _build(source: Path, python: str, root: Path, offline: bool) -> tuple[str, bytes] | str:
+    """Name and bytes of the wheel of a project, or why there is none."""
+    uv = find_uv()
     with scratch("project") as made:
-        arguments = ["build", "--wheel", "--quiet", f"--out-dir={made}"]
+        arguments = ["build", "--wheel", f"--out-dir={made}"]
         arguments += ["--offline"] if offline else []
-        python = uv.interpreter(target.python, root)
-        arguments += [f"--python={python}"] if python else []
+        interpreter = uv.interpreter(python, root)
+        arguments += [f"--python={interpreter}"] if interpreter else []
         environment = {
             **child.user_environment(),
             "SOURCE_DATE_EPOCH": _EPOCH,
@@ -78,24 +113,16 @@ def _build(root: Path, target: Target, offline: bool) -> None:
         command = [str(uv.path), *arguments, str(source.absolute())]
         try:
             answer = child.run(command, source, environment, seconds=_SECONDS, memory=_MEMORY)
-        except subprocess.TimeoutExpired as error:
-            raise BuildError(f"{target.id}: {label}: its build took {_SECONDS:.0f} s") from error
+        except subprocess.TimeoutExpired:
+            return f"its build took {_SECONDS:.0f} s"
         wheels = sorted(made.glob("*.whl"))
         if answer.returncode != 0 or len(wheels) != 1:
-            lines = [printable(line) for line in answer.stderr.strip().splitlines()[-_LINES:]]
-            text = "\n".join(lines) or "it made no wheel"
-            raise BuildError(f"{target.id}: {label}: the project cannot be built: {text}")
+            lines = [line for line in answer.stderr.splitlines() if line and line[:5] != "hint:"]
+            text = "\n".join(map(printable, lines[-_LINES:])) or "it made no wheel"
+            return f"the project cannot be built: {text}"
         if not wheels[0].name.endswith("-none-any.whl"):
-            raise BuildError(
-                f"{target.id}: {label}: its wheel {wheels[0].name} is for this machine alone; "
-                "build wheels for the images, put them on an index, and lock the project from there"
+            return (
+                f"its wheel {wheels[0].name} is for this machine alone; build wheels for the "
+                "images, put them on an index, and lock the project from there"
             )
-        folder = root / target.wheel_folder
-        try:
-            keep_out_of_git((root / PROJECT_WHEELS).parent)
-            for other in folder.glob("*.whl"):
-                if other.name != wheels[0].name:
-                    other.unlink()
-            write_changed(folder / wheels[0].name, wheels[0].read_bytes())
-        except OSError as error:
-            raise UndecidedError(f"{folder} cannot be written: {reason(error)}") from error
+        return wheels[0].name, wheels[0].read_bytes()

@@ -30,7 +30,7 @@ from buildmatrix.locks.pylock_reader import read_lock
 from buildmatrix.locks.pylock_writer import Origin, document
 from buildmatrix.locks.question import Question, question, shared
 from buildmatrix.locks.requirement_set import applies
-from buildmatrix.locks.status import current
+from buildmatrix.locks.status import current, unused_locks
 from buildmatrix.locks.taken import take
 from buildmatrix.locks.uv import Uv, find_uv
 from buildmatrix.progress import Progress
@@ -89,6 +89,8 @@ def lock_targets(
                 questions.append(question(spec.root, target, upgrade))
         except BuildmatrixError as error:
             results[target.id] = error
+    for line in unused_locks(spec.root, [item.target for item in questions]):
+        progress.note(line)
     flags = _flags(upgrade, offline)
 
     def work(group: Sequence[Question]) -> Mapping[str, Lock | BuildmatrixError]:

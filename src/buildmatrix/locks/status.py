@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import posixpath
+from collections.abc import Sequence
 from pathlib import Path
 
 from buildmatrix.errors import SpecError
 from buildmatrix.locks.inputs import difference, input_values
 from buildmatrix.locks.model import Lock
 from buildmatrix.locks.pylock_reader import read_lock_and_record
-from buildmatrix.locks.taken import trouble_with
+from buildmatrix.locks.taken import COMMANDS, trouble_with
 from buildmatrix.locks.target_requirements import read_target_requirements
+from buildmatrix.spec.hints import toml_string
 from buildmatrix.spec.model import LOCK_HEADER, Spec, Target
 
 
@@ -39,6 +42,21 @@ def current(spec: Spec, target: Target) -> Lock | str:
         return f"{target.lock} does not say what it was made from"
     now = input_values(spec.root, target, requirements)
     return difference(record.inputs, now) or lock
+
+
+def unused_locks(root: Path, targets: Sequence[Target]) -> tuple[str, ...]:
+    """One sentence per lock of the project that `targets`, which are resolved, do not use."""
+    unused: dict[str, str] = {}
+    for target in targets:
+        for name in COMMANDS:
+            label = posixpath.join(posixpath.dirname(target.pyproject or ""), name)
+            if (root / label).is_file():
+                unused[label] = " in place of `requirements`" if target.requirements else ""
+    return tuple(
+        f"{label} is not used, and versions are resolved anew; to install those that it holds, "
+        f"write `lock = {toml_string(label)}`{instead}"
+        for label, instead in sorted(unused.items())
+    )
 
 
 def leftovers(spec: Spec) -> tuple[str, ...]:

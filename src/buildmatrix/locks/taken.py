@@ -6,6 +6,7 @@ both engines install. An index is asked only where the project's lock names file
 
 from __future__ import annotations
 
+import posixpath
 import re
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,11 +31,12 @@ from buildmatrix.locks.committed import read_committed
 from buildmatrix.locks.inputs import inputs_digest
 from buildmatrix.locks.lookup import Pins, find_files, lacks_files
 from buildmatrix.locks.model import LeftOut, Lock, LockedFile, Package, Staleness, Wheel
+from buildmatrix.locks.projects import read_project
 from buildmatrix.locks.pylock_reader import read_lock
 from buildmatrix.locks.pylock_writer import taken_document
 from buildmatrix.locks.recent import Recent
 from buildmatrix.locks.selection import LockSelection
-from buildmatrix.locks.text import string, tables
+from buildmatrix.locks.text import string, tables, tool_table
 from buildmatrix.locks.uv import Uv, find_uv
 from buildmatrix.progress import Progress
 from buildmatrix.spec.model import TAKEN_LOCKS, Target, is_pylock
@@ -87,7 +89,10 @@ def read_taken(root: Path, target: Target) -> tuple[Pins, Staleness | None]:
     if selection.path.suffix == ".txt":
         selection.check((), ())
     pins, stale = read_committed(selection)
-    dropped = set(map(canonicalize_name, target.drop))
+    dropped: set[str] = set(map(canonicalize_name, target.drop))
+    dropped |= {
+        package.name for package in pins.lock.packages if _own_folder(root, target, package)
+    }
     built = set(map(canonicalize_name, target.no_binary))
     packages = tuple(
         replace(package, wheels=(), source_only=True) if package.name in built else package
@@ -104,14 +109,49 @@ def read_taken(root: Path, target: Target) -> tuple[Pins, Staleness | None]:
     return replace(pins, lock=lock), stale
 
 
-def trouble_with(root: Path, target: Target) -> str | None:
+def own_projects(root: Path, target: Target) -> tuple[str, ...]:
+    """Folders of the projects that are installed themselves, the wheels of which are built.
+
+    These are that of `pyproject` and, of a lock of a workspace, the members that are selected.
+    """
+    folder = posixpath.dirname(target.pyproject or "")
+    members: list[str] = []
+    if target.committed_lock:
+        packages = read_committed(selection_of(root, target))[0].lock.packages
+        members += filter(None, (_own_folder(root, target, package) for package in packages))
+    is_installed = not members or is_package(root / folder / "pyproject.toml")
+    return (*([folder] if is_installed else []), *sorted(set(members) - {folder}))
+
+
+def _own_folder(root: Path, target: Target, package: Package) -> str:
+    """The folder of a project that is locked as a folder, and is installed itself; else empty."""
+    if not (target.install_project and package.source and package.sdist is None):
+        return ""
+    lock = posixpath.dirname(target.committed_lock)
+    label = posixpath.normpath(posixpath.join(lock, package.source))
+    try:
+        place = (root / label / "pyproject.toml").resolve(strict=True)
+    except (OSError, ValueError):
+        return ""  # It is no folder, but an address.
+    return label if place.is_relative_to(root.resolve()) and is_package(place) else ""
+
+
+def is_package(pyproject: Path) -> bool:
+    """Return True if the project of a `pyproject.toml` is installed, and not only what it needs."""
+    document = read_project(pyproject, pyproject.name).document
+    poetry = tool_table(document, "poetry")
+    has_build = "build-system" in document and poetry.get("package-mode") is not False
+    return tool_table(document, "uv").get("package", has_build) is True
+
+
+def trouble_with(root: Path, target: Target, *, allow_stale: bool = False) -> str | None:
     """Why the project's lock cannot be installed for `target`; None where it can.
 
     Needs no network, and no index is asked which files there are.
     """
     try:
         pins, stale = read_taken(root, target)
-        if stale is not None and stale.is_proven:
+        if stale is not None and stale.is_proven and not allow_stale:
             return stale.reason
         _check_hashes(target, pins)
         _check(target, [item for item in pins.lock.packages if not _lacks(item)])
@@ -188,6 +228,7 @@ def _record(target: Target, digest: str) -> str:
         "base": target.base.final,
         "drop": " ".join(sorted(target.drop)),
         "no-binary": " ".join(sorted(target.no_binary)),
+        "install-project": str(target.install_project),
         "torch": target.torch or "",
     }
     values |= {f"index {name}": without_login(url) for name, url in target.index.items()}

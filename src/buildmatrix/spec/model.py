@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from fnmatch import fnmatchcase
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Literal
 
 SmokeLevel = Literal["import", "device", "batch"]
@@ -339,8 +339,8 @@ class Target:
 
     @property
     def wheel_folder(self) -> str:
-        """Where the wheel of the project itself is built; nothing else is in it."""
-        return f"{PROJECT_WHEELS}/{PurePosixPath(self.pyproject or '').parent}".removesuffix("/.")
+        """Where the wheels of projects that are installed themselves lie, and nothing else."""
+        return f"{PROJECT_WHEELS}/{self.id}"
 
     @property
     def lock_file(self) -> str:

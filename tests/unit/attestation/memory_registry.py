@@ -64,6 +64,9 @@ class MemoryRegistry:
     def resolve(self, reference: Reference) -> Descriptor:
         return self.manifest(reference).descriptor
 
+    def digest(self, reference: Reference) -> str:
+        return self.resolve(reference).digest
+
     def manifest(self, reference: Reference) -> ManifestBytes:
         self._ask("manifest", reference)
         digest = reference.digest or self.tags.get((reference.name, reference.version), "")

@@ -25,6 +25,7 @@ from oci_world import (
     sha256,
     write_lock,
 )
+from package_index import wheel_bytes
 from wheel_cases import make_wheel
 
 from buildmatrix.engines.oci.contents import assemble
@@ -34,6 +35,7 @@ from buildmatrix.errors import BuildmatrixError, SpecError, UndecidedError
 from buildmatrix.oci.documents import Execution
 from buildmatrix.progress import Silent
 
+INSTALLED = 'pyproject = "pyproject.toml"\ninstall-project = true\n'
 SITE = "opt/venv/lib/python3.11/site-packages"
 
 
@@ -117,6 +119,20 @@ def test_heavy_distributions_have_a_layer_of_their_own(world: World) -> None:
     with world.store() as place:
         names = [name for name in files_of(place.layout, heavy.descriptor) if "heavy" in name]
     assert len(names) == 16 + 5 + 2
+
+
+def test_the_project_itself_is_installed_from_its_wheel(tmp_path: Path) -> None:
+    world = make_world(tmp_path, SPEC.replace("[defaults]\n", f"[defaults]\n{INSTALLED}"))
+    (world.root / "pyproject.toml").write_text('[project]\nname = "inferno"\ndependencies = []\n')
+    folder = world.root / world.spec.targets[0].wheel_folder
+    with pytest.raises(BuildmatrixError, match=r"server holds no wheel of pyproject\.toml"):
+        build(world)
+    folder.mkdir(parents=True)
+    name, data = wheel_bytes("inferno", "1.0", modules={"inferno": "z = 3\n"})
+    (folder / name).write_bytes(data)
+    found = contents(world, build(world))
+    assert found[f"{SITE}/inferno/__init__.py"] == ("file 644 0:0", b"z = 3\n")
+    assert f"{SITE}/small.py" in found
 
 
 def test_two_targets_share_what_they_lock_alike(tmp_path: Path) -> None:

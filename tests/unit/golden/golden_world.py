@@ -98,6 +98,81 @@ REQUIREMENTS = {
     "broken.in": "numpy=2\n",
 }
 
+#: A project that uv has locked, with extras that exclude one another.
+LOCKED = {
+    "locked/pyproject.toml": """\
+[project]
+name = "inferno"
+version = "1.4.0"
+requires-python = ">=3.11"
+dependencies = ["h11"]
+[project.optional-dependencies]
+cpu = ["xgboost-cpu"]
+gpu = ["xgboost"]
+qnn = ["acme-kernels"]
+[project.scripts]
+inferno = "inferno:main"
+[dependency-groups]
+serve = ["numpy"]
+[tool.uv]
+conflicts = [[{ extra = "cpu" }, { extra = "gpu" }, { extra = "qnn" }]]
+[build-system]
+requires = ["uv_build"]
+build-backend = "uv_build"
+""",
+    "locked/uv.lock": """\
+version = 1
+revision = 3
+requires-python = ">=3.11"
+conflicts = [[
+    { package = "inferno", extra = "cpu" },
+    { package = "inferno", extra = "gpu" },
+    { package = "inferno", extra = "qnn" },
+]]
+[[package]]
+name = "inferno"
+version = "1.4.0"
+source = { editable = "." }
+dependencies = [{ name = "h11" }]
+[package.optional-dependencies]
+cpu = [{ name = "xgboost-cpu" }]
+gpu = [{ name = "xgboost" }]
+qnn = [{ name = "acme-kernels" }]
+[package.dev-dependencies]
+serve = [{ name = "numpy" }]
+[package.metadata]
+requires-dist = [
+    { name = "acme-kernels", marker = "extra == 'qnn'" },
+    { name = "h11" },
+    { name = "xgboost", marker = "extra == 'gpu'" },
+    { name = "xgboost-cpu", marker = "extra == 'cpu'" },
+]
+provides-extras = ["cpu", "gpu", "qnn"]
+[package.metadata.requires-dev]
+serve = [{ name = "numpy" }]
+"""
+    + "".join(
+        f"""\
+[[package]]
+name = "{name}"
+version = "1.0"
+source = {{ registry = "https://pypi.org/simple" }}
+dependencies = [{requires}]
+[[package.wheels]]
+url = "https://files.example.com/{name.replace("-", "_")}-1.0-{tag}.whl"
+hash = "sha256:{"0" * 64}"
+"""
+        for name, tag, requires in (
+            ("acme-kernels", "cp310-cp310-manylinux_2_28_x86_64", ""),
+            ("h11", "py3-none-any", ""),
+            ("numpy", "py3-none-any", ""),
+            ("nvidia-nccl-cu12", "py3-none-any", ""),
+            ("xgboost", "py3-none-any", '{ name = "nvidia-nccl-cu12" }'),
+            ("xgboost-cpu", "py3-none-any", ""),
+        )
+    ),
+}
+
 WAIVERS = """\
 [[waive]]
 rule = "BM301"
@@ -245,6 +320,7 @@ def write(world: Path) -> None:
         "waivers.toml": WAIVERS,
         "wrong.toml": SPEC.replace("archs", "arch").replace('runtime = "any"', "runtime = 7"),
         **REQUIREMENTS,
+        **LOCKED,
     }.items():
         (world / name).parent.mkdir(parents=True, exist_ok=True)
         (world / name).write_text(text)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from buildmatrix.catalogue.load import load
-from buildmatrix.commands.init.first_spec import first_spec, read_advice
+from buildmatrix.commands.init.first_spec import first_spec
+from buildmatrix.commands.init.sections import read_advice
 from buildmatrix.errors import UsageError
 from buildmatrix.spec.load import load_spec
 

@@ -45,6 +45,14 @@ basis = "documented"
 """
 
 
+FILES = {
+    "images/ours.Dockerfile.j2": "",
+    "requirements/base.in": "",
+    "pyproject.toml": '[project]\nname = "acme"\n',
+    "uv.lock": "version = 1\n",
+}
+
+
 def whole(part: str) -> str:
     """A specification with this part, which may be the keys of a backend or whole tables."""
     lines = part.splitlines()
@@ -52,6 +60,8 @@ def whole(part: str) -> str:
         lines.insert(0, "[backend.cpu]")
     text = "\n".join(lines) + "\n"
     for name, keys in HEAD.items():
+        if "lock = " in text:  # It says what is installed.
+            keys = keys.replace('requirements = ["requirements/base.in"]\n', "")
         if f"[{name}]" not in text:
             text += f"[{name}]\n{keys}"
     for name, needed in BACKENDS.items():
@@ -81,9 +91,9 @@ def read(text: str, folder: Path) -> None:
     for name in ("catalogue/acme.toml", "catalogue/wave.toml"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(DATA_FILE.replace("acme", Path(name).stem))
-    for name in ("images/ours.Dockerfile.j2", "requirements/base.in", "uv.lock"):
+    for name, content in FILES.items():
         (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text("")
+        (folder / name).write_text(content)
     path = folder / "buildmatrix.toml"
     path.write_text(text.replace("@sha256:...", "@sha256:" + "0" * 64))
     load_spec(path, backends=lambda files: load(files).backends)

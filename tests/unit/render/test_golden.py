@@ -21,6 +21,8 @@ GOLDEN = Path(__file__).parents[2] / "golden"
 FROM_SOURCE = dataclasses.replace(
     CUDA,
     no_binary=("numpy",),
+    pyproject="images/pyproject.toml",
+    install_project=True,
     template="templates/mine.Dockerfile.j2",
     copy=(("images/app", "/app"), ("images/it's $5 [draft]", "/srv/notes")),
 )

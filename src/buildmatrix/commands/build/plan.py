@@ -12,7 +12,7 @@ from buildmatrix.commands.build.digests import Digests
 from buildmatrix.commands.build.options import Options
 from buildmatrix.engines.model import BuildJob, Ingredients
 from buildmatrix.locks.model import Lock
-from buildmatrix.locks.project_wheel import project_package
+from buildmatrix.locks.project_wheel import project_packages
 from buildmatrix.render.names import bake_name, scan_name, staged_name
 from buildmatrix.spec.model import Spec, Target
 from buildmatrix.state import journal
@@ -78,8 +78,9 @@ class BuildPlan:
             }
         )
 
-    def _project(self, target: Target) -> dict[str, str]:
-        """Digest of the wheel of the project itself, where that is installed."""
+    def _project(self, target: Target) -> dict[str, list[str]]:
+        """Digests of the wheels of the project itself, where that is installed."""
         if not target.install_project:
             return {}
-        return {"project": project_package(self._spec.root, target).wheels[0].sha256}
+        packages = project_packages(self._spec.root, target)
+        return {"project": [package.wheels[0].sha256 for package in packages]}

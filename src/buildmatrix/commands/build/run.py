@@ -165,19 +165,15 @@ class _BuildRun:
 
     def build_projects(self) -> None:
         """Make the wheels of projects that are installed themselves, each once."""
-        from buildmatrix.locks.project_wheel import build_wheel
+        from buildmatrix.locks.project_wheel import ProjectWheels
 
-        outcomes: dict[str, BuildmatrixError | None] = {}
+        projects = ProjectWheels(self.spec.root, offline=self.options.offline)
         for work in self.works:
             target = work.target
             if work.lock is None or not target.install_project or work.gates["lock"] != "passed":
                 continue
-            if target.wheel_folder not in outcomes:
-                self.progress.step(target.id, f"wheel of {target.pyproject}")
-                outcomes[target.wheel_folder] = build_wheel(
-                    self.spec.root, target, offline=self.options.offline
-                )
-            if (error := outcomes[target.wheel_folder]) is not None:
+            self.progress.step(target.id, f"wheel of {target.pyproject}")
+            if (error := projects.provide(target)) is not None:
                 work.lock = None
                 work.fail("build", error)
                 self.progress.done(target.id, work.outcome(), ok=False)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from buildmatrix.errors import BuildmatrixError
+from buildmatrix.http.failures import RequestError
 from buildmatrix.http.patience import Patience
 from buildmatrix.locks.model import Package
 from buildmatrix.locks.preview import resolve
@@ -19,7 +20,7 @@ from buildmatrix.locks.target_requirements import add_target
 from buildmatrix.locks.uv import find_uv
 from buildmatrix.locks.uvsettings import settings_of
 from buildmatrix.progress import Silent
-from buildmatrix.registry.client import Registry
+from buildmatrix.registry import client
 from buildmatrix.registry.mirrors import Mirrors
 from buildmatrix.registry.reference import Reference
 from buildmatrix.spec.bare import bare_target
@@ -40,7 +41,6 @@ def asker_of_torch(
         bare_target("cpu", "cpu", base=base, python=python),
         requirements=tuple(requirements),
         pyproject=pyproject,
-        torch="cpu",
     )
     try:
         wanted = RequirementSet(settings=settings_of(root), tolerant=True)
@@ -68,10 +68,12 @@ def _way(packages: Mapping[str, Package], name: str) -> list[str]:
 
 
 class Digests(Closing):
-    """Asks registries for the digests of base images, each registry no longer than some seconds."""
+    """Asks registries for digests of base images; one that does not answer is asked once."""
 
     def __init__(self) -> None:
-        self._registry = Registry(patience=_PATIENCE, mirrors=Mirrors(os.environ))
+        self._registry = client.Registry(patience=_PATIENCE, mirrors=Mirrors(os.environ))
+        #: Registries that did not answer.
+        self._silent: set[str] = set()
 
     def close(self) -> None:
         """Close all connections."""
@@ -79,7 +81,14 @@ class Digests(Closing):
 
     def of(self, image: str) -> str:
         """The digest of an image; empty where its registry does not answer."""
-        try:
-            return self._registry.digest(Reference.parse(image))
-        except BuildmatrixError:
+        reference = Reference.parse(image)
+        if reference.host in self._silent:
             return ""
+        try:
+            return self._registry.digest(reference)
+        except RequestError as error:
+            if error.status is None:
+                self._silent.add(reference.host)
+        except BuildmatrixError:
+            pass  # The image is not there, or not for everybody.
+        return ""

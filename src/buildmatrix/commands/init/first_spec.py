@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import fnmatch
-import os.path
 import re
-import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import date
-from importlib.resources import files
-from pathlib import Path, PurePath
+from pathlib import Path
 
-import msgspec
-from packaging.specifiers import InvalidSpecifier
 from packaging.utils import canonicalize_name
 
 from buildmatrix.catalogue.building import BackendBuild, backend_build
@@ -21,46 +15,31 @@ from buildmatrix.catalogue.listing import backend_named
 from buildmatrix.catalogue.load import Catalogue, load
 from buildmatrix.commands.init.asking import asker_of_torch
 from buildmatrix.commands.init.inputs import ProjectInputs, read_inputs
-from buildmatrix.commands.init.locked import LockedPart, LockedProject, read_locked
+from buildmatrix.commands.init.locked_spec import locked_spec
+from buildmatrix.commands.init.sections import (
+    NO_ANSWERS,
+    Advice,
+    Answers,
+    ChosenBase,
+    DistributionAdvice,
+    about_backend,
+    base_lines,
+    comment_of,
+    fitting_pythons,
+    further_settings,
+    last_tables,
+    own_package,
+    project_table,
+    read_advice,
+    relative_path,
+    runtime_line,
+    starting_base,
+    text_of,
+    toml_list,
+    toml_pairs,
+)
 from buildmatrix.errors import UsageError
-from buildmatrix.parsing import parse_specifiers
-from buildmatrix.phrases import listing
-from buildmatrix.spec import kinds
 from buildmatrix.spec.hints import toml_string
-from buildmatrix.text import printable
-from buildmatrix.threads import prepare_type
-
-
-class DistributionAdvice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Distributions that need a different treatment per backend; see `data/init.toml`."""
-
-    name: list[str]
-    reason: str
-    source: str
-    date: date
-    torch: bool = False
-    replace: Mapping[str, str] = {}
-    drop: list[str] = []
-
-
-class Advice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All of `data/init.toml`."""
-
-    pythons: list[str]
-    backends: list[str]
-    base: str
-    impossible: Mapping[str, str]
-    package: list[DistributionAdvice]
-
-
-@dataclass(frozen=True, slots=True)
-class Answers:
-    """What an index and registries said; of these nothing, if nobody asked them."""
-
-    #: What requires torch, directly or not; empty for nothing, None where nothing was resolved.
-    torch: str | None = ""
-    #: Image → its digest; empty where no registry answered.
-    digest: Callable[[str], str] = lambda _: ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,19 +51,13 @@ class Choice:
     package: DistributionAdvice
 
 
-def read_advice() -> Advice:
-    """What `init` knows about distributions; the catalogue knows the backends."""
-    data = files("buildmatrix.commands.init").joinpath("data/init.toml").read_bytes()
-    return msgspec.toml.decode(data, type=prepare_type(Advice))
-
-
 def first_spec(
     inputs: Sequence[Path],
     root: Path | None = None,
     named: Sequence[str] = (),
     *,
     locks: Sequence[Path] = (),
-    answers: Answers = Answers(),
+    answers: Answers = NO_ANSWERS,
 ) -> str:
     """The text of a `buildmatrix.toml` whose comments say why each choice was made.
 
@@ -106,35 +79,35 @@ def first_spec(
     wanted = [_backend_named(name, catalogue, advice) for name in dict.fromkeys(named)]
     project = read_inputs(inputs, is_locked=bool(locks))
     if locks:
-        return _locked_spec(
-            inputs, [_relative(path, root) for path in locks], root, wanted, project, answers
+        return locked_spec(
+            inputs, [relative_path(path, root) for path in locks], root, wanted, project, answers
         )
     choices = _choices(project, advice, answers)
     usual = wanted or advice.backends
     own = {path: name for path in inputs if (name := _backend_in_name(path, usual))}
     backends = list(dict.fromkeys(wanted)) or (usual if choices or own else ["cpu"])
     builds = {name: backend_build(catalogue, name) for name in backends}
-    pythons, why = _pythons(project.requires_python, advice.pythons, builds.values())
+    pythons, why = fitting_pythons(project.requires_python, advice.pythons, builds.values())
     shared = [path for path in inputs if path not in own]
     head = _head(inputs, project, choices, is_said=bool(wanted), answers=answers)
     parts = [
         head,
-        _project(project, root),
-        _defaults(shared, project, root, f"{_list(pythons[:1])}  # {why}"),
+        project_table(project, root),
+        _defaults(shared, project, root, f"{toml_list(pythons[:1])}  # {why}"),
         *(
             _backend(
                 name,
                 build,
                 advice,
                 choices,
-                [_relative(path, root) for path in own if own[path] == name],
-                _starting_base(build, pythons, (), advice),
+                [relative_path(path, root) for path in own if own[path] == name],
+                starting_base(build, pythons, (), advice),
                 answers,
                 pythons[0],
             )
             for name, build in builds.items()
         ),
-        _tail(backends),
+        last_tables(backends),
     ]
     return "\n".join(parts)
 
@@ -145,9 +118,9 @@ def resolved_torch(inputs: Sequence[Path], root: Path) -> str | None:
     project = read_inputs(inputs)
     if "torch" in project.distributions:
         return ""
-    pythons, _ = _pythons(project.requires_python, advice.pythons, ())
-    projects = [_relative(path, root) for path in inputs if path.suffix == ".toml"]
-    requirements = [_relative(path, root) for path in inputs if path.suffix != ".toml"]
+    pythons, _ = fitting_pythons(project.requires_python, advice.pythons, ())
+    projects = [relative_path(path, root) for path in inputs if path.suffix == ".toml"]
+    requirements = [relative_path(path, root) for path in inputs if path.suffix != ".toml"]
     base = advice.base.replace("{python}", pythons[0])
     return asker_of_torch(requirements, next(iter(projects), None), root, pythons[0], base)
 
@@ -213,136 +186,23 @@ def _head(
         lines += [f"- {place}" for place in project.unread[:20]]
         if len(project.unread) > 20:
             lines.append(f"- and {len(project.unread) - 20} more")
-    return _comment(*lines) + "schema = 1\n"
-
-
-def _project(project: ProjectInputs, root: Path) -> str:
-    name = re.sub(r"[^a-z0-9]+", "-", (project.name or root.resolve().name).lower()).strip("-")
-    lines = ["[project]", f'name = "{name[:64].strip("-") or "project"}"']
-    version = project.version or ""
-    if kinds.VERSION.complaint(version) is None:
-        lines.append(f"version = {toml_string(version)}")
-    else:
-        lines.append('version = "0.1.0"  # no version was found that can stand in a tag')
-    lines.append('image = "registry.example.com/{project}"  # where `build --push` publishes')
-    return _lines(lines)
+    return comment_of(*lines) + "schema = 1\n"
 
 
 def _defaults(inputs: Sequence[Path], project: ProjectInputs, root: Path, python: str) -> str:
     lines = ["[defaults]", f"python = {python}"]
-    requirements = [_relative(path, root) for path in inputs if path.suffix != ".toml"]
+    requirements = [relative_path(path, root) for path in inputs if path.suffix != ".toml"]
     if requirements:
-        lines.append(f"requirements = {_list(requirements)}")
-    if projects := [_relative(path, root) for path in inputs if path.suffix == ".toml"]:
+        lines.append(f"requirements = {toml_list(requirements)}")
+    if projects := [relative_path(path, root) for path in inputs if path.suffix == ".toml"]:
         if len(projects) > 1:
             raise UsageError(f"name one pyproject.toml, not {len(projects)}")
         lines.append(f"pyproject = {toml_string(projects[0])}")
-        lines += _own_package(project)
+        lines += own_package(project)
         offered = [e for e in project.extras if canonicalize_name(e) not in project.conflicting]
         if offered:
-            lines.append(f"# extras = {_list(offered)}  # what {projects[0]} offers")
-    return _lines([*lines, *_further(project)])
-
-
-def _own_package(project: ProjectInputs) -> list[str]:
-    if not project.is_package:
-        return []
-    scripts = f", with {', '.join(project.scripts[:3])}" if project.scripts else ""
-    return [f"install-project = true  # the project itself{scripts}"]
-
-
-def _further(project: ProjectInputs) -> list[str]:
-    """Settings that a first specification leaves to its reader."""
-    command = _list(project.scripts[:1] or ["python", "-m", "app"])
-    copied = (
-        []
-        if project.is_package
-        else ['# copy = [["src", "/app"]]  # what else goes into the image']
-    )
-    return [
-        *copied,
-        f"# command = {command}",
-        '# variant = ["server"]  # the last part of identifiers; "default" where it is not said',
-    ]
-
-
-def _pythons(
-    requires: str | None, pythons: Sequence[str], builds: Iterable[BackendBuild]
-) -> tuple[list[str], str]:
-    """The Pythons that the project allows, the best first, and why that one."""
-    limits = [build.base.pythons for build in builds if build.base and build.base.pythons]
-
-    def rank(version: str) -> tuple[bool, int]:
-        return (all(version in limit for limit in limits), pythons.index(version))
-
-    usual = [pythons[1], *pythons[2:], pythons[0]]
-    if requires is None:
-        return usual, "nothing says which; an axis: every version gives a set of targets"
-    try:
-        fitting = [version for version in pythons if version in parse_specifiers(requires)]
-    except InvalidSpecifier:
-        fitting = []
-    if not fitting:
-        return usual, "requires-python allows none of those that are known here: check it"
-    best = sorted(fitting, key=rank, reverse=True)
-    why = "the newest that requires-python allows"
-    if best[0] != fitting[-1]:
-        why += " and all base images have"
-    return best, f"{why}; all: {', '.join(fitting)}"
-
-
-@dataclass(frozen=True, slots=True)
-class _ChosenBase:
-    """The base image of a backend, and what follows from it."""
-
-    image: str
-    #: The one Python that it has, where that is not the project's.
-    python: str = ""
-    #: Why it is not the vendor's.
-    note: str = ""
-
-
-def _starting_base(
-    build: BackendBuild, pythons: Sequence[str], runtimes: Sequence[str], advice: Advice
-) -> _ChosenBase:
-    """The vendor's image where it has one of `pythons`, and is for all `runtimes`."""
-    base = build.base
-    if base is None:
-        return _ChosenBase(advice.base)
-    if unknown := [name for name in runtimes if base.runtimes and name not in base.runtimes]:
-        return _ChosenBase(advice.base, note=f"no image for {', '.join(unknown)} is known here")
-    if not base.pythons or pythons[0] in base.pythons:
-        return _ChosenBase(base.image)
-    shared = [version for version in pythons if version in base.pythons]
-    if shared or not base.optional:
-        return _ChosenBase(base.image, python=shared[0] if shared else base.pythons[-1])
-    has = ", ".join(base.pythons)
-    return _ChosenBase(advice.base, note=f"{base.image} has Python {has}, which does not fit")
-
-
-def _base_lines(
-    base: _ChosenBase,
-    build: BackendBuild,
-    runtime: Mapping[str, str],
-    python: str,
-    answers: Answers,
-) -> Iterator[str]:
-    """The lines of `python` and `base`: with the digest of the image, if it is one image."""
-    if base.python:
-        yield f"python = {_list([base.python])}  # that of the base image"
-    if base.note:
-        yield from (f"# {line}" for line in textwrap.wrap(f"Not the vendor's: {base.note}.", 96))
-    values = {f"{{runtime.{key}}}": value for key, value in runtime.items()}
-    image = base.image.replace("{python}", base.python or python)
-    for key, value in values.items():
-        image = image.replace(key, value)
-    digest = "" if "{" in image else answers.digest(image)
-    if digest:
-        yield f"base = {toml_string(f'{image}@{digest}')}"
-    else:
-        yield f"base = {toml_string(base.image)}"
-    if build.base and build.base.packages:
-        yield f"system-packages = {_list(build.base.packages)}  # the user-mode driver"
+            lines.append(f"# extras = {toml_list(offered)}  # what {projects[0]} offers")
+    return text_of([*lines, *further_settings(project)])
 
 
 def _backend(
@@ -351,21 +211,21 @@ def _backend(
     advice: Advice,
     choices: Sequence[Choice],
     requirements: Sequence[str],
-    chosen: _ChosenBase,
+    chosen: ChosenBase,
     answers: Answers,
     python: str,
 ) -> str:
     base = build.base
-    lines = [_comment(*_about(build)).rstrip("\n"), f"[backend.{name}]"]
+    lines = [comment_of(*about_backend(build)).rstrip("\n"), f"[backend.{name}]"]
     runtimes = base.runtimes if base else {}
     if runtimes:
-        lines.append(_runtimes(runtimes))
+        lines.append(runtime_line(runtimes))
     else:
         lines.append('runtime = "any"  # no version lines')
     only = next(iter(runtimes.values())) if len(runtimes) == 1 else {}
-    lines += _base_lines(chosen, build, only, python, answers)
+    lines += base_lines(chosen, build, only, python, answers)
     if requirements:
-        lines.append(f"requirements = {_list(requirements)}  # beside those of [defaults]")
+        lines.append(f"requirements = {toml_list(requirements)}  # beside those of [defaults]")
     if torch := [choice.name for choice in choices if choice.package.torch]:
         lines += [
             f"# Because of {', '.join(torch)}: torch comes from the index of this build only.",
@@ -379,208 +239,7 @@ def _backend(
         if (twin := choice.package.replace.get(name) or choice.package.replace.get(column))
     }
     if replaced:
-        lines.append(f"replace = {{ {_pairs(replaced)} }}")
+        lines.append(f"replace = {{ {toml_pairs(replaced)} }}")
     if dropped := [choice.name for choice in choices if column in choice.package.drop]:
-        lines.append(f"drop = {_list(dropped)}")
-    return _lines(lines)
-
-
-def _runtimes(runtimes: Mapping[str, Mapping[str, str]]) -> str:
-    texts = ", ".join(
-        f"{toml_string(runtime)} = {{ {_pairs(values)} }}"
-        if values
-        else f"{toml_string(runtime)} = {{}}"
-        for runtime, values in runtimes.items()
-    )
-    return f"runtime = {{ {texts} }}  # one set of targets for each"
-
-
-# A project with a lock
-
-
-def _locked_spec(
-    inputs: Sequence[Path],
-    locks: Sequence[str],
-    root: Path,
-    wanted: Sequence[str],
-    project: ProjectInputs,
-    answers: Answers,
-) -> str:
-    """The specification of a project whose lock is installed as it is."""
-    advice, catalogue = read_advice(), load()
-    builds = {name: backend_build(catalogue, name) for name in wanted or advice.backends}
-    pythons, _ = _pythons(project.requires_python, advice.pythons, builds.values())
-    locked = read_locked(root, locks, pythons, catalogue, advice.base)
-    backends = list(wanted or dict.fromkeys(part.backend for part in locked.parts))
-    parts = {name: [part for part in locked.parts if part.backend == name] for name in backends}
-    lacking = [name for name in backends if not parts[name]]
-    if lacking or not backends:
-        open_parts = "".join(f"\n- {part.label}: {part.why}" for part in locked.open)
-        raise UsageError(
-            f"{', '.join(locks)}: no part is for {' or '.join(lacking) or 'any backend'} by its "
-            f"name and what is locked in it{open_parts}"
-        )
-    pythons = [locked.python, *(version for version in pythons if version != locked.python)]
-    defaults = [
-        "[defaults]",
-        f"python = {_list(pythons[:1])}  # one that the lock is for",
-        *([f"lock = {toml_string(locked.lock)}"] if locked.lock else []),
-    ]
-    if own := [path for path in inputs if path.name == "pyproject.toml"]:
-        defaults += [f"pyproject = {toml_string(_relative(own[0], root))}"] * project.is_package
-        defaults += _own_package(project)
-    for key, names in (("extras", locked.extras), ("groups", locked.groups)):
-        defaults += [f"# {key} = {_list(names)}  # what else the lock offers"] * bool(names)
-    sections = [
-        _locked_backend(name, backend_build(catalogue, name), parts[name], locked, pythons, answers)
-        for name in backends
-    ]
-    return "\n".join(
-        [
-            _locked_head(inputs, locked),
-            _project(project, root),
-            _lines([*defaults, *_further(project)]),
-            *sections,
-            _tail(backends),
-        ]
-    )
-
-
-def _locked_head(inputs: Sequence[Path], locked: LockedProject) -> str:
-    names = ", ".join([*locked.locks, *(path.name for path in inputs)])
-    lines = [
-        f"Written by `buildmatrix init` from {names}. It is a start: read it, change it.",
-        f"The files that are locked in {listing(locked.locks)} are installed; nothing is resolved.",
-    ]
-    if locked.open:
-        lines.append("These parts belong to no backend here. To use one, write its line there:")
-        lines += [f"- {part.label}: {part.why}; {part.line}" for part in locked.open]
-    return _comment(*lines) + "schema = 1\n"
-
-
-def _locked_backend(
-    name: str,
-    build: BackendBuild,
-    parts: Sequence[LockedPart],
-    locked: LockedProject,
-    pythons: Sequence[str],
-    answers: Answers,
-) -> str:
-    advice = read_advice()
-    known = build.base.runtimes if build.base else {}
-    runtimes: dict[str, dict[str, str]] = {}
-    by_runtime: dict[str, LockedPart] = {}
-    for part in parts:
-        key, values = _known_runtime(part.runtime, known)
-        if key not in runtimes:
-            runtimes[key] = {k: value for k, value in values.items() if k != "torch"}
-            by_runtime[key] = part
-    several = len(runtimes) > 1
-    lines = [_comment(*_about(build)).rstrip("\n"), f"[backend.{name}]"]
-    chosen = _starting_base(build, pythons, [key for key in runtimes if key != "any"], advice)
-    settings: list[str] = []
-    for key, names in (("extras", "extra"), ("groups", "group")):
-        said = {runtime: getattr(part, key) for runtime, part in by_runtime.items()}
-        if several and all(said.values()):
-            for runtime, values in said.items():
-                runtimes[runtime][names] = values[0]
-            settings.append(f'{key} = ["{{runtime.{names}}}"]')
-        elif not several and parts[0] and (values := next(iter(said.values()))):
-            settings.append(f"{key} = {_list(values)}")
-    if not locked.lock:
-        files = {runtime: part.lock for runtime, part in by_runtime.items()}
-        if len(set(files.values())) == 1:
-            settings.insert(0, f"lock = {toml_string(parts[0].lock)}")
-        else:
-            folder = parts[0].lock.rpartition("/")
-            for runtime, file in files.items():
-                runtimes[runtime]["lock"] = file.rpartition("/")[2]
-            settings.insert(0, f'lock = "{folder[0]}{folder[1]}{{runtime.lock}}"')
-    if list(runtimes) == ["any"]:
-        lines.append('runtime = "any"  # no version lines')
-    else:
-        lines.append(_runtimes(runtimes))
-    only = next(iter(runtimes.values())) if not several else {}
-    lines += [*_base_lines(chosen, build, only, pythons[0], answers), *settings]
-    return _lines(lines)
-
-
-def _known_runtime(
-    runtime: str, known: Mapping[str, Mapping[str, str]]
-) -> tuple[str, Mapping[str, str]]:
-    """The version line to write for one that a lock says, `12` or `12.9`, and its values."""
-    for key, values in known.items():
-        if not runtime or key == runtime or key.startswith(f"{runtime}."):
-            return key, values
-    return (runtime, {}) if runtime and known else ("any", {})
-
-
-def _about(build: BackendBuild) -> Iterator[str]:
-    """What a reader has to know of a backend, where each thing comes from among it."""
-    yield f"{build.title}."
-    if build.base is None:
-        yield (
-            "- Base image: no public one of the vendor is known here, so this is a plain one. Put "
-            "the vendor's in its place."
-        )
-    else:
-        note = f": {build.base.note}" if build.base.note else "."
-        yield f"- Base image (source: {'; '.join(build.base_sources)}){note}"
-    for origin in build.wheels:
-        names = ", ".join(origin.names)
-        if origin.origin == "vendor":
-            yield f"- Wheels that are not on PyPI: {names}. {origin.note or ''}".rstrip()
-        else:
-            yield f"- Wheels on PyPI: {names}. {origin.note or ''}".rstrip()
-    for run in build.runs:
-        note = f" ({run.note})" if run.note else ""
-        yield f"- Run it with: docker run {' '.join(run.options)}{note}"
-
-
-def _tail(backends: Sequence[str]) -> str:
-    return _lines(
-        [
-            "# A command that must succeed inside every image.",
-            "# [[smoke]]",
-            '# name = "import"',
-            '# level = "import"',
-            '# command = ["python", "-c", "import app"]',
-            "",
-            "# For pull requests: `buildmatrix build --subset pr`.",
-            "[subset.pr]",
-            f'select = ["{backends[0]}*"]',
-            'latest = "runtime"',
-        ]
-    )
-
-
-def _relative(path: Path, root: Path) -> str:
-    relative = PurePath(os.path.relpath(path, root)).as_posix()
-    if complaint := kinds.PATH.complaint(relative):
-        raise UsageError(f"{path} cannot be named in {root / 'buildmatrix.toml'}: it {complaint}")
-    return relative
-
-
-def _comment(*lines: str) -> str:
-    wrapped = (
-        textwrap.wrap(
-            printable(line),
-            98,
-            subsequent_indent="  " if line.startswith("- ") else "",
-            break_on_hyphens=False,
-        )
-        for line in lines
-    )
-    return "".join(f"# {line}\n" for lines in wrapped for line in lines)
-
-
-def _list(words: Sequence[str]) -> str:
-    return "[" + ", ".join(toml_string(word) for word in words) + "]"
-
-
-def _pairs(values: Mapping[str, str]) -> str:
-    return ", ".join(f"{key} = {toml_string(value)}" for key, value in values.items())
-
-
-def _lines(lines: Sequence[str]) -> str:
-    return "\n".join(lines) + "\n"
+        lines.append(f"drop = {toml_list(dropped)}")
+    return text_of(lines)

@@ -12,6 +12,7 @@ from buildmatrix.errors import Problem, SpecError
 from buildmatrix.locks.projects import read_project
 from buildmatrix.locks.requirement_files import add_file
 from buildmatrix.locks.requirement_set import RequirementSet
+from buildmatrix.locks.taken import is_package
 from buildmatrix.locks.text import mapping, string, tables, tool_table
 
 
@@ -30,7 +31,7 @@ class ProjectInputs:
     extras: list[str] = field(default_factory=list)
     #: Extras that some other part excludes (`conflicts` of `[tool.uv]`).
     conflicting: set[str] = field(default_factory=set)
-    #: Whether the project itself can be installed, and its scripts.
+    #: Whether the project itself, or its workspace, can be installed; and its scripts.
     is_package: bool = False
     scripts: list[str] = field(default_factory=list)
 
@@ -86,11 +87,7 @@ def _read_project(path: Path, inputs: ProjectInputs, is_locked: bool) -> None:
         inputs.conflicting |= {
             canonicalize_name(string(item.get("extra"))) for item in tables(several)
         }
-    inputs.is_package = (
-        "build-system" in project.document
-        and uv.get("package") is not False
-        and poetry.get("package-mode") is not False
-    )
+    inputs.is_package = is_package(path) or "workspace" in uv
     if inputs.is_package:
         inputs.scripts += mapping(table.get("scripts"))
     for requirement in project.requirements:

@@ -23,6 +23,7 @@ from buildmatrix.locks.model import LeftOut, Package
 from buildmatrix.locks.pinned import is_pinned
 from buildmatrix.locks.requirement_files import read_requirements
 from buildmatrix.locks.taken import selection_of, trouble_with
+from buildmatrix.phrases import listing
 from buildmatrix.spec.bare import bare_target
 from buildmatrix.spec.hints import toml_string
 from buildmatrix.spec.model import LOCK_HEADER, Target, is_pylock
@@ -61,16 +62,31 @@ class LockedPart:
         parts = [*self.extras, *(f":{name}" for name in self.groups)]
         return f"{self.lock}[{','.join(parts)}]" if parts else self.lock
 
+    @property
+    def line(self) -> str:
+        """The line of a specification that takes it."""
+        for key, names in (("extras", self.extras), ("groups", self.groups)):
+            if names:
+                return f"{key} = [{toml_string(names[0])}]"
+        return f"lock = {toml_string(self.lock)}"
+
 
 @dataclass(frozen=True, slots=True)
 class OpenPart:
-    """A part that nothing could be decided about: why, and the line that takes it."""
+    """A part that nothing could be decided about."""
 
     label: str
     why: str
+    #: The line that takes it; empty where it cannot be installed.
     line: str
     #: Extra or group.
     name: str = ""
+
+    @classmethod
+    def of(cls, part: LockedPart, why: str, *, is_usable: bool = True) -> OpenPart:
+        """A part that is left open."""
+        line = part.line if is_usable else ""
+        return cls(part.label, why, line, next(iter((*part.extras, *part.groups)), ""))
 
 
 @dataclass(slots=True)
@@ -82,8 +98,8 @@ class LockedProject:
     python: str
     parts: list[LockedPart] = field(default_factory=list)
     open: list[OpenPart] = field(default_factory=list)
-    #: The Pythons that the specification may name, the best first.
-    pythons: tuple[str, ...] = ()
+    #: Backend → the Pythons that can install all of its parts, the best first.
+    pythons: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     #: Further parts of a whole lock that can be installed together.
     extras: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
@@ -145,31 +161,66 @@ def _is_hashed(path: Path) -> bool:
 
 
 def read_locked(
-    root: Path, locks: Sequence[str], pythons: Sequence[str], catalogue: Catalogue, base: str
+    root: Path,
+    locks: Sequence[str],
+    pythons: Sequence[str],
+    catalogue: Catalogue,
+    base: str,
+    *,
+    install_project: bool = False,
 ) -> LockedProject:
     """Which parts of `locks`, paths below `root`, are for which backend.
 
-    Takes the first of `pythons` that all of these parts can be installed with, else the first.
+    Takes the first of `pythons` that most of these parts can be installed with. A part that none of
+    `pythons` can install is open.
 
     Raises:
         SpecError, UsageError: a lock cannot be read for any of `pythons`.
     """
-    trouble: SpecError | UsageError | None = None
-    first: LockedProject | None = None
+    problems: dict[str, SpecError | UsageError] = {}
+    projects: dict[str, LockedProject] = {}
+    obstacles: dict[LockedPart, dict[str, str | None]] = {}
     for python in pythons:
-        reader = _LockReader(root, python, catalogue, base)
+        reader = _LockReader(root, python, catalogue, base, install_project)
         try:
-            project = reader.read(locks)
+            projects[python] = reader.read(locks)
         except (SpecError, UsageError) as error:
-            trouble = trouble or error
+            problems.setdefault(error.message, error)
             continue
-        if project.parts and all(map(reader.installs, project.parts)):
-            return project
-        first = first or project
-    if first is None:
-        assert trouble is not None
-        raise trouble
-    return first
+        for part in projects[python].parts:
+            obstacles.setdefault(part, {})[python] = reader.obstacle(part)
+    if not projects:
+        first = next(iter(problems.values()))
+        if len(problems) == 1:
+            raise first
+        offered = listing(sorted(pythons))
+        raise UsageError(f"{first.message}; the Pythons that are offered are {offered}")
+    fitting = {
+        part: tuple(python for python, why in found.items() if why is None)
+        for part, found in obstacles.items()
+    }
+
+    def count(python: str) -> int:
+        return sum(python in fitting[part] for part in projects[python].parts)
+
+    project = projects[max(projects, key=count)]
+    parts, project.parts = project.parts, []
+    shared: dict[str, tuple[str, ...]] = {}
+    for part in parts:
+        before = shared.get(part.backend, fitting[part])
+        both = tuple(python for python in before if python in fitting[part])
+        if both:
+            shared[part.backend] = both
+            project.parts.append(part)
+        else:
+            why = obstacles[part][project.python] or f"it is not for Python {listing(before)}"
+            project.open.append(OpenPart.of(part, why, is_usable=False))
+    order = sorted(projects, key=lambda python: python != project.python)
+    project.pythons = {
+        backend: tuple(python for python in order if python in fits)
+        for backend, fits in shared.items()
+    }
+    return project
 
 
 @dataclass(frozen=True)
@@ -180,6 +231,7 @@ class _LockReader:
     python: str
     catalogue: Catalogue
     base: str
+    install_project: bool
 
     def read(self, locks: Sequence[str]) -> LockedProject:
         project = LockedProject(tuple(locks), self.python)
@@ -188,8 +240,7 @@ class _LockReader:
             self._divide(locks[0], project)
             return project
         for lock in locks:
-            part = LockedPart("", "", lock)
-            self._take(part, _middle(lock), f"lock = {toml_string(lock)}", project)
+            self._take(LockedPart("", "", lock), _middle(lock), project)
         return project
 
     def _divide(self, lock: str, project: LockedProject) -> None:
@@ -197,11 +248,11 @@ class _LockReader:
         base = LockedPart("cpu", "", lock)
         packages, left_out = self._read(base)
         for extra in left_out.extras:
-            line = f"extras = [{toml_string(extra)}]"
-            self._take(dataclasses.replace(base, extras=(extra,)), extra, line, project)
+            self._take(dataclasses.replace(base, extras=(extra,)), extra, project)
         for group in left_out.groups:
-            line = f"groups = [{toml_string(group)}]"
-            self._take(dataclasses.replace(base, groups=(group,)), group, line, project)
+            self._take(dataclasses.replace(base, groups=(group,)), group, project)
+        if plain := self._plain_twin(base, left_out, project):
+            project.parts.append(plain)
         held = self._backends(packages, "cpu")
         if not project.parts and len(held) == 1:
             backend, runtime = next(iter(held.items()))
@@ -209,27 +260,49 @@ class _LockReader:
         elif not held and not any(part.backend == "cpu" for part in project.parts):
             project.parts.append(base)
         elif not project.parts:
-            why = f"it holds distributions for {', '.join(sorted(held))}" if held else "it is empty"
-            project.open.append(OpenPart(lock, why, f"lock = {toml_string(lock)}"))
+            why = f"it holds distributions for {listing(sorted(held))}"
+            project.open.append(OpenPart.of(base, why))
         mine = {name for part in project.parts for name in (*part.extras, *part.groups)}
         mine |= {part.name for part in project.open}
         project.extras = tuple(name for name in left_out.more_extras if name not in mine)
         project.groups = tuple(name for name in left_out.more_groups if name not in mine)
+        unnamed = [
+            dataclasses.replace(base, extras=(name,))
+            for name in left_out.extras
+            if name not in mine and name not in project.extras
+        ] + [
+            dataclasses.replace(base, groups=(name,))
+            for name in left_out.groups
+            if name not in mine and name not in project.groups
+        ]
+        project.open += [OpenPart.of(part, "its name names no backend") for part in unnamed]
 
-    def _take(self, part: LockedPart, name: str, line: str, project: LockedProject) -> None:
+    def _plain_twin(
+        self, base: LockedPart, left_out: LeftOut, project: LockedProject
+    ) -> LockedPart | None:
+        """The extra for the CPU beside those for accelerators: `onnx` beside `onnx-gpu`."""
+        others = [extra for part in project.parts for extra in part.extras]
+        for extra in left_out.extras:
+            if others and all(other.startswith(f"{extra}-") for other in others):
+                part = dataclasses.replace(base, extras=(extra,))
+                if not self._backends(self._read(part)[0], "cpu"):
+                    return part
+        return None
+
+    def _take(self, part: LockedPart, name: str, project: LockedProject) -> None:
         """Assign a part whose name says for which backend it is."""
         named = self._named(name)
         if named is None:
             if not (part.extras or part.groups):
-                project.open.append(OpenPart(part.lock, "its name names no backend", line))
+                project.open.append(OpenPart.of(part, "its name names no backend"))
             return
         backend, runtime = named
-        label = part.label
         try:
             packages, _ = self._read(part)
             held = self._backends(packages, backend)
         except (SpecError, UsageError) as error:
-            project.open.append(OpenPart(label, error.message.splitlines()[0], line, name))
+            why = error.message.splitlines()[0]
+            project.open.append(OpenPart.of(part, why, is_usable=False))
             return
         others = sorted(set(held) - {backend})
         if backend == _ANY:
@@ -238,21 +311,23 @@ class _LockReader:
             else:
                 found = " and ".join(others) or "no backend that is known"
                 why = f"what is locked in it is for {found}"
-                project.open.append(OpenPart(label, why, line, name))
+                project.open.append(OpenPart.of(part, why))
                 return
         elif others:
             why = f"what is locked in it is for {' and '.join(others)}, too"
-            project.open.append(OpenPart(label, why, line, name))
+            project.open.append(OpenPart.of(part, why))
             return
         if reason := backend_build(self.catalogue, backend).unbuildable:
-            project.open.append(OpenPart(label, f"no image can be made: {reason}", line, name))
+            project.open.append(
+                OpenPart.of(part, f"no image can be made: {reason}", is_usable=False)
+            )
             return
         runtime = _closer(runtime, held.get(backend) or _toolkit(packages, backend))
         found_part = dataclasses.replace(part, backend=backend, runtime=runtime)
         same = [p for p in project.parts if (p.backend, p.runtime) == (backend, runtime)]
         if same:
             why = f"{same[0].label} is for {backend} {runtime}".rstrip() + " already"
-            project.open.append(OpenPart(label, why, line, name))
+            project.open.append(OpenPart.of(part, why))
             return
         project.parts.append(found_part)
 
@@ -293,16 +368,25 @@ class _LockReader:
             lock=part.lock,
         )
         return dataclasses.replace(
-            bare, committed_lock=part.lock, extras=part.extras, groups=part.groups
+            bare,
+            committed_lock=part.lock,
+            extras=part.extras,
+            groups=part.groups,
+            install_project=self.install_project,
         )
 
     def _read(self, part: LockedPart) -> tuple[Sequence[Package], LeftOut]:
         lock = read_committed(selection_of(self.root, self._target(part)))[0].lock
         return lock.packages, lock.left_out
 
-    def installs(self, part: LockedPart) -> bool:
-        """Whether the part can be installed with this Python."""
-        return trouble_with(self.root, self._target(part)) is None
+    def obstacle(self, part: LockedPart) -> str | None:
+        """Why the part cannot be installed with this Python; None where it can.
+
+        A lock that is older than its project can be made anew: `buildmatrix lock` says so.
+        """
+        target = self._target(part)
+        why = trouble_with(self.root, target, allow_stale=True)
+        return why and why.removeprefix(f"{target.id}: ")
 
     def _backends(self, packages: Sequence[Package], on: str = "") -> dict[str, str]:
         """The backends that packages are for, each with its toolkit where something says it.

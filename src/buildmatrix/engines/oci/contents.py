@@ -46,7 +46,7 @@ from buildmatrix.engines.oci.store import ImageStore, made_by
 from buildmatrix.engines.oci.users import Accounts
 from buildmatrix.errors import Problem, SpecError, UndecidedError
 from buildmatrix.locks.model import Lock
-from buildmatrix.locks.project_wheel import project_package
+from buildmatrix.locks.project_wheel import project_packages
 from buildmatrix.oci.compression import Compression
 from buildmatrix.oci.documents import (
     CONFIGURATION,
@@ -189,8 +189,8 @@ class _Assembly:
         assert self._python is not None
         lock = self._lock
         if self._target.install_project:
-            own = project_package(self._spec.root, self._target)
-            lock = replace(lock, packages=(*lock.packages, own))
+            own = project_packages(self._spec.root, self._target)
+            lock = replace(lock, packages=(*lock.packages, *own))
         libraries = Libraries(self._target, lock, self._store, self._progress, self._compression)
         for library in libraries.layers(self._files, self._python):
             kind: LayerKind = "distribution" if library.origin else "environment"

@@ -139,7 +139,7 @@ def recipe(spec: Spec, target: Target, lock: Lock) -> Recipe:
     text = dockerfile(environment, spec, target, lock)
     target = equipped(target, build_of(spec, target))
     macros = {
-        name: _run_of(render_piece(environment, _MACROS + call, {"target": target}))
+        name: tuple(instructions(render_piece(environment, _MACROS + call, {"target": target})))
         for name, call in _CALLS.items()
     }
     is_compiled = any(package.source_only for package in lock.packages)
@@ -155,11 +155,6 @@ _CALLS: Final = {
 }
 
 
-def _run_of(text: str) -> DockerfileInstruction:
-    (instruction,) = instructions(text)
-    return instruction
-
-
 class _RecipeReader:
     """Parser of one Dockerfile; unsupported instructions are in `problems`."""
 
@@ -168,7 +163,7 @@ class _RecipeReader:
         spec: Spec,
         target: Target,
         text: str,
-        macros: dict[str, DockerfileInstruction],
+        macros: dict[str, tuple[DockerfileInstruction, ...]],
         is_compiled: bool,
     ) -> None:
         self._spec = spec
@@ -178,7 +173,7 @@ class _RecipeReader:
         self._is_compiled = is_compiled
         self._steps: list[Step] = []
         self._problems: list[Problem] = []
-        before, after = map(re.escape, macros["packages"].text.split(_PACKAGES))
+        before, after = map(re.escape, macros["packages"][0].text.split(_PACKAGES))
         self._packages = re.compile(f"{before}([a-z0-9][a-z0-9+.:=~A-Z -]*|){after}")
 
     def recipe(self) -> Recipe:
@@ -210,12 +205,12 @@ class _RecipeReader:
         if stage.name != "build":
             self._refuse(stage.begin)
             return
-        is_made = False
+        needed = {(step.flags, step.text) for step in self._macros["install"]}
         for instruction in stage.instructions:
             if instruction.keyword == "ENV":
                 self._check_variables(instruction)
             elif instruction.keyword == "RUN" and self._is(instruction, "install"):
-                is_made = True
+                needed.discard((instruction.flags, instruction.text))
             elif instruction.keyword == "RUN" and not instruction.flags:
                 names = self._packages.fullmatch(instruction.text)
                 # A compiler is only for packages without a wheel, which are refused by name.
@@ -223,7 +218,7 @@ class _RecipeReader:
                     self._refuse(instruction)
             elif instruction.keyword not in ("USER", "LABEL", "WORKDIR"):
                 self._refuse(instruction)
-        if not is_made:
+        if needed:
             self._problem(stage.begin, "its stage `build` does not install the lock as ours do")
 
     def _check_variables(self, instruction: DockerfileInstruction) -> None:
@@ -310,8 +305,10 @@ class _RecipeReader:
         return Declaration(tuple(map(word, texts)), instruction)
 
     def _is(self, instruction: DockerfileInstruction, macro: str) -> bool:
-        expected = self._macros[macro]
-        return (instruction.flags, instruction.text) == (expected.flags, expected.text)
+        return any(
+            (instruction.flags, instruction.text) == (expected.flags, expected.text)
+            for expected in self._macros[macro]
+        )
 
     # Unsupported instructions
 

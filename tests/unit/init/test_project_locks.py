@@ -1,0 +1,346 @@
+"""`init` in a folder with committed locks: which of their parts are for which backend."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from buildmatrix.catalogue.load import load
+from buildmatrix.commands.init.first_spec import first_spec
+from buildmatrix.commands.init.locked import divide_inputs, find_locks, read_locked
+from buildmatrix.commands.init.sections import Answers
+from buildmatrix.errors import BuildmatrixError
+from buildmatrix.locks.taken import trouble_with
+from buildmatrix.spec.load import load_spec
+from buildmatrix.spec.model import Spec
+
+CATALOGUE = load()
+PYTHONS = ("3.12", "3.13", "3.11")
+BASE = "python:{python}-slim-bookworm"
+HASH = "0" * 64
+INDEX = "https://files.example.com"
+ANY = "py3-none-any"
+
+
+def wheel(pin: str) -> tuple[str, str, str]:
+    """Name, version and file name of `name version`, with the tag of the wheel where it counts."""
+    name, version, *tag = pin.split()
+    return name, version, f"{name.replace('-', '_')}-{version}-{tag[0] if tag else ANY}.whl"
+
+
+def pylock(*pins: str, index: str = INDEX, python: str = ">=3.11") -> str:
+    entries = [
+        f'[[packages]]\nname = "{name}"\nversion = "{version}"\nindex = "{index}/simple"\n'
+        f'wheels = [{{ url = "{index}/{file}", hashes = {{ sha256 = "{HASH}" }} }}]\n'
+        for name, version, file in map(wheel, pins)
+    ]
+    head = f'lock-version = "1.0"\ncreated-by = "uv"\nrequires-python = "{python}"\n'
+    return head + "".join(entries)
+
+
+def hashed(*pins: str) -> str:
+    lines = [f"{n}=={v} --hash=sha256:{HASH}\n" for n, v, _ in map(wheel, pins)]
+    return "".join(lines)
+
+
+def uv_lock(
+    extras: Mapping[str, Sequence[str]],
+    *main: str,
+    groups: Mapping[str, Sequence[str]] = {},
+    python: str = ">=3.11",
+    together: Sequence[str] = (),
+) -> str:
+    """A `uv.lock` of the project acme, whose extras exclude one another but for `together`."""
+    parts = (main, *extras.values(), *groups.values())
+    names = {pin.split()[0]: pin for pins in parts for pin in pins}
+
+    def listed(pins: Sequence[str]) -> str:
+        return "[" + ", ".join(f'{{ name = "{pin.split()[0]}" }}' for pin in pins) + "]"
+
+    def table(key: str, parts: Mapping[str, Sequence[str]]) -> str:
+        lines = "".join(f"{name} = {listed(pins)}\n" for name, pins in parts.items())
+        return f"[package.{key}]\n{lines}" if parts else ""
+
+    exclusive = [f'{{ package = "acme", extra = "{x}" }}' for x in extras if x not in together]
+    head = f'version = 1\nrevision = 3\nrequires-python = "{python}"\n'
+    head += f"conflicts = [[{', '.join(exclusive)}]]\n" if len(exclusive) > 1 else ""
+    own = (
+        '[[package]]\nname = "acme"\nversion = "1.0"\nsource = { editable = "." }\n'
+        f"dependencies = {listed(main)}\n"
+        + table("optional-dependencies", extras)
+        + table("dev-dependencies", groups)
+    )
+    rest = [
+        f'[[package]]\nname = "{name}"\nversion = "{version}"\n'
+        f'source = {{ registry = "{INDEX}/simple" }}\n'
+        f'wheels = [{{ url = "{INDEX}/{file}", hash = "sha256:{HASH}" }}]\n'
+        for name, version, file in map(wheel, names.values())
+    ]
+    return head + own + "".join(rest)
+
+
+def write(root: Path, files: Mapping[str, str]) -> None:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+
+NUMPY, CPU, GPU = "numpy 2.0", "onnxruntime 1.22.0", "onnxruntime-gpu 1.22.0"
+CUDART = "nvidia-cuda-runtime-cu12 12.8.90"
+TORCH = "https://index.example.com/whl"
+CASES = {
+    "extras, by name and by contents": (
+        {"uv.lock": uv_lock({"cpu": [CPU], "gpu": [GPU, CUDART], "docs": [NUMPY]}, NUMPY)},
+        {"uv.lock[cpu]": "cpu", "uv.lock[gpu]": "cuda 12.8"},
+        {"uv.lock[docs]": "its name names no backend"},
+    ),
+    "toolkits in the names of extras": (
+        {"uv.lock": uv_lock({"cu128": [CUDART], "cu130": ["nvidia-cublas 13.0.0.19"]})},
+        {"uv.lock": "cpu", "uv.lock[cu128]": "cuda 12.8", "uv.lock[cu130]": "cuda 13.0"},
+        {},
+    ),
+    "an extra beside its twins for accelerators": (
+        {"uv.lock": uv_lock({"onnx": [CPU], "onnx-gpu": [GPU, CUDART], "onnx-docs": [NUMPY]})},
+        {"uv.lock[onnx]": "cpu", "uv.lock[onnx-gpu]": "cuda 12.8"},
+        {"uv.lock[onnx-docs]": "its name names no backend"},
+    ),
+    "groups": (
+        {"uv.lock": uv_lock({}, NUMPY, groups={"gpu": [CUDART], "dev": [CPU]})},
+        {"uv.lock": "cpu", "uv.lock[:gpu]": "cuda 12.8"},
+        {},
+    ),
+    "one backend for all": (
+        {"uv.lock": uv_lock({}, NUMPY, CUDART)},
+        {"uv.lock": "cuda 12.8"},
+        {},
+    ),
+    "a name that its contents contradict": (
+        {"uv.lock": uv_lock({"cpu": [CPU], "rocm": [CUDART]}, NUMPY)},
+        {"uv.lock[cpu]": "cpu"},
+        {"uv.lock[rocm]": "what is locked in it is for cuda, too"},
+    ),
+    "an accelerator that nothing names": (
+        {"uv.lock": uv_lock({"gpu": [NUMPY]}, CPU)},
+        {"uv.lock": "cpu"},
+        {"uv.lock[gpu]": "what is locked in it is for no backend that is known"},
+    ),
+    "two parts for the same": (
+        {"uv.lock": uv_lock({"gpu": [CUDART], "cu12": ["nvidia-cuda-runtime-cu12 12.8.90"]})},
+        {"uv.lock": "cpu", "uv.lock[cu12]": "cuda 12.8"},
+        {"uv.lock[gpu]": "uv.lock[cu12] is for cuda 12.8 already"},
+    ),
+    "wheels for a Python that is not offered": (
+        {
+            "uv.lock": uv_lock(
+                {"cpu": [CPU], "qnn": ["onnxruntime-qnn 1.22 cp310-cp310-linux_x86_64"]}
+            )
+        },
+        {"uv.lock[cpu]": "cpu"},
+        {
+            "uv.lock[qnn]": "onnxruntime-qnn 1.22 cannot be installed: it has no wheel for "
+            "linux/amd64 with Python 3.12; the nearest is for cp310-cp310-linux_x86_64"
+        },
+    ),
+    "pylocks in a folder": (
+        {
+            "uv.lock.d/pylock.cpu.toml": pylock(NUMPY),
+            "uv.lock.d/pylock.cuda.toml": pylock("torch 2.9.0+cu128", index=f"{TORCH}/cu128"),
+            "uv.lock.d/pylock.rocm.toml": pylock("torch 2.9.0+rocm6.4", index=f"{TORCH}/rocm6.4"),
+            "pylock.md": "",
+        },
+        {
+            "uv.lock.d/pylock.cpu.toml": "cpu",
+            "uv.lock.d/pylock.cuda.toml": "cuda 12.8",
+            "uv.lock.d/pylock.rocm.toml": "rocm 6.4",
+        },
+        {},
+    ),
+    "requirement files with hashes": (
+        {
+            "requirements-cpu.txt": hashed(NUMPY),
+            "requirements.cuda12.txt": hashed(CUDART),
+            "requirements-dev.txt": hashed(NUMPY),
+            "requirements-docs.txt": "sphinx\n",
+        },
+        {"requirements-cpu.txt": "cpu", "requirements.cuda12.txt": "cuda 12.8"},
+        {"requirements-dev.txt": "its name names no backend"},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_parts_of_a_lock_go_to_the_backends_that_they_are_for(case: str, tmp_path: Path) -> None:
+    files, parts, open_parts = CASES[case]
+    write(tmp_path, files)
+    locks = [path.relative_to(tmp_path).as_posix() for path in find_locks(tmp_path)]
+    found = read_locked(tmp_path, locks, PYTHONS, CATALOGUE, BASE)
+    assert {part.label: f"{part.backend} {part.runtime}".rstrip() for part in found.parts} == parts
+    assert {part.label: part.why for part in found.open} == open_parts
+
+
+def spec_of(root: Path, *backends: str) -> tuple[Spec, str]:
+    """What `init --offline` writes, loaded: each target can be installed from its lock."""
+    locks = find_locks(root)
+    own = [path for path in (root / "pyproject.toml",) if path.is_file()]
+    text = first_spec(own, root, backends, locks=locks, answers=Answers(torch=None))
+    (root / "buildmatrix.toml").write_text(text)
+    spec = load_spec(root / "buildmatrix.toml", backends=CATALOGUE.backends)
+    for target in spec.targets:
+        assert trouble_with(root, target) is None, target.id
+    return spec, text
+
+
+def summary(spec: Spec) -> dict[str, str]:
+    return {target.id.removesuffix("-default"): target.lock_label for target in spec.targets}
+
+
+OLD, NEW = "cp311-cp311-manylinux_2_28_x86_64", "cp312-cp312-manylinux_2_28_x86_64"
+
+
+@pytest.mark.parametrize(
+    ("files", "targets"),
+    [
+        *((files, None) for files, _, _ in CASES.values()),
+        # A Python that the lock is for, and where the backends differ, one for each.
+        (
+            {"uv.lock": uv_lock({"cpu": [f"a 1 {OLD}"], "gpu": [f"b 1 {OLD}", CUDART]})},
+            {"cpu-py311": "uv.lock[cpu]", "cuda12.8-py311": "uv.lock[gpu]"},
+        ),
+        (
+            {"uv.lock": uv_lock({"cpu": [f"a 1 {OLD}"], "gpu": [f"b 1 {NEW}", CUDART]})},
+            {"cpu-py311": "uv.lock[cpu]", "cuda12.8-py312": "uv.lock[gpu]"},
+        ),
+        (
+            {"uv.lock": uv_lock({"cu128": [CUDART], "cu130": ["nvidia-cublas 13.0.0.19"]})},
+            {
+                "cpu-py312": "uv.lock",
+                "cuda12.8-py312": "uv.lock[cu128]",
+                "cuda13.0-py312": "uv.lock[cu130]",
+            },
+        ),
+        # Two lines of one backend, in files of their own.
+        (
+            {
+                "pylock.cu128.toml": pylock(CUDART),
+                "pylock.cu130.toml": pylock("nvidia-cublas 13.0.0.19"),
+            },
+            {"cuda12.8-py312": "pylock.cu128.toml", "cuda13.0-py312": "pylock.cu130.toml"},
+        ),
+        # An extra and a group of one backend have no common line: the second one is left open.
+        (
+            {"uv.lock": uv_lock({"cu128": [CUDART]}, groups={"cu130": ["nvidia-cublas 13.0.0"]})},
+            {"cpu-py312": "uv.lock", "cuda12.8-py312": "uv.lock[cu128]"},
+        ),
+    ],
+)
+def test_every_target_of_a_first_specification_can_be_installed(
+    files: Mapping[str, str], targets: Mapping[str, str] | None, tmp_path: Path
+) -> None:
+    write(tmp_path, files)
+    spec, _ = spec_of(tmp_path)
+    assert targets is None or summary(spec) == targets
+
+
+PROJECT = """\
+[project]
+name = "acme"
+version = "1.0"
+requires-python = ">=3.11"
+[project.optional-dependencies]
+cpu = ["onnxruntime"]
+gpu = ["onnxruntime-gpu"]
+docs = ["numpy"]
+[project.scripts]
+acme = "acme:main"
+[tool.uv]
+conflicts = [[{ extra = "cpu" }, { extra = "gpu" }]]
+[build-system]
+requires = []
+"""
+
+
+def test_the_project_is_installed_and_parts_that_conflict_are_not_offered(tmp_path: Path) -> None:
+    write(tmp_path, {"pyproject.toml": PROJECT})
+    text = first_spec([tmp_path / "pyproject.toml"], tmp_path)
+    assert '# extras = ["docs"]  # what pyproject.toml offers' in text
+    extras = {"cpu": [CPU], "gpu": [CUDART], "docs": [NUMPY]}
+    write(tmp_path, {"uv.lock": uv_lock(extras, NUMPY)})
+    text = spec_of(tmp_path)[1]
+    assert "# extras" not in text
+    assert '# - uv.lock[docs]: its name names no backend; to use it: extras = ["docs"]\n' in text
+    write(tmp_path, {"uv.lock": uv_lock(extras, NUMPY, together=["docs"])})
+    spec, text = spec_of(tmp_path)
+    assert '# extras = ["docs"]  # what else the lock offers' in text
+    assert all(target.install_project for target in spec.targets)
+    assert '# command = ["acme"]' in text
+    assert [target.id for target in spec_of(tmp_path, "cuda")[0].targets] == [
+        "cuda12.8-py312-default"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("files", "backends", "said"),
+    [
+        (
+            {"uv.lock": uv_lock({"cpu": [CPU]}, NUMPY)},
+            ["rocm"],
+            "uv.lock: no part can be installed for rocm",
+        ),
+        (
+            {"uv.lock": uv_lock({}, "kernels 1.0 cp310-cp310-linux_x86_64")},
+            [],
+            "uv.lock: no part can be installed for any backend:\n"
+            "- uv.lock: kernels 1.0 cannot be installed: ",
+        ),
+        (
+            {"uv.lock": uv_lock({}, NUMPY, python="<3.11")},
+            [],
+            "uv.lock: the lock is for Python <3.11, and cpu has 3.12; the Pythons that are offered "
+            "are 3.11, 3.12, 3.13",
+        ),
+        ({"uv.lock": "version = 1\n[[package]]\nname = 3\n"}, [], "uv.lock:2: "),
+    ],
+)
+def test_locks_for_nothing_are_refused_with_a_reason(
+    files: Mapping[str, str], backends: Sequence[str], said: str, tmp_path: Path
+) -> None:
+    write(tmp_path, files)
+    with pytest.raises(BuildmatrixError) as caught:
+        spec_of(tmp_path, *backends)
+    assert caught.value.message.startswith(said), caught.value
+
+
+def test_named_locks_are_told_from_other_inputs(tmp_path: Path) -> None:
+    texts = {
+        "a.txt": hashed(NUMPY),
+        "requirements.txt": "numpy\n",
+        "requirements-b.txt": hashed(CPU),
+    }
+    write(tmp_path, {"uv.lock": "", "pyproject.toml": "", "pylock.x.toml": pylock(), **texts})
+    paths = [tmp_path / name for name in ("uv.lock", "pyproject.toml", "pylock.x.toml", *texts)]
+    locks, others = divide_inputs(paths)
+    assert [path.name for path in locks] == ["uv.lock", "pylock.x.toml", "requirements-b.txt"]
+    assert [path.name for path in others] == ["pyproject.toml", "a.txt", "requirements.txt"]
+
+
+BUILT = "[build-system]\nrequires = []\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "is_installed"),
+    [
+        ("", False),
+        (BUILT, True),
+        ("[tool.uv]\npackage = true\n", True),
+        (f"{BUILT}[tool.uv]\npackage = false\n", False),
+        (f"{BUILT}[tool.poetry]\npackage-mode = false\n", False),
+    ],
+)
+def test_a_project_is_installed_where_its_own_tool_installs_it(
+    text: str, is_installed: bool, tmp_path: Path
+) -> None:
+    write(tmp_path, {"uv.lock": uv_lock({}, NUMPY)})
+    write(tmp_path, {"pyproject.toml": f'[project]\nname = "acme"\nversion = "1.0"\n{text}'})
+    assert {target.install_project for target in spec_of(tmp_path)[0].targets} == {is_installed}

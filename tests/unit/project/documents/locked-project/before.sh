@@ -1,0 +1,1 @@
+buildmatrix init --offline
