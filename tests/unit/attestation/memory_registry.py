@@ -58,9 +58,6 @@ class MemoryRegistry:
             f"the registry {reference.host} does not have {reference.version} (404)", status=404
         )
 
-    def digest(self, reference: Reference, known: str = "") -> str:
-        return self.resolve(reference).digest
-
     def resolve(self, reference: Reference) -> Descriptor:
         return self.manifest(reference).descriptor
 
