@@ -173,7 +173,7 @@ def test_the_same_image_on_every_machine_and_day(world: World, tmp_path: Path) -
             path.chmod(path.stat().st_mode & ~mask | (0o022 & ~mask))
         tests = Path(__file__).parent
         run = subprocess.run(
-            [sys.executable, "-c", SCRIPT, place / "project", tests],
+            [sys.executable, "-c", SCRIPT, place / "project", tests, tests.parent / "locks"],
             env={**os.environ, "TZ": zone, "LC_ALL": "C", "PYTHONHASHSEED": str(number)},
             umask=mask, cwd=place, capture_output=True, text=True,
         )  # fmt: skip
