@@ -23,7 +23,15 @@ from rulecases import (
 
 from buildmatrix.device_code.model import DeviceCode
 from buildmatrix.elf.model import Literal, Mark
-from buildmatrix.inventory.model import Artefact, Link, SharedPath, Stats, SystemPackage, Unread
+from buildmatrix.inventory.model import (
+    Artefact,
+    CachedLibrary,
+    Link,
+    SharedPath,
+    Stats,
+    SystemPackage,
+    Unread,
+)
 from buildmatrix.spec.model import Policy
 
 CPU = target("cpu")
@@ -103,6 +111,49 @@ def test_a_driver_library_is_an_error_even_in_its_own_vendors_image() -> None:
 )
 def test_forward_compatibility_copies_and_stubs_stay_quiet(path: str) -> None:
     assert of_image(CUDA, image(file(path, elf("libcuda.so.1")))) == ()
+
+
+STUBS = "usr/local/cuda/lib64/stubs"
+STUB = file(f"{STUBS}/libcuda.so", elf("libcuda.so.1"))
+LINKED = Link(f"{STUBS}/libcuda.so.1", "libcuda.so")
+CACHED = CachedLibrary("libcuda.so.1", f"/{STUBS}/libcuda.so.1", 0x0303)
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected", "way"),
+    [
+        ({"environment": {"LD_LIBRARY_PATH": f"/{STUBS}"}}, "error", "LD_LIBRARY_PATH leads"),
+        ({"loader_cache": (CACHED,)}, "error", "ld.so.cache leads"),
+        ({"library_folders": (STUBS,)}, "error", "ld.so.cache leads"),
+        # Before ldconfig has made its links.
+        ({"links": (), "library_folders": (STUBS,)}, "error", "ld.so.conf names its folder"),
+        # Only those that ask for the linker's name get it.
+        (
+            {"links": (), "environment": {"LD_LIBRARY_PATH": f"/{STUBS}"}},
+            "warning",
+            "looks for libcuda.so:",
+        ),
+        ({"environment": {"LIBRARY_PATH": f"/{STUBS}"}}, None, ""),
+        ({"library_folders": ("usr/local/cuda/lib64",)}, None, ""),
+    ],
+)
+def test_a_stub_that_the_loader_finds_stands_in_for_the_driver(
+    parts: dict[str, object], expected: str | None, way: str
+) -> None:
+    tree = replace(image(STUB, links=(LINKED,)), **parts)  # type: ignore[arg-type]
+    found = [item for item in of_image(CUDA, tree) if item.rule == "BM202"]
+    assert [item.severity for item in found] == ([expected] if expected else [])
+    for item in found:
+        assert way in item.message and item.path == STUB.path
+
+
+def test_a_stub_that_a_search_path_of_a_file_leads_to() -> None:
+    facts = replace(elf(None, ["libcuda.so.1"]), runpath=(f"/{STUBS}",))
+    one = file("demo/_c.so", facts, "demo 1")
+    found = only(of_image(CUDA, image(STUB, one, links=(LINKED,))), "BM202")
+    assert (found.severity, "demo/_c.so is led to it" in found.message) == ("error", True)
+    # Without it nothing leads there.
+    assert codes(of_image(CUDA, image(STUB, replace(one, elf=replace(facts, runpath=()))))) == []
 
 
 def test_amds_user_space_driver_belongs_into_a_rocm_image() -> None:
