@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import replace
 
 import pytest
@@ -25,6 +26,7 @@ from buildmatrix.device_code.model import DeviceCode
 from buildmatrix.elf.model import Literal, Mark
 from buildmatrix.inventory.model import (
     Artefact,
+    Binary,
     CachedLibrary,
     Link,
     SharedPath,
@@ -32,6 +34,7 @@ from buildmatrix.inventory.model import (
     SystemPackage,
     Unread,
 )
+from buildmatrix.python_imports.reach import Reach
 from buildmatrix.spec.model import Policy
 
 CPU = target("cpu")
@@ -310,6 +313,55 @@ def test_a_library_for_windows_on_a_screen_is_missed_like_any_other() -> None:
     tree = image(file("cv2/_C.abi3.so", elf(needed=["libGL.so.1"]), "opencv-python 4"))
     one = only(of_image(CPU, tree), "BM302")
     assert "libGL.so.1" in one.message and one.severity == "error"
+
+
+OPENCV = "opencv-python 4.14.0.94"
+
+
+def of_opencv(path: str, needed: list[str], reach: Reach = "unknown") -> Binary:
+    folders = ("$ORIGIN", "$ORIGIN/../opencv_python.libs")
+    name = path.rpartition("/")[2]
+    facts = replace(elf(None if "cv2" in name else name, needed), runpath=folders)
+    place = "cv2/__init__.py:5" if reach == "import" else None
+    return replace(file(path, facts, OPENCV), reach=reach, reached_from=place)
+
+
+@pytest.mark.parametrize(
+    ("reach", "screen", "severity", "way", "cure"),
+    [
+        ("import", "libGL.so.1", "error", "libavdevice.so.62", ["libxcb1", "libgl1"]),
+        # The system's library that the import fails on is as bad alone.
+        ("import", "libc.so.6", "error", "libavdevice.so.62", ["libxcb1"]),
+        ("lazy", "libGL.so.1", "warning", "libqxcb.so", None),
+    ],
+)
+def test_the_library_that_an_import_fails_on_is_named_with_its_package(
+    reach: Reach, screen: str, severity: str, way: str, cure: list[str] | None
+) -> None:
+    """ld.so loads breadth first: libavdevice links libxcb before Qt links libGL."""
+    tree = image(
+        of_opencv("cv2/cv2.abi3.so", ["libavdevice.so.62", "libQt5Widgets.so.5"], reach),
+        of_opencv("opencv_python.libs/libQt5Widgets.so.5", ["libQt5Gui.so.5", screen]),
+        of_opencv("opencv_python.libs/libQt5Gui.so.5", [screen]),
+        of_opencv("opencv_python.libs/libavdevice.so.62", ["libxcb.so.1"]),
+        of_opencv("cv2/qt/plugins/platforms/libqxcb.so", ["libX11.so.6", "libxcb.so.1"]),
+    )
+    one = only(of_image(CPU, tree), "BM302")
+    assert one.severity == severity and one.path is not None and one.path.endswith(way)
+    assert one.fix is not None and one.fix.patch is not None
+    patch = tomllib.loads(one.fix.patch)
+    if cure is None:
+        assert "policy" in patch
+        return
+    assert [part.rpartition("/")[2] for part in one.chain] == [
+        OPENCV,
+        "cv2.abi3.so",
+        way,
+        "libxcb.so.1",
+    ]
+    assert "cv2/__init__.py:5" in one.message
+    assert patch == {"backend": {"cpu": {"system-packages": cure}}}
+    assert "of RPMs install libxcb" in one.fix.text and "on Alpine libxcb" in one.fix.text
 
 
 def test_what_the_host_injects_stays_quiet() -> None:
