@@ -48,7 +48,7 @@ def _finding(image: ImageSubject, owner: str | None, missing: list[Needed]) -> F
     judged = {needed: _severity(image, owner, needed, ways) for needed in missing}
     severity = min(judged.values(), key=lambda severity: rank[severity])
     first = next(needed for needed in missing if judged[needed] == severity)
-    if _entry(first) in ways:
+    if any(_entry(needed) in ways for needed in missing if judged[needed] == severity):
         order = {entry: place for place, entry in enumerate(ways)}
         missing.sort(key=lambda needed: order.get(_entry(needed), len(order)))
         first = missing[0]
@@ -63,7 +63,7 @@ def _finding(image: ImageSubject, owner: str | None, missing: list[Needed]) -> F
         owner=owner,
         path=first.binary,
         chain=chain_to_file(image, owner, *way, first.name),
-        fix=_fix(image, owner, first, missing),
+        fix=_fix(image, owner, first, missing, [item for item in missing if _entry(item) in ways]),
     )
 
 
@@ -101,11 +101,12 @@ def _ways(image: ImageSubject, owner: str | None) -> Mapping[tuple[str, str], tu
     heads = [
         binary.path
         for binary in image.inventory.loadable
-        if binary.owner == owner
-        and (binary.path in named or is_extension(binary.path))
-        and image.reach.get(binary.path) == "import"
+        if binary.owner == owner and (binary.path in named or is_extension(binary.path))
     ]
-    for head in sorted(heads, key=lambda path: path not in named):
+    # Some import their modules by names that only a run shows, as cv2 does.
+    for head in sorted(
+        heads, key=lambda path: (path not in named, image.reach.get(path) != "import")
+    ):
         ahead: list[tuple[str, ...]] = [(head,)]
         for way in ahead:  # grows while it is walked
             if way[-1] in seen:
@@ -138,7 +139,14 @@ def _lines_of(image: ImageSubject, needed: Needed) -> str:
     )
 
 
-def _fix(image: ImageSubject, owner: str | None, item: Needed, missing: Sequence[Needed]) -> Fix:
+def _fix(
+    image: ImageSubject,
+    owner: str | None,
+    item: Needed,
+    missing: Sequence[Needed],
+    opened: Sequence[Needed],
+) -> Fix:
+    """`opened` are those of `missing` that stand behind extension modules."""
     name, _ = split_owner(owner)
     if image.tree.is_other_line(item.name):
         backend = title(image.backend, image.catalogue)
@@ -147,8 +155,7 @@ def _fix(image: ImageSubject, owner: str | None, item: Needed, missing: Sequence
             f"take a release of {name or item.binary} that was built for {backend} {image.line}, "
             f"or make the target for {backend} {_lines_of(image, item)}",
         )
-    imported = [item.name for item in missing if owner and image.reach.get(item.binary) == "import"]
-    cure = _packages(image, list(dict.fromkeys(imported)))
+    cure = _packages(image, list(dict.fromkeys(needed.name for needed in opened)))
     if cure is not None:
         return cure
     names = sorted({needed.name for needed in missing})
