@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,11 +22,12 @@ from loader_roots import (
     lacking,
     layouts,
     rule_of,
+    run,
     variables,
 )
 
 from buildmatrix.loader.resolution import Resolution
-from buildmatrix.loader.resolver import resolve
+from buildmatrix.loader.resolver import resolve, resolve_opened
 
 
 class GlibcRoot(Root):
@@ -101,6 +103,63 @@ def test_an_object_with_runpath_ignores_the_rpath_of_its_loaders(root: GlibcRoot
     root.add("opt/app/lib/libb.so", Object())
     resolution = assert_same(root)
     assert rule_of(resolution, "opt/app/lib/liba.so", "libb.so") is None
+
+
+#: Opens each of its arguments by its name, from a library and from a program, and says what came.
+OPENER = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <link.h>
+const char *opened(const char *name) {
+    struct link_map *map;
+    void *handle = dlopen(name, RTLD_LAZY);
+    return handle && !dlinfo(handle, RTLD_DI_LINKMAP, &map) ? map->l_name : "";
+}
+"""
+CALLER = """
+#include <stdio.h>
+const char *opened(const char *name);
+int main(int count, char **names) {
+    for (int i = 1; i < count; i++) printf("%s %s\\n", names[i], opened(names[i]));
+}
+"""
+RUN = "import os, sys; os.chroot(sys.argv[1]); os.chdir('/'); os.execve(sys.argv[3], sys.argv[3:]"
+RUN += ", {'LD_LIBRARY_PATH': sys.argv[2]})"
+
+
+@pytest.mark.parametrize("tags", ["--enable-new-dtags", "--disable-new-dtags"])
+def test_names_that_a_library_opens_are_searched_for_as_those_that_it_links(
+    root: GlibcRoot, tmp_path: Path, tags: str
+) -> None:
+    """liba in its RPATH and LD_LIBRARY_PATH, libb in ld.so.cache, libd in a default folder."""
+    first = root.tools.default_folders()[0]
+    for path in ("opt/one/liba.so", "opt/two/liba.so", "opt/conf/libb.so", f"{first}/libd.so"):
+        root.add(path, Object(soname=path.rpartition("/")[2]))
+    root.configure("/opt/conf")
+    (tmp_path / "opener.c").write_text(OPENER)
+    (tmp_path / "caller.c").write_text(CALLER)
+    folder = root.path / "opt/app"
+    folder.mkdir()
+    library = folder / "libopener.so"
+    options = f"-Wl,{tags},-rpath,/opt/one,-soname,libopener.so"
+    run("gcc", "-shared", "-fPIC", tmp_path / "opener.c", options, "-o", library)
+    run(
+        *("gcc", tmp_path / "caller.c", library, "-o", folder / "caller"),
+        "-Wl,-rpath,/opt/app,--enable-new-dtags",
+    )
+    names = ("liba.so", "libb.so", "libd.so", "libe.so")
+    inventory = root.inventory()
+    opener = next(item for item in inventory.binaries if item.path == "opt/app/libopener.so")
+    for library_path in ("", "/opt/two"):
+        told = run(
+            *(*root.tools.as_root, sys.executable, "-c", RUN, root.path, library_path),
+            *("/opt/app/caller", *names),
+        )
+        real = dict(line.split(" ") for line in told.splitlines())
+        tree = replace(inventory, environment=variables(library_path, ""))
+        opened = [(opener, name) for name in names]
+        answers = resolve_opened(tree, opened, {"x86_64": root.tools.hwcaps()})
+        assert {item.name: f"/{item.path}" if item.path else "" for item in answers} == real
 
 
 def test_a_library_that_is_loaded_already_answers_to_its_soname(root: GlibcRoot) -> None:

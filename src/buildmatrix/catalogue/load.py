@@ -52,6 +52,7 @@ from buildmatrix.catalogue.format.versions import (
     ImageLabel,
     KernelFloor,
     LibraryDistribution,
+    LibraryPackage,
     RuntimeVersion,
     StatedVersion,
     ToolkitDriver,
@@ -138,6 +139,7 @@ class Catalogue:
     brands: Sequence[Owned[Brand]]
     framework_libraries: Sequence[Owned[FrameworkLibraries]]
     library_distributions: Sequence[Owned[LibraryDistribution]]
+    library_packages: Sequence[Owned[LibraryPackage]]
     stated_versions: Sequence[Owned[StatedVersion]]
     version_pairs: Sequence[Owned[VersionPair]]
     image_labels: Sequence[Owned[ImageLabel]]

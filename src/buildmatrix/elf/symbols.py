@@ -464,8 +464,15 @@ class DefinedSymbols:
 
     def among(self, exports: str) -> frozenset[int]:
         """Return the hashes of those names that `Binding.exports` has."""
-        data = b64decode(exports)
-        table = memoryview(data[: len(data) // 4 * 4]).cast("I")
-        if sys.byteorder == "big":
-            table = memoryview(table.tobytes()[::-1]).cast("I")
-        return frozenset(value & ~1 for value in self._either.intersection(table))
+        return frozenset(value & ~1 for value in self._either.intersection(_table(exports)))
+
+
+def exported(binding: Binding) -> frozenset[int]:
+    """Return the hashes of all symbols that an object defines, without their lowest bits."""
+    return frozenset(value & ~1 for value in _table(binding.exports))
+
+
+def _table(exports: str) -> Iterable[int]:
+    data = b64decode(exports)
+    table = memoryview(data[: len(data) // 4 * 4]).cast("I")
+    return memoryview(table.tobytes()[::-1]).cast("I") if sys.byteorder == "big" else table

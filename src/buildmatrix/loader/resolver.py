@@ -35,6 +35,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
+from buildmatrix.binaries.model import Elf
 from buildmatrix.inventory.model import Binary, CachedLibrary, Inventory, Unread
 from buildmatrix.inventory.paths import LinkedPaths
 from buildmatrix.loader.names import LibraryNames
@@ -79,6 +80,20 @@ def resolve(
     return Resolver(inventory, hwcaps).resolve()
 
 
+def resolve_opened(
+    inventory: Inventory,
+    opened: Iterable[tuple[Binary | None, str]],
+    hwcaps: Mapping[str, tuple[str, ...]] = MappingProxyType(HWCAPS),
+) -> tuple[Needed, ...]:
+    """Resolve names that binaries open by themselves: dlopen searches as for NEEDED entries.
+
+    What the binary links is loaded by then, and answers first. None stands for a caller without
+    search paths of its own, as Python's ctypes is; `Needed.binary` is empty then.
+    """
+    resolver = Resolver(inventory, hwcaps)
+    return tuple(resolver.resolve_opened(binary, name) for binary, name in opened)
+
+
 class Resolver:
     """Traces the processes of one tree."""
 
@@ -118,7 +133,8 @@ class Resolver:
         reached: set[str] = set()
         for path in self._starts():
             if path not in reached or is_program(self._binaries[path]):
-                reached.update(self._trace(path))
+                process = self._trace(self._binaries[path])
+                reached.update(loaded.binary.path for loaded in process.objects)
         needed, cut = [], set()
         for path, binary in sorted(self._binaries.items()):
             for name in dict.fromkeys(binary.elf.needed):
@@ -141,6 +157,15 @@ class Resolver:
             ),
         )
 
+    def resolve_opened(self, binary: Binary | None, name: str) -> Needed:
+        """Resolve a name that a binary opens; see `resolve_opened`."""
+        if binary is None:
+            abis = [abi_of(self._binaries[path]) for path in sorted(self._names.having(name))]
+            abi = max(abis, key=lambda abi: abi.bits, default=Abi("x86_64", 64, True))
+            binary = Binary("", 0, Elf(abi.bits, abi.little_endian, abi.machine, "dyn"))
+        process = self._trace(binary)
+        return self._load(process, process.objects[0], name)
+
     def _starts(self) -> list[str]:
         """All binaries: programs, then what no binary needs, then the rest.
 
@@ -154,14 +179,14 @@ class Resolver:
             key=lambda path: (not is_program(self._binaries[path]), path in asked_for, path),
         )
 
-    def _trace(self, path: str) -> Iterable[str]:
-        """Load `path` and all that it needs as ld.so does; returns the paths of all of it."""
-        abi = abi_of(self._binaries[path])
-        system = self._systems.of(abi, self._binaries[path].elf.interpreter)
-        environment = expand(self._environment, f"/{folder_of(path)}", system, abi)
+    def _trace(self, binary: Binary) -> Process:
+        """Load `binary` and all that it needs as ld.so does."""
+        abi = abi_of(binary)
+        system = self._systems.of(abi, binary.elf.interpreter)
+        environment = expand(self._environment, f"/{folder_of(binary.path)}", system, abi)
         process = Process(abi, system, environment, [], {})
-        program = self._join(process, path, f"/{path}", None)
-        if self._binaries[path].elf.interpreter is not None:
+        program = self._join(process, binary, f"/{binary.path}", None)
+        if binary.elf.interpreter is not None:
             for name in (*self._preload, *(() if system.musl else self._preload_file)):
                 answer = self._load(process, program, name)
                 needed = self._preloaded.get(name)
@@ -175,11 +200,10 @@ class Resolver:
                 needed = self._answers.get((requester.binary.path, name))
                 if needed is None or (needed.path is None and answer.path is not None):
                     self._answers[requester.binary.path, name] = answer
-        return [loaded.binary.path for loaded in process.objects]
+        return process
 
-    def _join(self, process: Process, path: str, place: str, loader: Loaded | None) -> Loaded:
-        """Add the file `path`, found at `place`, to a process."""
-        binary = self._binaries[path]
+    def _join(self, process: Process, binary: Binary, place: str, loader: Loaded | None) -> Loaded:
+        """Add a file that was found at `place` to a process."""
         origin = folder_of(place) or "/"
         position = (origin, process.system, process.abi)
         elf = binary.elf
@@ -197,7 +221,7 @@ class Resolver:
         )
         self._lookups += len(elf.rpath) + len(elf.runpath)
         process.objects.append(loaded)
-        process.loaded[path] = loaded
+        process.loaded[binary.path] = loaded
         if elf.soname and not process.system.musl:
             process.loaded.setdefault(elf.soname, loaded)
         return loaded
@@ -221,7 +245,9 @@ class Resolver:
                 if path is not None and process.system.musl:
                     break
                 continue
-            joined = process.loaded.get(path) or self._join(process, path, place, requester)
+            joined = process.loaded.get(path) or self._join(
+                process, self._binaries[path], place, requester
+            )
             process.loaded[name] = joined
             by = _search_path_owner(requester, rule, place)
             return Needed(requester_path, name, path, rule, by=by, place=place)

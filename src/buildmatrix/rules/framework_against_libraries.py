@@ -1,24 +1,29 @@
 """BM706: a distribution finds another version of a library than it was built with.
 
 What it was built with is what its metadata asks for, else what its own files say, else what the
-catalogue knows of its release; what it finds is where the loader leads its NEEDED entries. Some
-open their libraries by names that they put together when they run: of those all copies in the tree
-are too old, or nothing is said. Linked libraries of another line are the business of BM302 and
-BM303, as far as those see them.
+catalogue knows of its release; what it finds is where the loader leads its NEEDED entries, and the
+names that it opens. Some open their libraries by names that they put together when they run: of
+those all copies in the tree are too old, or nothing is said. Linked libraries of another line are
+the business of BM302 and BM303, as far as those see them, and missing symbols that of BM305.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from packaging.specifiers import SpecifierSet
 
 from buildmatrix.catalogue import drivers
-from buildmatrix.catalogue.lookup import distribution
+from buildmatrix.catalogue.lookup import distribution, library
 from buildmatrix.catalogue.names import demangle, matches_any, version_of
+from buildmatrix.elf.symbols import exported
 from buildmatrix.inventory.model import Binary, Distribution
 from buildmatrix.inventory.names import distribution_name
-from buildmatrix.loader.resolution import Needed
+from buildmatrix.loader.preloads import Preloads
+from buildmatrix.loader.process import abi_of
+from buildmatrix.loader.resolution import Needed, Rule
+from buildmatrix.loader.resolver import resolve_opened
 from buildmatrix.parsing import requirement_or_none, version_or_none
 from buildmatrix.phrases import listing
 from buildmatrix.rules.built_with import (
@@ -34,12 +39,17 @@ from buildmatrix.rules.built_with import (
 from buildmatrix.rules.findings import chain_to_file, finding, split_owner
 from buildmatrix.rules.model import Finding, Fix, Severity
 from buildmatrix.rules.runtime_versions import stated_versions
-from buildmatrix.rules.subject import ImageSubject
+from buildmatrix.rules.subject import ImageSubject, once
 from buildmatrix.spec.version_range import Numbers, compare, numbers
 
 #: Roles of libraries that refuse a framework which was built with a newer one, or lack what it
 #: calls: cuDNN compares versions when it is loaded.
 _STRICT = ("dnn",)
+#: What leads the loader to a library, where it is not a search path of the file that links it.
+_LEADS: Mapping[Rule, str] = {
+    "environment": "LD_LIBRARY_PATH leads",
+    "cache": "ld.so.cache leads",
+}
 
 
 def check(image: ImageSubject) -> Iterator[Finding]:
@@ -59,7 +69,9 @@ def check(image: ImageSubject) -> Iterator[Finding]:
             continue
         least_of = least_versions(installed)
         linked = needed.get(owner, [])
-        yield from _judged(image, installed, owner, linked, binaries, least_of)
+        judged = list(_judged(image, installed, owner, linked, binaries, least_of))
+        yield from judged
+        yield from _in_front(image, owner, {soname for item in judged for soname in item.chain})
         names = {item.name for item in linked}
         yield from _opened(image, owner, names, libraries, least_of)
         yield from _of_another_line(image, owner, names, libraries, least_of)
@@ -84,7 +96,7 @@ def _opened(
     libraries: Mapping[str, list[Binary]],
     least_of: Mapping[str, LeastVersion],
 ) -> Iterator[Finding]:
-    """Libraries that it asks for and does not link, where each copy in the tree is too old."""
+    """Libraries that it asks for and does not link, where each that it may open is too old."""
     for name, least in sorted(least_of.items()):
         expected = needed_version(least)
         if expected is None:
@@ -94,9 +106,10 @@ def _opened(
             role = role_of(image, soname)
             if soname in linked or role is None or not matches_any(globs, soname):
                 continue
-            versions = [_version(image, copy) for copy in copies]
+            opener, found = _opened_by_name(image, owner, soname, copies)
+            versions = [_version(image, copy) for copy in found]
             if all(_is_older(version, expected) for version in versions):
-                present, version = copies[0], versions[0]
+                present, version = found[0], versions[0]
                 assert version is not None
                 yield _finding(
                     image,
@@ -106,7 +119,155 @@ def _opened(
                     role,
                     ExpectedVersion(expected, metadata_words(name, least)),
                     version,
+                    "all that it can find is" if opener is None else "what it opens by its name is",
+                    binary=opener,
                 )
+
+
+def _opened_by_name(
+    image: ImageSubject, owner: str, soname: str, copies: Sequence[Binary]
+) -> tuple[str | None, Sequence[Binary]]:
+    """A file that opens a library by its bare name, and the copies that the loader finds by that.
+
+    All copies where nothing is known to do so, or where another one may be loaded before.
+    """
+    binaries = {binary.path: binary for binary in image.inventory.loadable}
+    openers: dict[str, Binary | None] = {
+        item.path: binaries[item.path]
+        for item in image.evidence
+        if item.kind == "dlopen"
+        and item.weight == "strong"
+        and item.distribution == owner
+        and item.detail == soname
+        and item.path in binaries
+    }
+    for load in image.inventory.python_loads:
+        if load.owner == owner and soname in load.names and load.call != "find_library":
+            openers[load.path] = None
+    linked = any(item.name == soname for item in image.resolution.needed)
+    if linked or not openers:
+        return None, copies
+    opened = [(binary, soname) for binary in openers.values()]
+    found = {answer.path for answer in resolve_opened(image.inventory, opened)}
+    others = [copy.path for copy in copies if copy.path not in found]
+    preloads = Preloads(
+        replace(load, names=tuple(name for name in load.names if "/" in name))
+        for load in image.inventory.python_loads
+    )
+    if None in found or any(
+        preloads.place(item.owner, others) for item in image.inventory.distributions
+    ):
+        return None, copies
+    return next(iter(openers)), [copy for copy in copies if copy.path in found]
+
+
+@dataclass(frozen=True, slots=True)
+class InFront:
+    """An older library that the loader takes in place of the one that came with who links it."""
+
+    #: The distribution that links it, and the entry.
+    owner: str
+    needed: Needed
+    #: What the loader takes, and what came with the distribution.
+    present: Binary
+    own: Binary
+    #: How it is known to be older.
+    why: str
+
+
+@once
+def in_front(image: ImageSubject) -> tuple[InFront, ...]:
+    """Older libraries of the backend that the loader finds first, one for each owner and name."""
+    binaries = {binary.path: binary for binary in image.inventory.loadable}
+    brought: dict[str, list[Binary]] = {}
+    for binary in binaries.values():
+        if binary.owner is not None:
+            for name in {binary.elf.soname, binary.path.rpartition("/")[2]} - {None}:
+                brought.setdefault(name or "", []).append(binary)
+    installed = {item.owner: item for item in image.inventory.distributions}
+    result: dict[tuple[str, str], InFront] = {}
+    for needed in image.resolution.needed:
+        linking, present = binaries.get(needed.binary), binaries.get(needed.path or "")
+        user = installed.get(linking.owner or "") if linking is not None else None
+        if user is None or present is None:
+            continue
+        others = [item for item in brought.get(needed.name, ()) if abi_of(item) == abi_of(present)]
+        if all(item is present for item in others) or not _is_of_backend(image, needed.name):
+            continue
+        bringers = _bringers(user)
+        own = [item for item in others if split_owner(item.owner)[0] in bringers]
+        if not own or split_owner(present.owner)[0] in bringers:
+            continue
+        whys = [_why_older(image, present, item) for item in own]
+        if all(whys):
+            found = InFront(user.owner, needed, present, own[0], whys[0] or "")
+            result.setdefault((user.owner, needed.name), found)
+    return tuple(result.values())
+
+
+def _bringers(installed: Distribution) -> frozenset[str]:
+    """A distribution and those that its metadata require, by name."""
+    lines = map(requirement_or_none, installed.requires)
+    required = (distribution_name(line.name) for line in lines if line is not None)
+    return frozenset((installed.name, *required))
+
+
+def _is_of_backend(image: ImageSubject, name: str) -> bool:
+    return any(
+        match.owned.backend == image.backend and match.owned.entry.where == "image"
+        for match in library(name, None, image.catalogue)
+    )
+
+
+def _why_older(image: ImageSubject, present: Binary, own: Binary) -> str | None:
+    """How a library is known to be older than another one: by versions, else by symbols."""
+    version, expected = _version(image, present), _version(image, own)
+    if version is not None and expected is not None:
+        if not _is_older(version, expected):
+            return None
+        return f"is {'.'.join(map(str, version))}"
+    if present.elf.binding is None or own.elf.binding is None:
+        return None
+    ours, theirs = exported(present.elf.binding), exported(own.elf.binding)
+    if not ours < theirs:
+        return None
+    return f"lacks {len(theirs - ours)} of its {len(theirs)} symbols"
+
+
+def _in_front(image: ImageSubject, owner: str, told: Collection[str]) -> Iterator[Finding]:
+    """Of what came with a distribution and is not what the loader takes; `told` is left out."""
+    name, number = split_owner(owner)
+    for item in in_front(image):
+        needed, present = item.needed, item.present
+        lacking = any(
+            missing.binary == needed.binary and present.path in missing.libraries
+            for missing in image.unbound
+        )
+        if item.owner != owner or needed.name in told or lacking:
+            continue
+        yield finding(
+            "BM706",
+            image,
+            f"{name} {number} came with {needed.name} of {_holder(image, item.own)}, and "
+            f"{_LEADS.get(needed.rule or 'path', 'the loader leads')} it to {present.path} of "
+            f"{_holder(image, present)}, which {item.why}: an older one lacks what it may call",
+            severity="error" if role_of(image, needed.name) in _STRICT else "warning",
+            vendor=image.own_vendor,
+            owner=owner,
+            path=needed.binary,
+            chain=chain_to_file(image, owner, needed.binary, needed.name, present.path),
+            fix=Fix(
+                "pin",
+                f"take {present.path} out of the loader's way, so that it finds {item.own.path}",
+            ),
+            identity=needed.name,
+        )
+
+
+def _holder(image: ImageSubject, binary: Binary) -> str:
+    """Name and version of what brought a library."""
+    owner = binary.owner or image.inventory.packaged.get(binary.path) or "the base"
+    return owner.replace("==", " ")
 
 
 def _of_another_line(
@@ -241,7 +402,15 @@ def _judged(
         if not _is_older(version, expected.version):
             continue
         yield _finding(
-            image, owner, item.name, present, role, expected, version, binary=item.binary
+            image,
+            owner,
+            item.name,
+            present,
+            role,
+            expected,
+            version,
+            "the loader leads it to",
+            binary=item.binary,
         )
 
 
@@ -253,20 +422,19 @@ def _finding(
     role: str,
     expected: ExpectedVersion,
     version: Numbers,
+    leads: str,
     *,
-    binary: str | None = None,
+    binary: str | None,
 ) -> Finding:
-    """`binary` is what links the library; None for what opens it by itself."""
+    """`binary` is what links or opens the library; None where nobody knows."""
     name, number = split_owner(owner)
     wanted, has = ".".join(map(str, expected.version)), ".".join(map(str, version))
-    leads = "all that it can find is" if binary is None else "the loader leads it to"
     severity: Severity = "error" if role in _STRICT else "warning"
-    holder = present.owner or image.inventory.packaged.get(present.path) or "the base"
     return finding(
         "BM706",
         image,
         f"{name} {number} was made for {soname} {wanted} or later ({expected.by}), and {leads} "
-        f"{present.path} of {holder.replace('==', ' ')}, which is {has}: an older one lacks what "
+        f"{present.path} of {_holder(image, present)}, which is {has}: an older one lacks what "
         "it may call",
         severity=severity,
         vendor=image.own_vendor,

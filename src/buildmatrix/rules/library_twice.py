@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.names import demangle, library_names
@@ -10,6 +10,7 @@ from buildmatrix.phrases import count, listing, size
 from buildmatrix.rules.belonging import title
 from buildmatrix.rules.carried import total
 from buildmatrix.rules.findings import finding
+from buildmatrix.rules.framework_against_libraries import in_front
 from buildmatrix.rules.model import Finding, Fix
 from buildmatrix.rules.places import is_base
 from buildmatrix.rules.subject import ImageSubject
@@ -28,7 +29,7 @@ def check(image: ImageSubject) -> Iterator[Finding]:
             wheels.setdefault(_library(item), []).append(item)
         elif is_base(item):
             base.setdefault(_library(item), []).append(item)
-    twice = sorted(base.keys() & wheels.keys())
+    twice = sorted((base.keys() & wheels.keys()) - _told(image, base))
     below = [item for name in twice for item in base[name]]
     above = [item for name in twice for item in wheels[name]]
     wasted_bytes = min(total(below), total(above))
@@ -56,6 +57,16 @@ def check(image: ImageSubject) -> Iterator[Finding]:
             "take a base image without the toolkit's libraries (the `base` flavor, or a plain "
             "Python image): the wheels bring what they need",
         ),
+    )
+
+
+def _told(image: ImageSubject, base: Mapping[str, Sequence[Evidence]]) -> frozenset[str]:
+    """Libraries of the base that wheels are led to, and that do not do: BM305 and BM706 say so."""
+    bound = {item.present.path for item in in_front(image)} | {
+        path for item in image.unbound for path in item.libraries
+    }
+    return frozenset(
+        name for name, items in base.items() if any(item.path in bound for item in items)
     )
 
 

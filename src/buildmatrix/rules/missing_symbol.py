@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
 from buildmatrix.inventory.model import Binary
-from buildmatrix.loader.binding import Unbound, unbound
+from buildmatrix.loader.binding import Unbound
 from buildmatrix.phrases import listing
 from buildmatrix.rules.findings import chain_to_file, finding, split_owner
 from buildmatrix.rules.model import Finding, Fix, Severity
@@ -21,6 +21,8 @@ from buildmatrix.rules.subject import ImageSubject
 _SEVERITIES: dict[str, Severity] = {"import": "error", "unknown": "error", "lazy": "warning"}
 #: Names that a message lists.
 _MOST_NAMES = 3
+#: What brought a file that nobody installed.
+_BASE = "the base"
 
 
 def check(image: ImageSubject) -> Iterator[Finding]:
@@ -28,7 +30,7 @@ def check(image: ImageSubject) -> Iterator[Finding]:
     binaries = {binary.path: binary for binary in image.inventory.loadable}
     missing = [
         (owner, _holders(image, [binaries[path] for path in item.libraries]), item)
-        for item in unbound(image.inventory, image.resolution)
+        for item in image.unbound
         if (owner := binaries[item.binary].owner) is not None
         or image.reach.get(item.binary) == "import"
     ]
@@ -69,12 +71,39 @@ def _finding(
         chain=chain_to_file(
             image, owner, first.binary, *first.libraries[:1], first.version or first.names[0]
         ),
-        fix=Fix(
-            "pin",
-            f"take releases of {name or first.binary} and "
-            f"{listing(holders) or 'what it links'} that were built for each other",
+        fix=_fix(
+            image, name or first.binary, holders, [binaries[path] for path in first.libraries]
         ),
         identity=" ".join(split_owner(item)[0] or item for item in holders),
+    )
+
+
+def _fix(
+    image: ImageSubject, name: str, holders: Sequence[str], libraries: Sequence[Binary]
+) -> Fix:
+    """Make way for a wheel's own copy where another one hides it; else matching releases."""
+    for library in libraries:
+        soname = library.elf.soname
+        hidden = next(
+            (
+                other.path
+                for other in image.inventory.loadable
+                if soname
+                and other.elf.soname == soname
+                and other.owner not in (None, library.owner)
+            ),
+            None,
+        )
+        if library.owner is None and hidden is not None:
+            return Fix(
+                "pin",
+                f"take {library.path} out of the loader's way (LD_LIBRARY_PATH, ld.so.conf), so "
+                f"that it finds {hidden}",
+            )
+    return Fix(
+        "pin",
+        f"take releases of {name} and {listing(holders) or 'what it links'} that were built for "
+        "each other",
     )
 
 
@@ -100,11 +129,12 @@ def _severity(
 
 def _holders(image: ImageSubject, libraries: Sequence[Binary]) -> tuple[str, ...]:
     """Names of the distributions and packages that have the libraries."""
-    return tuple(sorted({_holder(image, binary).rpartition(" ")[0] for binary in libraries}))
+    named = (_holder(image, binary) for binary in libraries)
+    return tuple(sorted({name if name == _BASE else name.rpartition(" ")[0] for name in named}))
 
 
 def _holder(image: ImageSubject, binary: Binary) -> str:
     """Return the name and version of a library's owner."""
     if binary.owner is not None:
         return binary.owner.replace("==", " ")
-    return image.inventory.packaged.get(binary.path) or "the base"
+    return image.inventory.packaged.get(binary.path) or _BASE

@@ -15,6 +15,7 @@ from buildmatrix.catalogue.model import DistributionMatch, Evidence
 from buildmatrix.catalogue.requirements import requirements
 from buildmatrix.catalogue.runtimes import built_for, toolkit_line
 from buildmatrix.inventory.model import Inventory
+from buildmatrix.loader.binding import Unbound, unbound
 from buildmatrix.loader.resolution import Resolution
 from buildmatrix.loader.resolver import resolve
 from buildmatrix.locks.machine_indexes import PYPI
@@ -244,6 +245,11 @@ class ImageSubject(Subject):
     def foreign(self) -> tuple[Evidence, ...]:
         """The evidence of other vendors."""
         return tuple(item for item in self.evidence if self.is_foreign(item))
+
+    @cached_property
+    def unbound(self) -> tuple[Unbound, ...]:
+        """Symbols and versions that the loader would not find."""
+        return unbound(self.inventory, self.resolution)
 
     @cached_property
     def tree(self) -> TreeView:

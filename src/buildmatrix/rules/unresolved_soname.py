@@ -3,11 +3,14 @@
 A folder or a wheel without a C library leaves everything that a system gives unresolved, and proves
 nothing: there only those names count that belong to another toolkit line of this backend, which no
 base image of the target's line has. Names of other backends are BM301's.
+
+Of several libraries the one is named that an import fails on: ld.so loads breadth first, and stops
+at the first that it does not find.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
 from buildmatrix.catalogue.lookup import library
@@ -18,8 +21,9 @@ from buildmatrix.rules.belonging import title
 from buildmatrix.rules.findings import chain_to_file, finding, split_owner
 from buildmatrix.rules.fixes import quoted
 from buildmatrix.rules.model import Finding, Fix, Severity
+from buildmatrix.rules.reach import is_extension
 from buildmatrix.rules.shipped import holder
-from buildmatrix.rules.subject import ImageSubject
+from buildmatrix.rules.subject import ImageSubject, once
 
 
 def check(image: ImageSubject) -> Iterator[Finding]:
@@ -40,20 +44,78 @@ def check(image: ImageSubject) -> Iterator[Finding]:
 
 def _finding(image: ImageSubject, owner: str | None, missing: list[Needed]) -> Finding:
     rank = {"error": 0, "warning": 1, "note": 2}
-    judged = [(needed, _severity(image, owner, needed)) for needed in missing]
-    first, severity = min(judged, key=lambda item: rank[item[1]])
+    ways = _ways(image, owner)
+    judged = {needed: _severity(image, owner, needed, ways) for needed in missing}
+    severity = min(judged.values(), key=lambda severity: rank[severity])
+    first = next(needed for needed in missing if judged[needed] == severity)
+    if any(_entry(needed) in ways for needed in missing if judged[needed] == severity):
+        order = {entry: place for place, entry in enumerate(ways)}
+        missing.sort(key=lambda needed: order.get(_entry(needed), len(order)))
+        first = missing[0]
+    way = ways.get(_entry(first), (first.binary,))
     return finding(
         "BM302",
         image,
-        f"{holder(owner)} links {listing(needed.name for needed in missing)}, which is not in "
-        f"{image.noun} and is not provided by the host: {first.binary} cannot be loaded"
-        f"{_use(image, first)}{_lines(image, first)}",
+        f"{holder(owner)} links {listing(dict.fromkeys(needed.name for needed in missing))}, which "
+        f"is not in {image.noun} and is not provided by the host: {first.binary} cannot be loaded"
+        f"{_use(image, first, way[0])}{_lines(image, first)}",
         severity=severity,
         owner=owner,
         path=first.binary,
-        chain=chain_to_file(image, owner, first.binary, first.name),
-        fix=_fix(image, owner, first, missing),
+        chain=chain_to_file(image, owner, *way, first.name),
+        fix=_fix(image, owner, first, missing, [item for item in missing if _entry(item) in ways]),
     )
+
+
+def _entry(needed: Needed) -> tuple[str, str]:
+    return needed.binary, needed.name
+
+
+@once
+def _links(image: ImageSubject) -> Mapping[str, Mapping[str, tuple[str, ...]]]:
+    """Path of a binary → NEEDED entry → files that it may lead to."""
+    links: dict[str, dict[str, tuple[str, ...]]] = {}
+    for item in image.resolution.needed:
+        paths = (item.path,) if item.path is not None else item.anywhere
+        links.setdefault(item.binary, {})[item.name] = paths
+    return links
+
+
+@once
+def _named(image: ImageSubject) -> frozenset[str]:
+    """Files that Python code imports by their names, with nothing that catches the failure."""
+    return frozenset(item.path for item in image.inventory.loadable if item.reach == "import")
+
+
+def _ways(image: ImageSubject, owner: str | None) -> Mapping[tuple[str, str], tuple[str, ...]]:
+    """Binary and NEEDED entry → files from what an import of `owner` opens down to the binary.
+
+    In the order in which ld.so comes to them.
+    """
+    if owner is None:
+        return {}
+    links = _links(image)
+    ways: dict[tuple[str, str], tuple[str, ...]] = {}
+    seen: set[str] = set()
+    named = _named(image)
+    heads = [
+        binary.path
+        for binary in image.inventory.loadable
+        if binary.owner == owner and (binary.path in named or is_extension(binary.path))
+    ]
+    # Some import their modules by names that only a run shows, as cv2 does.
+    for head in sorted(
+        heads, key=lambda path: (path not in named, image.reach.get(path) != "import")
+    ):
+        ahead: list[tuple[str, ...]] = [(head,)]
+        for way in ahead:  # grows while it is walked
+            if way[-1] in seen:
+                continue
+            seen.add(way[-1])
+            for name, paths in links.get(way[-1], {}).items():
+                ways.setdefault((way[-1], name), way)
+                ahead.extend((*way, path) for path in paths[:1])
+    return ways
 
 
 def _lines(image: ImageSubject, needed: Needed) -> str:
@@ -77,7 +139,14 @@ def _lines_of(image: ImageSubject, needed: Needed) -> str:
     )
 
 
-def _fix(image: ImageSubject, owner: str | None, item: Needed, missing: Sequence[Needed]) -> Fix:
+def _fix(
+    image: ImageSubject,
+    owner: str | None,
+    item: Needed,
+    missing: Sequence[Needed],
+    opened: Sequence[Needed],
+) -> Fix:
+    """`opened` are those of `missing` that stand behind extension modules."""
     name, _ = split_owner(owner)
     if image.tree.is_other_line(item.name):
         backend = title(image.backend, image.catalogue)
@@ -86,6 +155,9 @@ def _fix(image: ImageSubject, owner: str | None, item: Needed, missing: Sequence
             f"take a release of {name or item.binary} that was built for {backend} {image.line}, "
             f"or make the target for {backend} {_lines_of(image, item)}",
         )
+    cure = _packages(image, list(dict.fromkeys(needed.name for needed in opened)))
+    if cure is not None:
+        return cure
     names = sorted({needed.name for needed in missing})
     entry = f"allow-unresolved = {{ {image.backend} = [{', '.join(map(quoted, names))}] }}"
     subject, pronoun = ("it is", "it") if len(names) == 1 else ("they are", "them")
@@ -98,11 +170,34 @@ def _fix(image: ImageSubject, owner: str | None, item: Needed, missing: Sequence
     )
 
 
-def _use(image: ImageSubject, needed: Needed) -> str:
-    """Who loads the file, and what happens then."""
-    place = next(
-        (b.reached_from for b in image.inventory.binaries if b.path == needed.binary), None
+def _packages(image: ImageSubject, names: Sequence[str]) -> Fix | None:
+    """The system's packages that provide libraries, as far as the catalogue knows them."""
+    rows = {
+        name: row.entry
+        for row in image.catalogue.library_packages
+        for name in names
+        if name in row.entry.names
+    }
+    if not rows:
+        return None
+    entries = [rows[name] for name in names if name in rows]
+    debian = dict.fromkeys(entry.debian for entry in entries)
+    rpm = dict.fromkeys(entry.rpm for entry in entries)
+    alpine = dict.fromkeys(entry.alpine for entry in entries)
+    line = f"system-packages = [{', '.join(map(quoted, debian))}]"
+    others = [name for name in names if name not in rows]
+    return Fix(
+        "rebuild",
+        f"write `{line}` under [backend.{image.backend}] (Debian); of RPMs install "
+        f"{', '.join(rpm)}, on Alpine {', '.join(alpine)}"
+        + (f"; and install what provides {', '.join(others)}" if others else ""),
+        f"[backend.{image.backend}]\n{line}\n",
     )
+
+
+def _use(image: ImageSubject, needed: Needed, head: str) -> str:
+    """Who loads the file, and what happens then; `head` is what Python opens."""
+    place = next((b.reached_from for b in image.inventory.binaries if b.path == head), None)
     at = f" ({place})" if place else ""
     match image.reach.get(needed.binary):
         case "import":
@@ -114,7 +209,8 @@ def _use(image: ImageSubject, needed: Needed) -> str:
     return ""
 
 
-def _severity(image: ImageSubject, owner: str | None, needed: Needed) -> Severity:
+def _severity(image: ImageSubject, owner: str | None, needed: Needed,
+    ways: Mapping[tuple[str, str], tuple[str, ...]],) -> Severity:
     """Return an error if an import fails for a library of the catalogue.
 
     What an import survives without, or what only a call or nobody loads, is a warning. Files of no
@@ -128,8 +224,15 @@ def _severity(image: ImageSubject, owner: str | None, needed: Needed) -> Severit
         return "error"
     # What was not read may survive it.
     is_open = verdict is not None and verdict.is_open
-    in_catalogue = bool(library(needed.name, None, image.catalogue)) and not is_open
-    return "error" if in_catalogue and image.reach.get(needed.binary) == "import" else "warning"
+    if is_open or image.reach.get(needed.binary) != "import":
+        return "warning"
+    # Not every extension module that Python code says nothing of is imported.
+    way = ways.get(_entry(needed), ())
+    is_named = bool(way) and way[0] in _named(image)
+    is_known = library(needed.name, None, image.catalogue) or (
+        is_named and _packages(image, [needed.name]) is not None
+    )
+    return "error" if is_known else "warning"
 
 
 def _expected(image: ImageSubject, needed: Needed) -> bool:

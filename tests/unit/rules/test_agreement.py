@@ -282,7 +282,7 @@ def test_an_import_that_links_another_line_is_broken_where_nothing_brings_it() -
     verdict, found = the(judgement("cuda", tree, "13.0"), "demo")
     one = only(found, "BM302")
     assert (verdict.verdict, one.severity) == ("broken", "error")
-    assert "libcublas.so.12 is of NVIDIA CUDA 12, and this target is for NVIDIA CUDA 13" in (
+    assert "libcudart.so.12 is of NVIDIA CUDA 12, and this target is for NVIDIA CUDA 13" in (
         one.message
     )
     # A base image of the target's line brings its libraries; nobody knows the line of `any`.

@@ -8,7 +8,7 @@ import pytest
 from nodecases import on
 from rulecases import SITE, codes, elf, file, image, of_image, only
 
-from buildmatrix.inventory.model import Binary, Inventory
+from buildmatrix.inventory.model import Binary, Inventory, PythonLoad
 
 CUDNN = "libcudnn.so.9"
 
@@ -127,6 +127,48 @@ def test_a_linked_library_is_judged_by_where_the_loader_leads() -> None:
     old = file(f"other/lib/{CUDNN}", elf(CUDNN), "nvidia-cudnn-cu12 9.1.0.70")
     assert found(image(torch(), cudnn("9.1.0.70"), requires=asks)) == ["BM706 error"]
     assert found(image(torch("$ORIGIN/../../other/lib"), old, requires=asks)) == ["BM706 error"]
+
+
+NCCL = "libnccl.so.2"
+
+
+@pytest.mark.parametrize(
+    ("literal", "runpath", "path_of_base", "preload", "expected"),
+    [
+        # The system's is in a default folder, the wheel's on no search path.
+        (NCCL, "", "usr/lib/x86_64-linux-gnu", None, ["BM706 warning"]),
+        # The file that opens it has the wheel's folder as its search path.
+        (NCCL, "$ORIGIN/../nvidia/nccl/lib", "usr/lib/x86_64-linux-gnu", None, []),
+        (NCCL, "", "opt/hpc/lib", None, []),
+        ("", "", "usr/lib/x86_64-linux-gnu", None, []),
+        # Python loads the wheel's by its path, and the name leads to that one.
+        (NCCL, "", "usr/lib/x86_64-linux-gnu", "*/nvidia/nccl/lib/libnccl.so.2", []),
+        # ctypes by the name alone.
+        ("", "", "usr/lib/x86_64-linux-gnu", NCCL, ["BM706 warning"]),
+        ("", "", "opt/hpc/lib", NCCL, []),
+    ],
+)
+def test_a_library_that_is_opened_by_its_name_is_the_one_that_the_loader_finds(
+    literal: str, runpath: str, path_of_base: str, preload: str | None, expected: list[str]
+) -> None:
+    old = file(f"{path_of_base}/{NCCL}", elf(NCCL))
+    new = file(f"nvidia/nccl/lib/{NCCL}", elf(NCCL), "nvidia-nccl-cu12 2.27.3")
+    facts = elf(None, literals=[literal] if literal else [])
+    plugin = file(
+        "jax_cuda12_plugin/_c.so",
+        replace(facts, runpath=(runpath,) if runpath else ()),
+        "jax-cuda12-plugin 0.10.2",
+    )
+    load = PythonLoad("p.py", 1, "CDLL", (preload or "",), "import", plugin.owner)
+    tree = replace(
+        image(plugin, old, new, requires=JAX),
+        packaged={old.path: "libnccl2 2.17.1-1"},
+        python_loads=(load,) if preload else (),
+    )
+    assert found(tree) == expected
+    if expected:
+        finding = only(of_image(on(runtime="12.8"), tree), "BM706")
+        assert f"what it opens by its name is {old.path} of libnccl2 2.17.1-1" in finding.message
 
 
 @pytest.mark.parametrize(

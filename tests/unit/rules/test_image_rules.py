@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import replace
 
 import pytest
@@ -23,7 +24,17 @@ from rulecases import (
 
 from buildmatrix.device_code.model import DeviceCode
 from buildmatrix.elf.model import Literal, Mark
-from buildmatrix.inventory.model import Artefact, Link, SharedPath, Stats, SystemPackage, Unread
+from buildmatrix.inventory.model import (
+    Artefact,
+    Binary,
+    CachedLibrary,
+    Link,
+    SharedPath,
+    Stats,
+    SystemPackage,
+    Unread,
+)
+from buildmatrix.python_imports.reach import Reach
 from buildmatrix.spec.model import Policy
 
 CPU = target("cpu")
@@ -103,6 +114,49 @@ def test_a_driver_library_is_an_error_even_in_its_own_vendors_image() -> None:
 )
 def test_forward_compatibility_copies_and_stubs_stay_quiet(path: str) -> None:
     assert of_image(CUDA, image(file(path, elf("libcuda.so.1")))) == ()
+
+
+STUBS = "usr/local/cuda/lib64/stubs"
+STUB = file(f"{STUBS}/libcuda.so", elf("libcuda.so.1"))
+LINKED = Link(f"{STUBS}/libcuda.so.1", "libcuda.so")
+CACHED = CachedLibrary("libcuda.so.1", f"/{STUBS}/libcuda.so.1", 0x0303)
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected", "way"),
+    [
+        ({"environment": {"LD_LIBRARY_PATH": f"/{STUBS}"}}, "error", "LD_LIBRARY_PATH leads"),
+        ({"loader_cache": (CACHED,)}, "error", "ld.so.cache leads"),
+        ({"library_folders": (STUBS,)}, "error", "ld.so.cache leads"),
+        # Before ldconfig has made its links.
+        ({"links": (), "library_folders": (STUBS,)}, "error", "ld.so.conf names its folder"),
+        # Only those that ask for the linker's name get it.
+        (
+            {"links": (), "environment": {"LD_LIBRARY_PATH": f"/{STUBS}"}},
+            "warning",
+            "looks for libcuda.so:",
+        ),
+        ({"environment": {"LIBRARY_PATH": f"/{STUBS}"}}, None, ""),
+        ({"library_folders": ("usr/local/cuda/lib64",)}, None, ""),
+    ],
+)
+def test_a_stub_that_the_loader_finds_stands_in_for_the_driver(
+    parts: dict[str, object], expected: str | None, way: str
+) -> None:
+    tree = replace(image(STUB, links=(LINKED,)), **parts)  # type: ignore[arg-type]
+    found = [item for item in of_image(CUDA, tree) if item.rule == "BM202"]
+    assert [item.severity for item in found] == ([expected] if expected else [])
+    for item in found:
+        assert way in item.message and item.path == STUB.path
+
+
+def test_a_stub_that_a_search_path_of_a_file_leads_to() -> None:
+    facts = replace(elf(None, ["libcuda.so.1"]), runpath=(f"/{STUBS}",))
+    one = file("demo/_c.so", facts, "demo 1")
+    found = only(of_image(CUDA, image(STUB, one, links=(LINKED,))), "BM202")
+    assert (found.severity, "demo/_c.so is led to it" in found.message) == ("error", True)
+    # Without it nothing leads there.
+    assert codes(of_image(CUDA, image(STUB, replace(one, elf=replace(facts, runpath=()))))) == []
 
 
 def test_amds_user_space_driver_belongs_into_a_rocm_image() -> None:
@@ -259,6 +313,54 @@ def test_a_library_for_windows_on_a_screen_is_missed_like_any_other() -> None:
     tree = image(file("cv2/_C.abi3.so", elf(needed=["libGL.so.1"]), "opencv-python 4"))
     one = only(of_image(CPU, tree), "BM302")
     assert "libGL.so.1" in one.message and one.severity == "error"
+
+
+OPENCV = "opencv-python 4.14.0.94"
+
+
+def of_opencv(path: str, needed: list[str], reach: Reach = "unknown") -> Binary:
+    folders = ("$ORIGIN", "$ORIGIN/../opencv_python.libs")
+    name = path.rpartition("/")[2]
+    facts = replace(elf(None if "cv2" in name else name, needed), runpath=folders)
+    place = "cv2/__init__.py:5" if reach == "import" else None
+    return replace(file(path, facts, OPENCV), reach=reach, reached_from=place)
+
+
+@pytest.mark.parametrize(
+    ("reach", "screen", "severity", "way", "cure"),
+    [
+        ("import", "libGL.so.1", "error", "libavdevice.so.62", ["libxcb1", "libgl1"]),
+        # The system's library that the import fails on is as bad alone.
+        ("import", "libc.so.6", "error", "libavdevice.so.62", ["libxcb1"]),
+        # cv2 imports its module by a name that only a run shows.
+        ("unknown", "libGL.so.1", "warning", "libavdevice.so.62", ["libxcb1", "libgl1"]),
+    ],
+)
+def test_the_library_that_an_import_fails_on_is_named_with_its_package(
+    reach: Reach, screen: str, severity: str, way: str, cure: list[str]
+) -> None:
+    """ld.so loads breadth first: libavdevice links libxcb before Qt links libGL."""
+    tree = image(
+        of_opencv("cv2/cv2.abi3.so", ["libavdevice.so.62", "libQt5Widgets.so.5"], reach),
+        of_opencv("opencv_python.libs/libQt5Widgets.so.5", ["libQt5Gui.so.5", screen]),
+        of_opencv("opencv_python.libs/libQt5Gui.so.5", [screen]),
+        of_opencv("opencv_python.libs/libavdevice.so.62", ["libxcb.so.1"]),
+        replace(of_opencv("cv2/other.so", []), reach="lazy"),
+        of_opencv("cv2/qt/plugins/platforms/libqxcb.so", ["libX11.so.6", "libxcb.so.1"]),
+    )
+    one = only(of_image(CPU, tree), "BM302")
+    assert one.severity == severity and one.path is not None and one.path.endswith(way)
+    assert one.fix is not None and one.fix.patch is not None
+    patch = tomllib.loads(one.fix.patch)
+    assert [part.rpartition("/")[2] for part in one.chain] == [
+        OPENCV,
+        "cv2.abi3.so",
+        way,
+        "libxcb.so.1",
+    ]
+    assert ("cv2/__init__.py:5" in one.message) == (reach == "import")
+    assert patch == {"backend": {"cpu": {"system-packages": cure}}}
+    assert "of RPMs install libxcb" in one.fix.text and "on Alpine libxcb" in one.fix.text
 
 
 def test_what_the_host_injects_stays_quiet() -> None:

@@ -75,9 +75,63 @@ def test_an_older_library_in_front_of_the_right_one_is_found() -> None:
         old,
         environment={"LD_LIBRARY_PATH": "/opt/cuda/lib64"},
     )
-    finding = only(of_image(CUDA, tree), "BM305")
+    findings = of_image(CUDA, replace(tree, binaries=tuple(map(large, tree.binaries))))
+    finding = only(findings, "BM305")
     assert finding.severity == "error"
     assert f"opt/cuda/lib64/{LINK} of the base" in finding.message
+    assert finding.fix is not None
+    assert f"take opt/cuda/lib64/{LINK} out of the loader's way" in finding.fix.text
+    assert f"nvidia/nvjitlink/lib/{LINK}" in finding.fix.text
+    # It is no waste, and is said once.
+    assert not [item for item in findings if item.rule in ("BM304", "BM706")]
+
+
+def large(binary: Binary) -> Binary:
+    return replace(binary, size=90_000_000)
+
+
+# No symbol is missing, and the library is older than the one that came with its user
+
+
+def sparse_of_any() -> Binary:
+    binary = sparse()
+    return replace(binary, elf=replace(binary.elf, binding=binding((), SymbolNeed((OLD,)))))
+
+
+@pytest.mark.parametrize(
+    ("package", "symbols", "expected"),
+    [
+        # By its symbols, where nothing says its version.
+        ("", (OLD,), "lacks 1 of its 2 symbols"),
+        ("", (OLD, NEW), None),
+        ("", (OLD, "another"), None),
+        ("libnvjitlink-12-1 12.1.105-1", (OLD,), "which is 12.1.105:"),
+        ("libnvjitlink-12-9 12.9.86-1", (OLD,), None),
+    ],
+)
+@pytest.mark.parametrize("requires", [True, False])
+def test_an_older_library_in_front_that_has_all_symbols(
+    package: str, symbols: tuple[str, ...], expected: str | None, requires: bool
+) -> None:
+    folder = "opt/cuda/lib64"
+    tree = image(
+        sparse_of_any(),
+        beside("12.8.93", OLD, NEW),
+        linker(f"{folder}/{LINK}", None, *symbols),
+        environment={"LD_LIBRARY_PATH": f"/{folder}"},
+        requires={"nvidia-cusparse-cu12": ["nvidia-nvjitlink-cu12"]} if requires else {},
+    )
+    packaged = {f"{folder}/{LINK}": package} if package else {}
+    tree = replace(tree, packaged=packaged, binaries=tuple(map(large, tree.binaries)))
+    findings = [item for item in of_image(CUDA, tree) if item.rule in ("BM304", "BM305", "BM706")]
+    if not requires or expected is None:
+        assert [item.rule for item in findings] == ["BM304"]
+        return
+    (finding,) = findings
+    assert (finding.rule, finding.severity) == ("BM706", "warning")
+    assert expected in finding.message
+    assert f"LD_LIBRARY_PATH leads it to {folder}/{LINK}" in finding.message
+    assert "nvidia-nvjitlink-cu12 12.8.93" in finding.message
 
 
 @pytest.mark.parametrize(

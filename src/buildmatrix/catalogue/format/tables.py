@@ -54,6 +54,7 @@ from buildmatrix.catalogue.format.versions import (
     ImageLabel,
     KernelFloor,
     LibraryDistribution,
+    LibraryPackage,
     RuntimeVersion,
     StatedVersion,
     ToolkitDriver,
@@ -117,6 +118,7 @@ class DataFile(
     brands: tuple[Brand, ...] = ()
     framework_libraries: tuple[FrameworkLibraries, ...] = ()
     library_distributions: tuple[LibraryDistribution, ...] = ()
+    library_packages: tuple[LibraryPackage, ...] = ()
     stated_versions: tuple[StatedVersion, ...] = ()
     version_pairs: tuple[VersionPair, ...] = ()
     image_labels: tuple[ImageLabel, ...] = ()

@@ -118,6 +118,16 @@ class LibraryDistribution(CatalogueEntry, frozen=True):
     libraries: tuple[str, ...]
 
 
+class LibraryPackage(CatalogueEntry, frozen=True):
+    """Packages of operating systems that install libraries."""
+
+    #: SONAMEs.
+    names: tuple[str, ...]
+    debian: str
+    rpm: str
+    alpine: str
+
+
 class StatedVersion(CatalogueEntry, frozen=True):
     """What a file of a distribution says of a version that it was built with."""
 
