@@ -25,10 +25,11 @@ _MOST_NAMES = 3
 
 def check(image: ImageSubject) -> Iterator[Finding]:
     """One finding per distribution, and owner of the libraries that should have the symbols."""
-    binaries = {binary.path: binary for binary in image.inventory.loadable}
+    linked = image.linked
+    binaries = {binary.path: binary for binary in linked.inventory.loadable}
     missing = [
         (owner, _holders(image, [binaries[path] for path in item.libraries]), item)
-        for item in unbound(image.inventory, image.resolution)
+        for item in unbound(linked.inventory, linked.resolution)
         if (owner := binaries[item.binary].owner) is not None
         or image.reach.get(item.binary) == "import"
     ]
