@@ -167,11 +167,34 @@ def _find_string_table(prefix: Prefix, plan: ReadingPlan) -> _StringTable:
     return _StringTable(True, at, open=at < limit)
 
 
-def collect_head(size: int, prefix: Prefix, plan: ReadingPlan, results: SearchResults) -> Head:
-    """Collect the facts known about a file of `size` bytes."""
+def collect_linking(size: int, prefix: Prefix, *, exports_only: bool = False) -> Elf | None:
+    """Return what the tables of a file of `size` bytes say, without a search of its bytes.
+
+    None for other files. `Elf.dynamic_read` says if the dynamic section was there, `Elf.binding` if
+    all symbols were; with `exports_only` those that it defines are enough. Raises Malformed.
+    """
+    headers = read_headers(CachedSource(prefix, size))
+    if headers is None:
+        return None
+    tables = _read_tables(size, prefix, headers, exports_only=exports_only)
+    return replace(tables.elf, dynamic_read=tables.is_complete, read=prefix.end)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tables:
+    """The tables of a file, as far as they were read."""
+
+    elf: Elf
+    headers: Headers
+    dynamic: Dynamic
+    #: Whether all of the dynamic section was read.
+    is_complete: bool
+
+
+def _read_tables(
+    size: int, prefix: Prefix, headers: Headers, *, exports_only: bool = False
+) -> _Tables:
     source = CachedSource(prefix, size)
-    headers = read_headers(source)
-    assert headers is not None  # it was read from the same bytes before
     if headers.unread:
         headers = replace(headers, sections=())
     dynamic, is_complete = _read_dynamic(PlainSource(prefix, size), headers, prefix)
@@ -191,21 +214,31 @@ def collect_head(size: int, prefix: Prefix, plan: ReadingPlan, results: SearchRe
             or prefix.has(section.offset, section.offset + section.size)
         ),
     )
-    notes = read_notes(source, with_notes)
+    plain = PlainSource(prefix, size)
+    elf = table_facts(
+        headers,
+        dynamic,
+        versions,
+        read_notes(source, with_notes),
+        read_interpreter(source, with_notes),
+        _read_complete_binding(plain, headers, dynamic, versions, exports_only)
+        if is_complete
+        else None,
+    )
+    return _Tables(elf, headers, dynamic, is_complete)
+
+
+def collect_head(size: int, prefix: Prefix, plan: ReadingPlan, results: SearchResults) -> Head:
+    """Collect the facts known about a file of `size` bytes."""
+    headers = read_headers(CachedSource(prefix, size))
+    assert headers is not None  # it was read from the same bytes before
+    tables = _read_tables(size, prefix, headers)
+    headers, dynamic, is_complete = tables.headers, tables.dynamic, tables.is_complete
     host = host_regions(headers, dynamic, size) if headers.sections else None
     table = _find_string_table(prefix, plan)
     telling = _HeadFacts(size, prefix, plan, headers, dynamic, host, results, table)
     elf = replace(
-        table_facts(
-            headers,
-            dynamic,
-            versions,
-            notes,
-            read_interpreter(source, with_notes),
-            _read_complete_binding(
-                PlainSource(prefix, size), headers, dynamic, versions, is_complete
-            ),
-        ),
+        tables.elf,
         device_code=telling.device_code(),
         literals=telling.literals(),
         marks=telling.marks(),
@@ -247,14 +280,14 @@ def _read_complete_binding(
     headers: Headers,
     dynamic: Dynamic,
     versions: Versions,
-    is_complete: bool,
+    exports_only: bool,
 ) -> Binding | None:
-    """Read the symbols if the dynamic section and all tables of symbols were read."""
-    if not is_complete or headers.machine in codeobject.KINDS:
+    """Read the symbols if all of their tables were read; the dynamic section was."""
+    if headers.machine in codeobject.KINDS:
         return None
-    if abi.DT_VERNEED in dynamic.tags and not versions.needs:
+    if abi.DT_VERNEED in dynamic.tags and not versions.needs and not exports_only:
         return None
-    return read_binding(source, headers, dynamic, versions)
+    return read_binding(source, headers, dynamic, versions, exports_only=exports_only)
 
 
 @dataclass(frozen=True, slots=True)

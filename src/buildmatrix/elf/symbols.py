@@ -261,12 +261,18 @@ def _static_symbols(
 
 
 def read_binding(
-    source: CachedSource, headers: Headers, dynamic: Dynamic, versions: Versions
+    source: CachedSource,
+    headers: Headers,
+    dynamic: Dynamic,
+    versions: Versions,
+    *,
+    exports_only: bool = False,
 ) -> Binding | None:
     """Read the symbols that the loader binds; None where `source` does not hold all of them.
 
     Left out of the needs are weak symbols, the C API of Python, and symbols of the C library and
-    of GCC's libraries that have a version: `Elf.version_needs` says as much of these.
+    of GCC's libraries that have a version: `Elf.version_needs` says as much of these. With
+    `exports_only` there are no needs; their names lie all over a table that may be large.
     """
     symbols_at = headers.file_offset(dynamic.tags.get(abi.DT_SYMTAB, -1))
     if symbols_at is None:
@@ -283,7 +289,7 @@ def read_binding(
     # Each hash stands for a symbol: a table of hashes alone is none.
     if len(table) < hashed.first * row or behind > source.size:
         return None
-    needs = _needs(source, headers, dynamic, versions, table)
+    needs = () if exports_only else _needs(source, headers, dynamic, versions, table)
     return None if needs is None else Binding(needs, b64encode(hashed.values).decode())
 
 

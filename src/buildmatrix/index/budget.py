@@ -72,17 +72,20 @@ class Need:
         return min(self.bytes, self.limit)
 
 
-def shares(groups: Sequence[Mapping[str, Need]], total: int) -> Mapping[str, int]:
+def shares(
+    groups: Sequence[Mapping[str, Need]], total: int, reserved: int = 0
+) -> Mapping[str, int]:
     """Wheel -> bytes that may be read of it, for those that get any.
 
     Args:
         groups: the wheels to look into; the group that matters most comes first and gets what it
             can use before the next one does.
         total: bytes of all wheels.
+        reserved: bytes that are for something else.
 
     Within a group, those that need little get what they can use, and the others share the rest.
     """
-    available = most(total)
+    available = most(total) - reserved
     result: dict[str, int] = {}
     for group in groups:
         names = [name for name in group if name not in result]

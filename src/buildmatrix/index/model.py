@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from buildmatrix.binaries.model import Elf
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.trees.wheel import Member
 
-__all__ = ["DEPTHS", "Depth", "FileVersion", "Member", "SourceFacts", "WheelFacts"]
+__all__ = ["DEPTHS", "Depth", "FileVersion", "Member", "SourceFacts", "Tables", "WheelFacts"]
 
 #: How much of a wheel is read.
 #:
@@ -70,3 +71,13 @@ class SourceFacts:
     libraries: tuple[tuple[str, str], ...]
     #: Bytes of the archive.
     size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """The tables of one library of a wheel."""
+
+    #: None for what is no library, and where they lie where they are not looked for.
+    elf: Elf | None
+    #: Bytes of the wheel that were looked at, whether they came from a cache or not.
+    cost: int = 0

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from buildmatrix.errors import BuildmatrixError, UndecidedError
-from buildmatrix.index.model import DEPTHS, Depth, SourceFacts, WheelFacts
+from buildmatrix.index.model import DEPTHS, Depth, SourceFacts, Tables, WheelFacts
 from buildmatrix.locks.model import Lock, LockedFile, Package, Wheel
 from buildmatrix.phrases import size
 from buildmatrix.progress import Progress
@@ -16,6 +16,7 @@ from buildmatrix.trees.base import defect
 
 #: What progress is about; no target has a name like this.
 STEP = "wheels"
+Answer = TypeVar("Answer")
 #: Wheels that are read whole at the same time: that waits for no server. Large libraries take up to
 #: 100 MB each while they pass by.
 MOST_WHOLE = 2
@@ -36,6 +37,9 @@ class Reader(Protocol):
 
     def read_source(self, archive: LockedFile, name: str, version: str, most: int) -> SourceFacts:
         """The facts of a source distribution of at most `most` bytes. Raises `UndecidedError`."""
+
+    def read_tables(self, wheel: Wheel, paths: Sequence[str]) -> tuple[Mapping[str, Tables], int]:
+        """The tables of libraries of a wheel, and the bytes they cost. Raises `UndecidedError`."""
 
 
 class CachingReader:
@@ -66,6 +70,10 @@ class CachingReader:
     def read_source(self, archive: LockedFile, name: str, version: str, most: int) -> SourceFacts:
         """See `Reader.read_source`."""
         return self._reader.read_source(archive, name, version, most)
+
+    def read_tables(self, wheel: Wheel, paths: Sequence[str]) -> tuple[Mapping[str, Tables], int]:
+        """See `Reader.read_tables`."""
+        return self._reader.read_tables(wheel, paths)
 
     def _held(self, wheel: Wheel, depth: Depth, most: int | None) -> WheelFacts | None:
         facts = self.facts.get(key(wheel))
@@ -112,6 +120,8 @@ class Readings:
         self.failures: dict[str, str] = {}
         #: Facts of source distributions, or why there are none, by `key` of the archive.
         self.sources: dict[str, SourceFacts | str] = {}
+        #: Tables of libraries by path, by `key` of their wheels; see `index.tables`.
+        self.tables: dict[str, dict[str, Tables]] = {}
         #: Bytes that came over the network, and wheels for which none had to.
         self.bytes_read = 0
         self._fetched: set[str] = set()
@@ -169,6 +179,31 @@ class Readings:
             except UndecidedError as error:
                 self.sources[key(archive)] = _without_subject(error.message, archive)
 
+    def read_tables(self, requests: Mapping[str, tuple[Wheel, Sequence[str]]]) -> None:
+        """Read the tables of libraries at these paths, by `key` of their wheels."""
+        work = list(requests.items())
+        if not work:
+            return
+        self._progress.step(STEP, f"symbols of {len(work)}")
+        for (name, (wheel, paths)), answer in Crew(self._read_tables, self._jobs, "wheel").answers(
+            work
+        ):
+            if isinstance(answer, UndecidedError):
+                self.failures[name] = _without_subject(answer.message, wheel)
+                answer = dict.fromkeys(paths, Tables(None)), 0
+            tables, bytes_read = answer
+            self.tables.setdefault(name, {}).update(tables)
+            self.bytes_read += bytes_read
+            if bytes_read:
+                self._fetched.add(name)
+        self._progress.end(STEP)
+
+    def _read_tables(
+        self, work: tuple[str, tuple[Wheel, Sequence[str]]]
+    ) -> tuple[Mapping[str, Tables], int] | UndecidedError:
+        _, (wheel, paths) = work
+        return _catch_undecided(wheel, lambda: self._reader.read_tables(wheel, paths))
+
     def with_requirements(self, lock: Lock) -> Lock:
         """Return the lock with the requirements that source distributions state."""
 
@@ -195,15 +230,10 @@ class Readings:
 
     def _read(self, work: tuple[str, WheelRequest]) -> WheelFacts | UndecidedError:
         _, request = work
-        try:
-            return self._reader.read(request.wheel, request.depth, most=request.most)
-        except UndecidedError as error:
-            return error
-        except BuildmatrixError:
-            raise
-        # Whatever one wheel holds costs no other.
-        except Exception as error:
-            return UndecidedError(f"{request.wheel.filename} cannot be read: {defect(error)}")
+        return _catch_undecided(
+            request.wheel,
+            lambda: self._reader.read(request.wheel, request.depth, most=request.most),
+        )
 
     def _take(self, name: str, request: WheelRequest, facts: WheelFacts | UndecidedError) -> None:
         self._through += 1
@@ -219,6 +249,18 @@ class Readings:
             self._fetched.add(name)
             self._progress.part(STEP, self.bytes_read, None, "bytes")
         self._progress.output(STEP, request.wheel.filename)
+
+
+def _catch_undecided(wheel: Wheel, read: Callable[[], Answer]) -> Answer | UndecidedError:
+    """What `read` returns of a wheel, or why it cannot: whatever one wheel holds costs no other."""
+    try:
+        return read()
+    except UndecidedError as error:
+        return error
+    except BuildmatrixError:
+        raise
+    except Exception as error:
+        return UndecidedError(f"{wheel.filename} cannot be read: {defect(error)}")
 
 
 def _without_subject(message: str, wheel: LockedFile) -> str:

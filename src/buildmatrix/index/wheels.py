@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
@@ -19,7 +19,8 @@ from packaging.version import InvalidVersion, Version
 from buildmatrix.errors import UndecidedError
 from buildmatrix.http.addresses import parse
 from buildmatrix.index.facts import LIMIT, WheelCache, WheelEntry, content, place
-from buildmatrix.index.model import Depth, SourceFacts, WheelFacts
+from buildmatrix.index.model import Depth, SourceFacts, Tables, WheelFacts
+from buildmatrix.inventory.archive import PACKAGES
 from buildmatrix.inventory.model import Distribution
 from buildmatrix.locks.model import LockedFile, Wheel
 from buildmatrix.parsing import parse_version, parse_wheel_name, split_variant, version_or_none
@@ -31,10 +32,12 @@ from buildmatrix.trees.base import Closing, reason
 
 if TYPE_CHECKING:
     from buildmatrix.index.depth import Reading
+    from buildmatrix.index.parts import Ranged
     from buildmatrix.index.remote import RemoteFile
 
 _CHUNK = 256 << 10
 _SOURCE = msgspec.msgpack.Decoder(prepare_type(SourceFacts))
+_TABLES = msgspec.msgpack.Decoder(prepare_type(Tables))
 #: Bytes in memory of files that may be read on.
 MOST_HELD = 32 << 20
 
@@ -58,6 +61,10 @@ class WheelReader:
         version = source_digest("index", "locks")
         self._sources = (cache or Cache(None)).store(
             "sources", version, limit=LIMIT, age=90 * DAY, by_use=True
+        )
+        version = source_digest(*PACKAGES, "index")
+        self._kept_tables = (cache or Cache(None)).store(
+            "tables", version, limit=LIMIT // 8, age=90 * DAY, by_use=True
         )
         self._opened = _Opened()
 
@@ -119,6 +126,61 @@ class WheelReader:
         if self._client is None:
             raise UndecidedError(f"{archive.filename} is on an index, and none may be asked")
         yield from self._client.open(archive.url, archive.size).stream(0)
+
+    def read_tables(self, wheel: Wheel, paths: Sequence[str]) -> tuple[Mapping[str, Tables], int]:
+        """The tables of libraries of `wheel`, and the bytes that came over the network for them.
+
+        Raises `UndecidedError`.
+        """
+        try:
+            path = local_path(wheel.url)
+            if path is not None:
+                identity = content(_digest(path, wheel))
+                known = self._load_tables(identity, paths)
+                if len(known) < len(paths):
+                    with _LocalWheel(path) as file:
+                        known |= self._read_and_keep_tables(
+                            file, identity, set(paths) - known.keys()
+                        )
+                return known, 0
+            return self._read_remote_tables(wheel, paths)
+        except OSError as error:
+            raise UndecidedError(f"{wheel.filename} cannot be read: {reason(error)}") from error
+
+    def _read_remote_tables(
+        self, wheel: Wheel, paths: Sequence[str]
+    ) -> tuple[Mapping[str, Tables], int]:
+        # What a place had is known for those alone who claim the same of it.
+        identity = f"{_place(wheel)} {wheel.sha256} {wheel.size}" if wheel.sha256 else None
+        known = self._load_tables(identity, paths)
+        if len(known) == len(paths):
+            return known, 0
+        if self._client is None:
+            raise UndecidedError(f"{wheel.filename} is on an index, and none may be asked")
+        remote = self._opened.take(wheel)
+        before = remote.bytes_read if remote is not None else 0
+        if remote is None:
+            remote = self._client.open(wheel.url, wheel.size)
+        if remote.ranges:
+            known |= self._read_and_keep_tables(remote, identity, set(paths) - known.keys())
+        self._opened.keep(wheel, remote)
+        return known, remote.bytes_read - before
+
+    def _load_tables(self, identity: str | None, paths: Iterable[str]) -> dict[str, Tables]:
+        if identity is None:
+            return {}
+        entries = {path: self._kept_tables.load(f"{identity} {path}", _TABLES) for path in paths}
+        return {path: entry for path, entry in entries.items() if entry is not None}
+
+    def _read_and_keep_tables(
+        self, source: Ranged, identity: str | None, paths: Iterable[str]
+    ) -> Mapping[str, Tables]:
+        from buildmatrix.index.tables import read_tables
+
+        tables = read_tables(source, sorted(paths))
+        for path, entry in tables.items() if identity is not None else ():
+            self._kept_tables.put(f"{identity} {path}", msgspec.msgpack.encode(entry))
+        return tables
 
     def _cached(self, wheel: Wheel, depth: Depth, most: int | None) -> WheelFacts | None:
         if not wheel.sha256:

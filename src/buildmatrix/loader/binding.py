@@ -13,12 +13,15 @@ defined there may still come from what was loaded before, so one without a versi
 where no other library of the tree has it. Where an object of the process was not read, or is not
 in the tree and could have the symbol, nothing is said. The C library and GCC's are in every
 process: where the tree does not have them, only names of C++ outside of its own namespaces count.
+
+Of wheels that were not read whole, some files are closed: nothing is said where one of them could
+have the symbol, and `unread_libraries` names those that have to be read for an answer.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from buildmatrix.binaries.model import Elf
@@ -58,14 +61,40 @@ def unbound(inventory: Inventory, resolution: Resolution) -> tuple[Unbound, ...]
     return tuple(_Binder(inventory, resolution).unbound())
 
 
+def unread_libraries(
+    inventory: Inventory,
+    resolution: Resolution,
+    objects: Collection[str],
+    libraries: Collection[str],
+) -> tuple[str, ...]:
+    """Return paths of files whose symbols have to be known to say what `objects` lack.
+
+    First those of `libraries`, which are SONAMEs, then all others of a process where one of those
+    lacks a symbol.
+    """
+    binder = _Binder(inventory, resolution, libraries)
+    for _ in binder.unbound(objects):
+        pass
+    return tuple(sorted(binder.unread))
+
+
 class _Binder:
-    def __init__(self, inventory: Inventory, resolution: Resolution) -> None:
+    def __init__(
+        self,
+        inventory: Inventory,
+        resolution: Resolution,
+        libraries: Collection[str] = (),
+    ) -> None:
         self._resolution = resolution
+        self._libraries = libraries
         self._binaries = {
             binary.path: binary for binary in inventory.loadable if binary.elf.type == "dyn"
         }
         self._preloads = Preloads(inventory.python_loads)
-        self._closed = bool(inventory.closed)
+        self._closed = {file.path for file in inventory.closed}
+        self._closed_names = {file_name(path) for path in self._closed}
+        #: Files with versioned symbols that are needed, which were not read.
+        self.unread: set[str] = set()
         #: Path → NEEDED entry → files that it may lead to.
         self._links: dict[str, dict[str, tuple[str, ...]]] = {}
         for item in resolution.needed:
@@ -74,9 +103,9 @@ class _Binder:
         self._exports: dict[str, frozenset[int]] = {}
         self._hash: Mapping[str, int] = {}
 
-    def unbound(self) -> Iterator[Unbound]:
-        """Check each object."""
-        judged = sorted(self._judged())
+    def unbound(self, objects: Collection[str] | None = None) -> Iterator[Unbound]:
+        """Check each object, or those at the paths `objects`."""
+        judged = sorted(path for path in self._judged() if objects is None or path in objects)
         defined = DefinedSymbols(
             {
                 name
@@ -132,30 +161,43 @@ class _Binder:
         if not needs:
             return
         scope = self._scope(path)
-        if any(item not in self._exports for item in scope.objects):
-            return
-        defined = frozenset[int]().union(*(self._exports[item] for item in scope.objects))
+        unread = {*scope.closed, *(item for item in scope.objects if item not in self._exports)}
         for need in needs:
-            missing = [name for name in need.names if self._hash[name] not in defined]
-            if not missing:
-                continue
             if need.library is not None and need.version is not None:
-                yield from self._of_version(path, need.library, need.version, missing)
-            else:
+                yield from self._of_version(path, scope, unread, need)
+            elif not unread and (missing := self._missing(need, scope.objects)):
                 yield from self._of_no_version(path, scope, missing)
 
+    def _missing(self, need: SymbolNeed, objects: Iterable[str]) -> list[str]:
+        """The symbols that none of `objects` defines, all of which were read."""
+        defined = frozenset[int]().union(*(self._exports[item] for item in objects))
+        return [name for name in need.names if self._hash[name] not in defined]
+
     def _of_version(
-        self, path: str, library: str, version: str, missing: Sequence[str]
+        self, path: str, scope: _Scope, unread: set[str], need: SymbolNeed
     ) -> Iterator[Unbound]:
-        libraries = self._named(path, library)
+        assert need.library is not None
+        paths = self._links.get(path, {}).get(need.library, ())
+        if own := unread & set(paths):
+            if need.library in self._libraries:
+                self.unread |= own
+            return
+        libraries = self._named(path, need.library)
         definitions = [item.elf.version_definitions for item in libraries]
         # Where the version is missing altogether, that is said.
         if (
-            libraries
-            and all(not defined or version in defined for defined in definitions)
-            and not self._is_preloaded(library, libraries)
+            not libraries
+            or any(defined and need.version not in defined for defined in definitions)
+            or not self._missing(need, paths)
+            or self._is_preloaded(need.library, libraries)
         ):
-            yield Unbound(path, tuple(missing), tuple(item.path for item in libraries), version)
+            return
+        if unread:
+            self.unread |= unread
+        elif missing := self._missing(need, scope.objects):
+            yield Unbound(
+                path, tuple(missing), tuple(item.path for item in libraries), need.version
+            )
 
     def _of_no_version(self, path: str, scope: _Scope, missing: Sequence[str]) -> Iterator[Unbound]:
         if self._closed or not all(map(_SYSTEM.fullmatch, scope.absent)):
@@ -198,7 +240,12 @@ class _Binder:
         return libraries if len(libraries) == len(paths) else []
 
     def _is_preloaded(self, name: str, bound: Sequence[Binary]) -> bool:
-        """Whether Python code loads another file of that name by its path."""
+        """Whether another file of that name may be loaded before.
+
+        Python code does that by its path, and of a file that was not read nobody knows.
+        """
+        if name in self._closed_names:
+            return True
         paths = {binary.path for binary in bound}
         others = [
             path for path in self._binaries if path not in paths and name in self._names(path)
@@ -210,17 +257,19 @@ class _Binder:
         """What is in a process with the object, as far as it brings that itself."""
         objects = {path: None}
         absent = []
+        closed: dict[str, None] = {}
         ahead = [path]
         for item in ahead:  # grows while it is walked
             for name, paths in self._links.get(item, {}).items():
                 present = [further for further in paths if further in self._binaries]
                 if not present or len(present) < len(paths):
                     absent.append(name)
+                    closed.update((further, None) for further in paths if further in self._closed)
                 for further in present:
                     if further not in objects:
                         objects[further] = None
                         ahead.append(further)
-        return _Scope(objects, tuple(absent))
+        return _Scope(objects, tuple(absent), tuple(closed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +278,8 @@ class _Scope:
 
     objects: Mapping[str, None]
     absent: tuple[str, ...]
+    #: Paths of objects that were not read.
+    closed: tuple[str, ...]
 
 
 def _needs(elf: Elf) -> tuple[SymbolNeed, ...]:

@@ -18,10 +18,10 @@ from buildmatrix.catalogue import drivers
 from buildmatrix.catalogue.lookup import distribution, library
 from buildmatrix.catalogue.names import demangle, matches_any, version_of
 from buildmatrix.elf.symbols import exported
-from buildmatrix.inventory.model import Binary, Distribution
+from buildmatrix.inventory.model import Binary, ClosedFile, Distribution
 from buildmatrix.inventory.names import distribution_name
 from buildmatrix.loader.preloads import Preloads
-from buildmatrix.loader.process import abi_of
+from buildmatrix.loader.process import abi_of, file_name
 from buildmatrix.loader.resolution import Needed, Rule
 from buildmatrix.loader.resolver import resolve_opened
 from buildmatrix.parsing import requirement_or_none, version_or_none
@@ -61,6 +61,7 @@ def check(image: ImageSubject) -> Iterator[Finding]:
         if binary is not None and binary.owner is not None and item.path is not None:
             needed.setdefault(binary.owner, []).append(item)
     libraries = _libraries(image)
+    yield from _without_parts(image, libraries)
     for installed in image.inventory.distributions:
         owner = installed.owner
         yield from _beside(image, installed, owner)
@@ -77,15 +78,24 @@ def check(image: ImageSubject) -> Iterator[Finding]:
         yield from _of_another_line(image, owner, names, libraries, least_of)
 
 
-def _libraries(image: ImageSubject) -> Mapping[str, list[Binary]]:
+#: A library that was read, or one of a wheel of which only the list of files was: its name counts.
+_Copy = Binary | ClosedFile
+
+
+def _libraries(image: ImageSubject) -> Mapping[str, list[_Copy]]:
     """The libraries that distributions of their own exist for, by SONAME."""
     rows = drivers.of_backend(image.catalogue.library_distributions, image.backend)
     globs = tuple(glob for row in rows for glob in row.libraries)
-    libraries: dict[str, list[Binary]] = {}
+    libraries: dict[str, list[_Copy]] = {}
+    copies: list[tuple[str | None, _Copy]] = [
+        (file_name(file.path), file) for file in image.inventory.closed
+    ]
     for binary in image.inventory.loadable:
-        name = binary.elf.soname
+        is_known = binary.elf.dynamic_read
+        copies.append((binary.elf.soname if is_known else file_name(binary.path), binary))
+    for name, copy in copies:
         if name is not None and matches_any(globs, name):
-            libraries.setdefault(name, []).append(binary)
+            libraries.setdefault(name, []).append(copy)
     return libraries
 
 
@@ -93,7 +103,7 @@ def _opened(
     image: ImageSubject,
     owner: str,
     linked: Collection[str],
-    libraries: Mapping[str, list[Binary]],
+    libraries: Mapping[str, list[_Copy]],
     least_of: Mapping[str, LeastVersion],
 ) -> Iterator[Finding]:
     """Libraries that it asks for and does not link, where each that it may open is too old."""
@@ -274,7 +284,7 @@ def _of_another_line(
     image: ImageSubject,
     owner: str,
     linked: Collection[str],
-    libraries: Mapping[str, list[Binary]],
+    libraries: Mapping[str, list[_Copy]],
     least_of: Mapping[str, LeastVersion],
 ) -> Iterator[Finding]:
     """Libraries that it was built with by its own files, and of which the tree has other lines."""
@@ -299,7 +309,7 @@ def _of_another_line(
             "BM706",
             image,
             f"{name} {number} was built with {demangle(soname).partition('.')[0]} {text} "
-            f"({row.file} says so) and opens that by itself, and the image has "
+            f"({row.file} says so) and opens that by itself, and {image.noun} has "
             f"{listing(copies)} alone: it goes on without the GPU, or fails",
             severity="error" if role in _STRICT else "warning",
             vendor=image.own_vendor,
@@ -308,6 +318,54 @@ def _of_another_line(
             chain=chain_to_file(image, owner, soname, present[0].path),
             fix=Fix("pin", f"bring version {version[0]} of the library, or take another {name}"),
             identity=row.name,
+        )
+
+
+def _without_parts(image: ImageSubject, libraries: Mapping[str, list[_Copy]]) -> Iterator[Finding]:
+    """Bundled libraries that open further ones of their release, which nothing there has.
+
+    `libcudnn.so.8` opens `libcudnn_ops_infer.so.8`. Without a C library the base may bring them,
+    unless the set has another release of its own.
+    """
+    rows = drivers.of_backend(image.catalogue.library_distributions, image.backend)
+    files: tuple[_Copy, ...] = (*image.inventory.loadable, *image.inventory.closed)
+    present = {demangle(file_name(file.path)) for file in files}
+    present.update(binary.elf.soname or "" for binary in image.inventory.loadable)
+    for binary in image.inventory.loadable:
+        soname = demangle(file_name(binary.path))
+        row = next((row for row in rows if matches_any(row.libraries, soname)), None)
+        line = _line(soname)
+        if row is None or line is None or binary.owner is None:
+            continue
+        begin = f"{soname.partition('.')[0]}_"
+        parts = [
+            literal.text
+            for literal in binary.elf.literals
+            if literal.text.startswith(begin)
+            and _line(literal.text) == line
+            and literal.text not in present
+        ]
+        others = {
+            name: copies
+            for name, copies in sorted(libraries.items())
+            if matches_any(row.libraries, name) and _line(demangle(name)) not in (line, None)
+        }
+        if not parts or not (others or image.resolution.is_root):
+            continue
+        name, number = split_owner(binary.owner)
+        has = f", but there is {listing(others)}" if others else ""
+        yield finding(
+            "BM706",
+            image,
+            f"{name} {number} brings {soname}, which opens {listing(parts, 3)} by name, and "
+            f"nothing in {image.noun} is called so{has}: what it is for fails on the GPU",
+            severity="error" if role_of(image, soname) in _STRICT else "warning",
+            vendor=image.own_vendor,
+            owner=binary.owner,
+            path=binary.path,
+            chain=chain_to_file(image, binary.owner, binary.path, parts[0]),
+            fix=Fix("pin", f"bring version {line} of the library, or take another {name}"),
+            identity=begin,
         )
 
 
@@ -418,7 +476,7 @@ def _finding(
     image: ImageSubject,
     owner: str,
     soname: str,
-    present: Binary,
+    present: _Copy,
     role: str,
     expected: ExpectedVersion,
     version: Numbers,
@@ -450,7 +508,7 @@ def _finding(
     )
 
 
-def _version(image: ImageSubject, binary: Binary) -> Numbers | None:
+def _version(image: ImageSubject, binary: _Copy) -> Numbers | None:
     """The version of a library by its owner, its package, or its name where that has several."""
     name, version = split_owner(binary.owner)
     if name is not None and version is not None:

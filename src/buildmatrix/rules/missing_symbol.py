@@ -27,7 +27,7 @@ _BASE = "the base"
 
 def check(image: ImageSubject) -> Iterator[Finding]:
     """One finding per distribution, and owner of the libraries that should have the symbols."""
-    binaries = {binary.path: binary for binary in image.inventory.loadable}
+    binaries = {binary.path: binary for binary in image.linked.inventory.loadable}
     missing = [
         (owner, _holders(image, [binaries[path] for path in item.libraries]), item)
         for item in image.unbound

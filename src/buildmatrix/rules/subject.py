@@ -201,6 +201,14 @@ class Subject:
         return self._ways.way(name) if name in self.packages else (None, ())
 
 
+@dataclass(frozen=True, slots=True)
+class LinkedFiles:
+    """Files with what is known of their linking, and where their NEEDED entries lead."""
+
+    inventory: Inventory
+    resolution: Resolution
+
+
 @dataclass(frozen=True)
 class ImageSubject(Subject):
     """One target whose image was read."""
@@ -216,6 +224,11 @@ class ImageSubject(Subject):
     def noun(self) -> str:
         """How a message names what was read."""
         return "the image"
+
+    @property
+    def linked(self) -> LinkedFiles:
+        """What rules about symbols look at."""
+        return LinkedFiles(self.inventory, self.resolution)
 
     @cached_property
     def partial(self) -> frozenset[str]:
@@ -249,7 +262,7 @@ class ImageSubject(Subject):
     @cached_property
     def unbound(self) -> tuple[Unbound, ...]:
         """Symbols and versions that the loader would not find."""
-        return unbound(self.inventory, self.resolution)
+        return unbound(self.linked.inventory, self.linked.resolution)
 
     @cached_property
     def tree(self) -> TreeView:

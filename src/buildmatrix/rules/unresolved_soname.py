@@ -2,7 +2,8 @@
 
 A folder or a wheel without a C library leaves everything that a system gives unresolved, and proves
 nothing: there only those names count that belong to another toolkit line of this backend, which no
-base image of the target's line has. Names of other backends are BM301's.
+base image of the target's line has; and those of which the set itself has another major version,
+in a distribution that is there for the one that links it. Names of other backends are BM301's.
 
 Of several libraries the one is named that an import fails on: ld.so loads breadth first, and stops
 at the first that it does not find.
@@ -14,7 +15,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
 from buildmatrix.catalogue.lookup import library
-from buildmatrix.catalogue.names import matches_any
+from buildmatrix.catalogue.names import demangle, matches_any, version_of
+from buildmatrix.catalogue.requirements import requirements
+from buildmatrix.inventory.model import Binary, ClosedFile
+from buildmatrix.loader.process import file_name
 from buildmatrix.loader.resolution import Needed
 from buildmatrix.phrases import listing
 from buildmatrix.rules.belonging import title
@@ -29,20 +33,80 @@ from buildmatrix.rules.subject import ImageSubject, once
 def check(image: ImageSubject) -> Iterator[Finding]:
     """One finding per distribution, and one for all files that belong to none."""
     is_root = image.resolution.is_root
-    owners = {binary.path: binary.owner or "" for binary in image.inventory.binaries}
+    linked = image.linked
+    owners = {binary.path: binary.owner or "" for binary in linked.inventory.binaries}
+    majors = _OtherMajors(image)
+    # What only tables show of single libraries settles no verdict.
+    known = set(image.resolution.missing)
     missing = [
         needed
-        for needed in image.resolution.missing
-        if (is_root or image.tree.is_other_line(needed.name))
+        for needed in linked.resolution.missing
+        if (
+            (needed in known and (is_root or image.tree.is_other_line(needed.name)))
+            or (not is_root and majors.holder(owners[needed.binary], needed.name))
+        )
         and not _expected(image, needed)
         and image.backend not in image.tree.supplied.get(owners[needed.binary], ())
     ]
     missing.sort(key=lambda needed: (owners[needed.binary], needed.binary, needed.name))
     for owner, group in groupby(missing, key=lambda needed: owners[needed.binary]):
-        yield _finding(image, owner or None, list(group))
+        yield _finding(image, owner or None, list(group), majors)
 
 
-def _finding(image: ImageSubject, owner: str | None, missing: list[Needed]) -> Finding:
+class _OtherMajors:
+    """Libraries of which distributions of the set have another major version.
+
+    Counted are those of distributions that the one in question requires, and vendors' libraries of
+    this backend, which have distributions of their own. Copies under names of their own are
+    nobody else's.
+    """
+
+    def __init__(self, image: ImageSubject) -> None:
+        self._catalogue = image.catalogue
+        self._vendors = {
+            present.owner
+            for present, match in image.matches
+            if match.kind == "native" and match.backend == image.backend
+        }
+        #: Name without its version → file name → owner.
+        self._names: dict[str, dict[str, str]] = {}
+        inventory = image.linked.inventory
+        files: tuple[Binary | ClosedFile, ...] = (*inventory.loadable, *inventory.closed)
+        for file in files:
+            name = file_name(file.path)
+            stem, separator, _ = name.rpartition(".so.")
+            if separator and file.owner and name == demangle(name):
+                self._names.setdefault(stem, {})[name] = file.owner
+        self._requires: dict[str, set[str]] = {}
+        for item in image.inventory.distributions:
+            self._requires.setdefault(item.owner, set()).update(
+                required.name for required in requirements(item, image.catalogue) if required.active
+            )
+
+    def holder(self, owner: str, name: str) -> tuple[str, str] | None:
+        """Another version of the library `name`, which `owner` links, and whose it is."""
+        stem, separator, version = name.rpartition(".so.")
+        major = version.partition(".")[0]
+        if not separator or not major.isdecimal():
+            return None
+        for other, holds in sorted(self._names.get(stem, {}).items()):
+            other_major = version_of(other).partition(".")[0]
+            if (
+                holds != owner
+                and other_major.isdecimal()
+                and int(other_major) != int(major)
+                and (
+                    holds in self._vendors
+                    or holds.partition("==")[0] in self._requires.get(owner, ())
+                )
+            ):
+                return other, holds
+        return None
+
+
+def _finding(
+    image: ImageSubject, owner: str | None, missing: list[Needed], majors: _OtherMajors
+) -> Finding:
     rank = {"error": 0, "warning": 1, "note": 2}
     ways = _ways(image, owner)
     judged = {needed: _severity(image, owner, needed, ways) for needed in missing}
@@ -53,12 +117,13 @@ def _finding(image: ImageSubject, owner: str | None, missing: list[Needed]) -> F
         missing.sort(key=lambda needed: order.get(_entry(needed), len(order)))
         first = missing[0]
     way = ways.get(_entry(first), (first.binary,))
+    other = majors.holder(owner or "", first.name)
     return finding(
         "BM302",
         image,
         f"{holder(owner)} links {listing(dict.fromkeys(needed.name for needed in missing))}, which "
         f"is not in {image.noun} and is not provided by the host: {first.binary} cannot be loaded"
-        f"{_use(image, first, way[0])}{_lines(image, first)}",
+        f"{_use(image, first, way[0])}{_lines(image, first)}{_other(other)}",
         severity=severity,
         owner=owner,
         path=first.binary,
@@ -116,6 +181,11 @@ def _ways(image: ImageSubject, owner: str | None) -> Mapping[tuple[str, str], tu
                 ways.setdefault((way[-1], name), way)
                 ahead.extend((*way, path) for path in paths[:1])
     return ways
+
+
+def _other(other: tuple[str, str] | None) -> str:
+    """Which version of the library is there instead."""
+    return f". {other[1].replace('==', ' ')} has {other[0]}" if other is not None else ""
 
 
 def _lines(image: ImageSubject, needed: Needed) -> str:
@@ -209,8 +279,12 @@ def _use(image: ImageSubject, needed: Needed, head: str) -> str:
     return ""
 
 
-def _severity(image: ImageSubject, owner: str | None, needed: Needed,
-    ways: Mapping[tuple[str, str], tuple[str, ...]],) -> Severity:
+def _severity(
+    image: ImageSubject,
+    owner: str | None,
+    needed: Needed,
+    ways: Mapping[tuple[str, str], tuple[str, ...]],
+) -> Severity:
     """Return an error if an import fails for a library of the catalogue.
 
     What an import survives without, or what only a call or nobody loads, is a warning. Files of no

@@ -13,7 +13,7 @@ from buildmatrix.inventory.model import Inventory
 from buildmatrix.loader.resolution import Needed, Resolution
 from buildmatrix.loader.resolver import resolve
 from buildmatrix.locks.model import Lock, Staleness
-from buildmatrix.rules.subject import ImageSubject, Present
+from buildmatrix.rules.subject import ImageSubject, LinkedFiles, Present
 from buildmatrix.spec.model import Policy, Target
 
 
@@ -27,6 +27,13 @@ class Wheels(ImageSubject):
     without_wheel: Mapping[str, str]
     #: Facts of source distributions that were read, or why they were not, by distribution.
     sources: Mapping[str, SourceFacts | str]
+    #: The files with tables that were read of single libraries; None where there are none.
+    with_tables: LinkedFiles | None = None
+
+    @property
+    def linked(self) -> LinkedFiles:
+        """See `ImageSubject.linked`."""
+        return self.with_tables or super().linked
 
     @property
     def noun(self) -> str:
@@ -47,6 +54,7 @@ def wheels(
     without_wheel: Mapping[str, str] | None = None,
     sources: Mapping[str, SourceFacts | str] | None = None,
     resolution: Resolution | None = None,
+    with_tables: LinkedFiles | None = None,
 ) -> Wheels:
     """The target as the wheels of its lock make it. `downloads` are their bytes, by name."""
     present = tuple(
@@ -71,6 +79,7 @@ def wheels(
         stale,
         without_wheel or {},
         sources or {},
+        with_tables,
     )
 
 

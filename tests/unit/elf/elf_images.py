@@ -44,6 +44,8 @@ class Image:
     defined: Sequence[str] = ()
     versions: Sequence[str] = ()
     parts: Sequence[Part] = ()
+    #: Whether the dynamic section stands behind all parts, where linkers put it.
+    dynamic_last: bool = False
     interpreter: str | None = None
     section_headers: bool = True
     #: Of segments with notes: 8 where they are GNU properties of a 64-bit object.
@@ -81,6 +83,12 @@ class Image:
         entries += list(self.numbers.items())
         segments: list[tuple[int, int, int]] = []
         tables = tuple(self._symbol_tables(order, string))
+
+        def place_dynamic() -> None:
+            data = b"".join(struct.pack(order + word * 2, *entry) for entry in entries)
+            at = place(Part(".dynamic", data, DYNAMIC), link=1)
+            segments.append((2, at, len(data)))
+
         if dynamic:
             at = place(Part(".dynstr", bytes(strings), STRTAB))
             entries += [(5, BASE + at), (10, len(strings))]
@@ -89,9 +97,8 @@ class Image:
                 if number:
                     entries.append((tag + 1, number))
             entries.append((0, 0))
-            data = b"".join(struct.pack(order + word * 2, *entry) for entry in entries)
-            at = place(Part(".dynamic", data, DYNAMIC), link=1)
-            segments.append((2, at, len(data)))
+            if not self.dynamic_last:
+                place_dynamic()
         if self.interpreter:
             data = self.interpreter.encode() + b"\0"
             segments.append((3, place(Part(".interp", data)), len(data)))
@@ -99,6 +106,8 @@ class Image:
             at = place(part)
             if part.type == NOTE:
                 segments.append((4, at, len(part.data)))
+        if dynamic and self.dynamic_last:
+            place_dynamic()
         segments.insert(0, (1, 0, len(body)))
 
         sections_at = count = names_index = 0

@@ -12,7 +12,7 @@ from rulecases import elf, file, image, of_image, only, target
 
 from buildmatrix.elf.model import Binding, SymbolNeed, VersionNeed
 from buildmatrix.elf.symbols import gnu_hash
-from buildmatrix.inventory.model import Binary, Inventory
+from buildmatrix.inventory.model import Binary, ClosedFile, Inventory
 from buildmatrix.python_imports.reach import Reach
 
 LINK = "libnvJitLink.so.12"
@@ -56,6 +56,14 @@ def test_both_sides_of_a_missing_symbol_are_named(root: bool) -> None:
         assert text in finding.message
     fits = image(sparse(), beside("12.8.93", OLD, NEW), root=root)
     assert not [item for item in of_image(CUDA, fits) if item.rule == "BM305"]
+
+
+def test_a_closed_file_of_that_name_may_be_the_one_that_is_loaded() -> None:
+    tree = image(sparse(), beside("12.1.105", OLD), root=False)
+    only(of_image(CUDA, tree), "BM305")
+    for path, expected in ((f"other/lib/{LINK}", 0), ("other/lib/libother.so.1", 1)):
+        shallow = replace(tree, closed=(ClosedFile(path, 1, "other==1"),))
+        assert [item.rule for item in of_image(CUDA, shallow)].count("BM305") == expected
 
 
 def with_libc(binary: Binary) -> Binary:

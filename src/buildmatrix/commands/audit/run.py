@@ -10,13 +10,30 @@ whole: a strict audit reads until it is certain.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from buildmatrix.commands.audit.target import AuditWork, Merger, judge_target, start
+from buildmatrix.commands.audit.symbols import (
+    ROUNDS,
+    Edge,
+    find_edges,
+    find_importers,
+    find_unread,
+    take_affordable,
+)
+from buildmatrix.commands.audit.target import AuditWork, Merger, judge_target, link_tables, start
 from buildmatrix.errors import BuildmatrixError, UsageError
-from buildmatrix.index.budget import LARGEST_SOURCE, USUAL_SOURCE, Need, leftover_shares, shares
+from buildmatrix.index.budget import (
+    LARGEST_SOURCE,
+    USUAL_SOURCE,
+    Need,
+    leftover_shares,
+    most,
+    shares,
+)
+from buildmatrix.index.model import Member, WheelFacts
 from buildmatrix.index.reading import Reader, Readings, WheelRequest, key
+from buildmatrix.index.tables import estimate_cost
 from buildmatrix.inventory.model import Inventory, Stats, Unread
 from buildmatrix.judge import Judge
 from buildmatrix.locks.model import Wheel
@@ -31,6 +48,9 @@ from buildmatrix.vulnerabilities.advisories import AdvisoryOptions, pending_advi
 
 #: Wheels that are read at the same time. Most of the time is spent waiting for an index.
 JOBS = 16
+#: Bytes of tables of symbols, and their part of those beyond lists of files where others wait.
+MOST_FOR_SYMBOLS = 16 << 20
+PART_FOR_SYMBOLS = 3
 
 
 def audit(
@@ -116,7 +136,11 @@ def _read_and_judge(
     needs = {name: Need.of(facts.size, facts.members) for name, facts in wheel_facts.items()}
     order: tuple[Gain, ...] = ("verdict", "evidence")
     groups = [{name: needs[name] for name in gained if gain in gained[name]} for gain in order]
-    first = shares(groups, total)
+    heads = frozenset(name for group in groups for name in group)
+    for work in works:
+        work.edges = _find_edges(work, readings, judge)
+    reserved = _reserve_for_symbols(works, readings, heads, most(total))
+    first = shares(groups, total, reserved)
     _read_on(works, readings, merger, judge, _heads(all_wheels, first), "beginnings of binaries")
     # Where device code lies behind most of the host's code, a beginning does not show it.
     open_still = {
@@ -124,8 +148,17 @@ def _read_and_judge(
         for name, gain in _gained(works, readings).items()
         if not gain.isdisjoint(DECISIVE) and name in first
     }
-    more = leftover_shares(open_still, total, sum(first.values()))
+    spent = sum(first.values()) + reserved
+    more = leftover_shares(open_still, total, spent)
     _read_on(works, readings, merger, judge, _heads(all_wheels, more), "more of the binaries")
+    left = max(0, most(total) - spent - sum(more.values()))
+    allowed = min(reserved + left, MOST_FOR_SYMBOLS)
+    _read_symbols(works, readings, merger, judge, allowed)
+    # How bad it is depends on whether an import gets there, which Python files say.
+    failing = _find_unread_failures(works, readings)
+    needs = {name: Need.of(facts.size, facts.members) for name, facts in failing.items()}
+    looks = {name: need.most for name, need in needs.items()}
+    _read_on(works, readings, merger, judge, _heads(all_wheels, looks), "imports")
     if strict:
         undecided = _gained(works, readings, unless_failing=True)
         whole = [
@@ -157,6 +190,98 @@ def _read_on(
     for work in works:
         if changed.intersection(work.keys):
             judge_target(work, readings, merger, judge)
+
+
+def _find_unread_failures(
+    works: Sequence[AuditWork], readings: Readings
+) -> Mapping[str, WheelFacts]:
+    """Wheels with Python of which only tables were read, and these say that loading fails."""
+    return {
+        key(work.wheels[name]): facts
+        for work in works
+        for finding in work.findings
+        if finding.rule in ("BM302", "BM305")
+        for name, facts in work.facts(readings).items()
+        if name == finding.distribution
+        and facts.depth == "listing"
+        and any(member.path.endswith(".py") for member in facts.members)
+    }
+
+
+def _find_edges(work: AuditWork, readings: Readings, judge: Judge) -> tuple[Edge, ...]:
+    """The edges between wheels of a target whose symbols nobody vouches for."""
+    facts = work.facts(readings)
+    return find_edges(
+        [item for wheel_facts in facts.values() for item in wheel_facts.inventory.distributions],
+        {name: wheel_facts.members for name, wheel_facts in facts.items()},
+        work.resolved.target,
+        judge.catalogue,
+    )
+
+
+def _reserve_for_symbols(
+    works: Sequence[AuditWork],
+    readings: Readings,
+    heads: Collection[str],
+    most: int,
+) -> int:
+    """Bytes for tables of wheels that are not in `heads`; what they link costs as much."""
+    costs: dict[str, int] = {}
+    for work in works:
+        for name, members in find_importers(work.edges, work.facts(readings)).items():
+            if key(work.wheels[name]) not in heads:
+                costs[key(work.wheels[name])] = sum(map(estimate_cost, members))
+    return min(2 * sum(costs.values()), most // PART_FOR_SYMBOLS, MOST_FOR_SYMBOLS)
+
+
+def _read_symbols(
+    works: Sequence[AuditWork],
+    readings: Readings,
+    merger: Merger,
+    judge: Judge,
+    most: int,
+) -> None:
+    """Read tables of symbols across wheels, and judge again the targets that have any."""
+    for _ in range(ROUNDS):
+        wanted: dict[str, dict[str, Member]] = {}
+        wheels: dict[str, Wheel] = {}
+        for work in works:
+            for name, member in _find_wanted(work, readings):
+                wheel = work.wheels[name]
+                if member.path not in readings.tables.get(key(wheel), ()):
+                    wheels[key(wheel)] = wheel
+                    wanted.setdefault(key(wheel), {})[member.path] = member
+        chosen = take_affordable(
+            {name: list(found.values()) for name, found in wanted.items()}, most
+        )
+        if not chosen:
+            break
+        readings.read_tables(
+            {
+                name: (wheels[name], [member.path for member in members])
+                for name, members in chosen.items()
+            }
+        )
+        most -= sum(
+            readings.tables[name][member.path].cost
+            for name, members in chosen.items()
+            for member in members
+        )
+        for work in works:
+            if chosen.keys() & set(work.keys):
+                link_tables(work, readings, merger)
+    for work in works:
+        if work.linked is not None:
+            judge_target(work, readings, merger, judge)
+
+
+def _find_wanted(work: AuditWork, readings: Readings) -> Iterator[tuple[str, Member]]:
+    """What symbols hang on that are needed already, then who else may need some."""
+    facts = work.facts(readings)
+    if work.linked is not None:
+        yield from find_unread(work.linked, work.edges, facts)
+    for name, members in find_importers(work.edges, facts).items():
+        yield from ((name, member) for member in members)
 
 
 def _gained(

@@ -9,6 +9,7 @@ from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.commands.audit.bytes import weigh
+from buildmatrix.commands.audit.symbols import Edge, add_tables
 from buildmatrix.index.model import WheelFacts
 from buildmatrix.index.reading import Readings, key
 from buildmatrix.inventory.merge import MergedPaths, merge
@@ -32,6 +33,7 @@ from buildmatrix.rules.composing import compose
 from buildmatrix.rules.composition import Composition
 from buildmatrix.rules.model import AuditTotals, Finding, Verdict
 from buildmatrix.rules.source_only import source_verdicts
+from buildmatrix.rules.subject import LinkedFiles
 from buildmatrix.rules.unread_file import unread_rests
 from buildmatrix.rules.wheels import resolved, wheels
 from buildmatrix.sources.resolution.chosen import chosen_wheels
@@ -63,11 +65,23 @@ class AuditWork:
     added: tuple[Unread, ...] = ()
     #: Distributions of which more could be known.
     gains: Mapping[str, Gain] = field(default_factory=dict)
+    #: Its wheels whose symbols are looked up in each other; see `commands.audit.symbols`.
+    edges: tuple[Edge, ...] = ()
+    #: Its files with tables that were read of single libraries.
+    linked: LinkedFiles | None = None
 
     @property
     def keys(self) -> tuple[str, ...]:
         """Keys that identify its wheels."""
         return tuple(key(wheel) for wheel in self.wheels.values())
+
+    def facts(self, readings: Readings) -> dict[str, WheelFacts]:
+        """The facts of its wheels that were read, by distribution."""
+        return {
+            name: readings.facts[key(wheel)]
+            for name, wheel in self.wheels.items()
+            if key(wheel) in readings.facts
+        }
 
 
 def start(resolved: Resolved) -> AuditWork:
@@ -116,14 +130,29 @@ class Merger:
         self._merged_sets.clear()
 
 
+def link_tables(work: AuditWork, readings: Readings, merger: Merger) -> None:
+    """Put what was read of single libraries to what else is known of a target's files.
+
+    Tables that another target of the run asks for say nothing here.
+    """
+    if not work.edges:
+        return
+    work.linked = add_tables(
+        merger.merged(work, readings).inventory,
+        {
+            (f"{name}=={item.version}", path): tables.elf
+            for name, wheel_facts in work.facts(readings).items()
+            for item in wheel_facts.inventory.distributions
+            if item.name == name and "/" not in item.path
+            for path, tables in readings.tables.get(key(work.wheels[name]), {}).items()
+        },
+    )
+
+
 def judge_target(work: AuditWork, readings: Readings, merger: Merger, judge: Judge) -> None:
     """Say what is to be said of a target, with what was read until now."""
     target, lock = work.resolved.target, work.resolved.lock
-    facts = {
-        name: readings.facts[key(wheel)]
-        for name, wheel in work.wheels.items()
-        if key(wheel) in readings.facts
-    }
+    facts = work.facts(readings)
     unread = {
         name: wheel.size
         for name, wheel in work.wheels.items()
@@ -136,6 +165,7 @@ def judge_target(work: AuditWork, readings: Readings, merger: Merger, judge: Jud
     if lock.is_completed:
         late = installed_environment(target)
         work.added += _added(lacking(lock, merged.inventory.distributions, late))
+    link_tables(work, readings, merger)
     known_unread = merged.inventory.unread
     merged = replace(
         merged, inventory=replace(merged.inventory, unread=(*known_unread, *work.added))
@@ -157,6 +187,7 @@ def judge_target(work: AuditWork, readings: Readings, merger: Merger, judge: Jud
             if package.sdist is not None and key(package.sdist) in readings.sources
         },
         resolution=merged.resolution,
+        with_tables=work.linked,
     )
     work.findings, verdicts = judge.wheels(subject)
     left_open = unopened(subject)
