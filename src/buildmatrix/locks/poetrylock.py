@@ -221,7 +221,10 @@ class _Resolution:
         self._locked = {entry.name for entry in entries}
         python = selection.environment["python_full_version"]
         self._usable: dict[str, list[LockEntry]] = {}
-        for entry in sorted(entries, key=_rank, reverse=True):
+        # Of equal versions, Poetry takes that of the source which the lock names first.
+        sources = list(dict.fromkeys(map(_source_name, entries)))
+        ordered = sorted(entries, key=lambda entry: sources.index(_source_name(entry)))
+        for entry in sorted(ordered, key=_rank, reverse=True):
             if constraints.allows(string(entry.table.get("python-versions")) or "*", python):
                 self._usable.setdefault(entry.name, []).append(entry)
         self._edges: dict[str, list[tuple[str, LockEdge]]] = {}
@@ -434,6 +437,13 @@ def _serves(edge: LockEdge, entry: LockEntry) -> bool:
     assert isinstance(edge.source, tuple)  # See `_edges`.
     wanted, address = edge.source
     return kind in _KINDS[wanted] and (wanted != "url" or source.get("url") == address)
+
+
+def _source_name(entry: LockEntry) -> tuple[str, str]:
+    """Return the kind and the name of the index that an entry is from; empty for the public one."""
+    source = mapping(entry.source)
+    kind = string(source.get("type"))
+    return kind, string(source.get("reference")) if kind == "legacy" else ""
 
 
 def _rank(entry: LockEntry) -> tuple[bool, Version]:
