@@ -182,10 +182,12 @@ def _resolved(
     ]
     required = _askers(selection, required_roots, solution)
     queue, reachable = sorted(listed), {*listed}
+    by_name = {entry.name: entry for entry in entries}
     for name in queue:  # grows while it is walked
-        # Poetry takes whatever an extra can lead to, its other extras and markers not looked at.
-        if name in solution:
-            names = map(canonicalize_name, mapping(solution[name].table.get("dependencies")))
+        # Poetry takes whatever an extra can lead to, also by way of what is not for this target.
+        # Of several entries, it looks at the last.
+        if name in by_name:
+            names = map(canonicalize_name, mapping(by_name[name].table.get("dependencies")))
             new = {*names} - reachable
             reachable |= new
             queue += new

@@ -466,6 +466,19 @@ def test_the_source_of_a_poetry_dependency_picks_among_entries_of_one_name(
     assert [package.version for package in found.values()] == ([version] if version else [])
 
 
+def test_an_extra_leads_through_what_is_for_another_python(tmp_path: Path) -> None:
+    """Poetry 1.8.5 goes through all of the lock: `utils/extras.py`."""
+    requires = '{} 1.0\n[package.dependencies]\nc = "*"\n'
+    (tmp_path / "poetry.lock").write_text(
+        poetry_lock(requires.format("a"), requires.format("b"), "c 1.0", extras='x = ["a"]')
+    )
+    (tmp_path / "pyproject.toml").write_text(
+        "[tool.poetry.dependencies]\na = {version = '*', python = '<3.9', optional = true}\n"
+        "b = {version = '*', optional = true}\n[tool.poetry.extras]\nx = ['a']\n"
+    )
+    assert set(read(tmp_path / "poetry.lock", "x")) == {"c"}
+
+
 @pytest.mark.parametrize(("first", "taken"), [("", "a"), ("b", "b")])
 def test_of_equal_versions_poetry_takes_the_source_that_its_lock_names_first(
     tmp_path: Path, first: str, taken: str
