@@ -182,10 +182,12 @@ def _resolved(
     ]
     required = _askers(selection, required_roots, solution)
     queue, reachable = sorted(listed), {*listed}
+    by_name = {entry.name: entry for entry in entries}
     for name in queue:  # grows while it is walked
-        # Poetry takes whatever an extra can lead to, its other extras and markers not looked at.
-        if name in solution:
-            names = map(canonicalize_name, mapping(solution[name].table.get("dependencies")))
+        # Poetry takes whatever an extra can lead to, also by way of what is not for this target.
+        # Of several entries, it looks at the last.
+        if name in by_name:
+            names = map(canonicalize_name, mapping(by_name[name].table.get("dependencies")))
             new = {*names} - reachable
             reachable |= new
             queue += new
@@ -221,7 +223,10 @@ class _Resolution:
         self._locked = {entry.name for entry in entries}
         python = selection.environment["python_full_version"]
         self._usable: dict[str, list[LockEntry]] = {}
-        for entry in sorted(entries, key=_rank, reverse=True):
+        # Of equal versions, Poetry takes that of the source which the lock names first.
+        sources = list(dict.fromkeys(map(_source_name, entries)))
+        ordered = sorted(entries, key=lambda entry: sources.index(_source_name(entry)))
+        for entry in sorted(ordered, key=_rank, reverse=True):
             if constraints.allows(string(entry.table.get("python-versions")) or "*", python):
                 self._usable.setdefault(entry.name, []).append(entry)
         self._edges: dict[str, list[tuple[str, LockEdge]]] = {}
@@ -434,6 +439,13 @@ def _serves(edge: LockEdge, entry: LockEntry) -> bool:
     assert isinstance(edge.source, tuple)  # See `_edges`.
     wanted, address = edge.source
     return kind in _KINDS[wanted] and (wanted != "url" or source.get("url") == address)
+
+
+def _source_name(entry: LockEntry) -> tuple[str, str]:
+    """Return the kind and the name of the index that an entry is from; empty for the public one."""
+    source = mapping(entry.source)
+    kind = string(source.get("type"))
+    return kind, string(source.get("reference")) if kind == "legacy" else ""
 
 
 def _rank(entry: LockEntry) -> tuple[bool, Version]:

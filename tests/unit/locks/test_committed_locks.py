@@ -466,6 +466,37 @@ def test_the_source_of_a_poetry_dependency_picks_among_entries_of_one_name(
     assert [package.version for package in found.values()] == ([version] if version else [])
 
 
+def test_an_extra_leads_through_what_is_for_another_python(tmp_path: Path) -> None:
+    """Poetry 1.8.5 goes through all of the lock: `utils/extras.py`."""
+    requires = '{} 1.0\n[package.dependencies]\nc = "*"\n'
+    (tmp_path / "poetry.lock").write_text(
+        poetry_lock(requires.format("a"), requires.format("b"), "c 1.0", extras='x = ["a"]')
+    )
+    (tmp_path / "pyproject.toml").write_text(
+        "[tool.poetry.dependencies]\na = {version = '*', python = '<3.9', optional = true}\n"
+        "b = {version = '*', optional = true}\n[tool.poetry.extras]\nx = ['a']\n"
+    )
+    assert set(read(tmp_path / "poetry.lock", "x")) == {"c"}
+
+
+@pytest.mark.parametrize(("first", "taken"), [("", "a"), ("b", "b")])
+def test_of_equal_versions_poetry_takes_the_source_that_its_lock_names_first(
+    tmp_path: Path, first: str, taken: str
+) -> None:
+    """Poetry 1.8.5 makes a repository of each source, in the order of the entries."""
+
+    def entry(name: str, source: str) -> str:
+        where = f'type = "legacy"\nurl = "https://{source}.example.com/simple"\n'
+        return f'{name} 1.0\n[package.source]\n{where}reference = "{source}"\n'
+
+    entries = [entry("ant", first)] if first else []
+    (tmp_path / "poetry.lock").write_text(
+        poetry_lock(*entries, entry("torch", "a"), entry("torch", "b"))
+    )
+    (tmp_path / "pyproject.toml").write_text('[tool.poetry.dependencies]\ntorch = "*"\n')
+    assert read(tmp_path / "poetry.lock")["torch"].index == f"https://{taken}.example.com/simple"
+
+
 @pytest.mark.parametrize(
     ("wish", "taken"),
     [
