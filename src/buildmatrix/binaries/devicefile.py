@@ -1,7 +1,8 @@
 """Accelerator files other than host ELF files.
 
 Cubins and code objects, fat binaries, PTX, bitcode, SPIR-V, packed kernels, compiled networks,
-Triton caches, and static archives, whose members may hold any of these.
+Triton caches, and static archives, whose members may hold any of these; and Python modules of
+other systems, which an import may ask for.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
+from buildmatrix.binaries import portable
 from buildmatrix.binaries.hostdata import HostData
 from buildmatrix.binaries.model import DeviceFile
 from buildmatrix.binaries.reader import read_elf
@@ -117,7 +119,7 @@ def detect_kind(name: str, head: bytes) -> str | None:
     for magic, kind in _MAGIC:
         if head.startswith(magic):
             return kind
-    network = compiled.detect_kind(name, head)
+    network = compiled.detect_kind(name, head) or portable.detect_kind(name, head)
     if network is not None:
         return network
     suffix = name.rpartition(".")[2].lower()
@@ -141,6 +143,8 @@ def read_device_file(
         return None
     if kind == "a":
         return _read_archive(source, size)
+    if kind in ("pe", "macho"):
+        return DeviceFile(kind, links=portable.read_links(source) if kind == "pe" else ())
     if kind in ("fatbin", "hipfb", "offload"):
         unread: list[str] = []
         device_codes = read_containers(source, size, unread, spent)

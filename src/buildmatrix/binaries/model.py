@@ -78,3 +78,5 @@ class DeviceFile:
     version: str | None = None
     #: Unreadable parts, one sentence each.
     unread: tuple[str, ...] = ()
+    #: Libraries that a Python module of Windows links: `nvcuda.dll`.
+    links: tuple[str, ...] = ()

@@ -31,6 +31,7 @@ from buildmatrix.catalogue.format.names import (
     ImageEntry,
     LibraryEntry,
     LocalVersion,
+    ModuleEntry,
     Redistribution,
     Root,
     SectionEntry,
@@ -109,6 +110,7 @@ class Catalogue:
     conda: Mapping[str, str]
     local_versions: Sequence[Owned[LocalVersion]]
     source_traces: Sequence[Owned[SourceTrace]]
+    modules: GlobIndex[Owned[ModuleEntry]]
     system_packages: GlobIndex[Owned[SystemPackageEntry]]
     roots: GlobIndex[Owned[Root]]
     environment: GlobIndex[Owned[EnvironmentEntry]]
@@ -216,6 +218,7 @@ def catalogue(named: Mapping[str, DataFile]) -> Catalogue:
             for entry in file.conda
             for name in entry.names
         },
+        modules=_index(files, lambda file: file.modules, _names),
         system_packages=_index(files, lambda file: file.system_packages, _names),
         roots=_index(files, lambda file: file.roots, lambda entry: entry.paths),
         environment=_index(files, lambda file: file.environment, _names),

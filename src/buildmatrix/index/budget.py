@@ -14,7 +14,7 @@ from buildmatrix.index.model import Member
 from buildmatrix.inventory.mattering import LEAST, may_be_container, may_matter
 
 #: Of one source distribution, which is read whole or not at all; more with `--deep`.
-USUAL_SOURCE = 16 << 20
+USUAL_SOURCE = 32 << 20
 LARGEST_SOURCE = 128 << 20
 #: Of all wheels together, in parts of their bytes. The lists of files cost 0.1 to 0.2 % by
 #: themselves, and both together are to stay below 1 %.

@@ -9,6 +9,7 @@ from packaging.utils import canonicalize_name
 
 from buildmatrix.binaries import devicefile
 from buildmatrix.elf.layout import MAGIC as ELF_MAGIC
+from buildmatrix.elf.source import BytesSource
 from buildmatrix.index.model import SourceFacts
 from buildmatrix.index.source_archive import (
     METADATA_FILES,
@@ -18,12 +19,15 @@ from buildmatrix.index.source_archive import (
     static_requirements,
 )
 from buildmatrix.inventory.mattering import LEAST
+from buildmatrix.inventory.nested import detect_container
 from buildmatrix.trees import containers
 from buildmatrix.trees.base import Unreadable
 
 #: Bytes of one file whose text is read, and of the texts of build files together.
 _LARGEST_TEXT = 1 << 20
 _MOST_BUILD_TEXT = 4 << 20
+#: Bytes of other files that are held, to see what they are.
+_BEGINNING = 8 * containers.HEAD
 #: Names of files and libraries that are kept.
 _MOST_NAMES = 2000
 _BUILD_FILE = re.compile(
@@ -82,7 +86,7 @@ def _held(path: str, size: int) -> int:
     if metadata := metadata_bytes(path, size):
         return metadata
     is_text = _BUILD_FILE.fullmatch(path) is not None or path.endswith(_CODE)
-    return _LARGEST_TEXT if is_text else containers.HEAD
+    return _LARGEST_TEXT if is_text else _BEGINNING
 
 
 def _is_built(file: SourceFile) -> bool:
@@ -92,4 +96,7 @@ def _is_built(file: SourceFile) -> bool:
         return True
     if devicefile.detect_kind(file.path, head) is not None:
         return True
-    return file.size >= LEAST and containers.detect_format(head, file.size) is not None
+    if file.size < LEAST or containers.detect_format(head, file.size) is None:
+        return False
+    # Compressed text and tables are no containers.
+    return detect_container(BytesSource(file.data), head, file.size, file.path) is not None

@@ -245,6 +245,7 @@ def _read_files(
                     device.device_code,
                     device.marks,
                     version=device.version,
+                    links=device.links,
                 )
             )
             unread = device.unread

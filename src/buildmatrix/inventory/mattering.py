@@ -20,7 +20,7 @@ _HARMLESS_WORDS = """
     xsl xslt dtd svg tex rst md txt json jsonl json5 yaml yml toml ini cfg conf csv tsv sql graphql
     jl proto fbs thrift ipynb png jpg jpeg gif ico bmp webp tif tiff pdf ps eps afm pfb ttf otf woff
     woff2 eot wav mp3 ogg flac mp4 mo po pot pem crt cer key gz bz2 xz zst zip tar npy npz mat nc h5
-    hdf5 parquet feather arrow pkl pickle joblib pt pth onnx safetensors gguf dll exe pyd dylib lib
+    hdf5 parquet feather arrow pkl pickle joblib pt pth onnx safetensors gguf dll exe dylib lib
     pdb ilk exp bat cmd ps1 sh bash zsh fish csh cmake pc la am ac m4 in mk tmpl tpl j2 jinja mako
     template license licence rules modulemap qml qss ui qm icns plist gitignore stub
     class kt kotlin_metadata kotlin_module kotlin_builtins scala clj groovy properties mf sf jnilib

@@ -20,6 +20,8 @@ class MergedPaths:
 
     shared: tuple[SharedPath, ...] | None = None
     modules: Mapping[str, str] | None = None
+    #: What dotted names begin with that some wheel has.
+    tops: frozenset[str] = frozenset()
 
 
 def merge(
@@ -45,10 +47,12 @@ def merge(
         paths.shared = tuple(_find_shared_paths(owners, lists, checked=members is not None))
     if paths.modules is None and any(part.python_imports for part in parts):
         paths.modules = _map_modules(owners, lists)
+        paths.tops = frozenset(name.partition(".")[0] for name in paths.modules)
     shared = [*_chain_field(parts, "shared_paths"), *paths.shared]
     imports = (
-        _add_provider(python_import, paths.modules or {})
+        provided
         for python_import in _chain_field(parts, "python_imports")
+        if (provided := _add_provider(python_import, paths)) is not None
     )
     return Inventory(
         distributions=_merge_field(parts, "distributions", "path"),
@@ -149,11 +153,19 @@ def _map_modules(owners: Sequence[str], lists: Sequence[Sequence[Member]]) -> Ma
     return modules
 
 
-def _add_provider(imported: PythonImport, modules: Mapping[str, str]) -> PythonImport:
-    """Return the import with the distribution of the module, or of its package."""
+def _add_provider(imported: PythonImport, paths: MergedPaths) -> PythonImport | None:
+    """Return the import with the distribution of the module, or of its package.
+
+    None for a missing module in a namespace that another wheel has.
+    """
+    modules = paths.modules or {}
+    is_missing = imported.how == "missing"
     name = imported.module
     while imported.provider is None and name:
         if name in modules and modules[name] != imported.owner:
-            return replace(imported, provider=modules[name])
+            how = "imported" if is_missing else imported.how
+            return replace(imported, provider=modules[name], how=how)
         name = name.rpartition(".")[0]
+    if is_missing and imported.provider is None and imported.module.partition(".")[0] in paths.tops:
+        return None
     return imported

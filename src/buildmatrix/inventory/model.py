@@ -16,7 +16,7 @@ from buildmatrix.python_imports.reach import Reach
 
 #: Incremented with every change of an inventory's contents, so that older stored ones are read
 #: again.
-SCHEMA = "buildmatrix/inventory/14"
+SCHEMA = "buildmatrix/inventory/15"
 
 #: Containers that are packages: they count even without relevant files.
 PACKAGES = frozenset({"wheel", "conda", "deb", "rpm"})
@@ -132,8 +132,10 @@ class PythonImport:
     module: str
     #: `imported`: an import of the distribution runs the statement and does not catch its failure;
     #: `called`: it also calls a function of the module, without catching failures; `tried`: the
-    #: statement is in a `try` at module level.
-    how: Literal["imported", "called", "tried"]
+    #: statement is in a `try` at module level; `missing`: as `imported`, but the tree has no such
+    #: module, and the metadata do not require its name; or the distribution (`provider`) has the
+    #: module for another system only.
+    how: Literal["imported", "called", "tried", "missing"]
     #: `name==version` of the importing distribution.
     owner: str
     #: `name==version` of the distribution with the module; None if the tree has none.
@@ -171,7 +173,10 @@ class Statements:
 
 @dataclass(frozen=True, slots=True)
 class Artefact:
-    """An accelerator file that is not a host ELF file: bitcode, PTX, archives, ..."""
+    """An accelerator file that is not a host ELF file: bitcode, PTX, archives, ...
+
+    Or a Python module of another system, `pe` or `macho`.
+    """
 
     path: str
     size: int
@@ -188,6 +193,8 @@ class Artefact:
     container: str | None = None
     #: Version of the library that compiled a network, from its header: `10.3.0.26`.
     version: str | None = None
+    #: Libraries that a Python module of Windows links: `nvcuda.dll`.
+    links: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

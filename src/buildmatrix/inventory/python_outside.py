@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from itertools import accumulate
 
 from buildmatrix.inventory.distributions import Ownership
 from buildmatrix.inventory.listing import Listing
@@ -25,18 +26,43 @@ from buildmatrix.inventory.python_memory import (
     make_answer_key,
 )
 from buildmatrix.python_imports.calls_at_import import find_calls_at_import
-from buildmatrix.python_imports.import_lines import find_import_line
+from buildmatrix.python_imports.import_lines import find_import_line, find_statement_line
 from buildmatrix.python_imports.program import Program
-from buildmatrix.python_imports.source import LARGEST_SOURCE, Outline, may_call_at_import
+from buildmatrix.python_imports.source import (
+    LARGEST_SOURCE,
+    Outline,
+    may_call_at_import,
+    runs_at_startup,
+)
 
 #: Bytes of source parsed for one distribution (0.4 s), and for a tree (1 s). Excess is reported.
 MOST_SOURCE = 6 << 20
 MOST_SOURCE_IN_ALL = 16 << 20
+#: Modules that one distribution imports and that are looked for in its text.
+MOST_MISSING = 30
 #: Folders whose modules only a test runner imports.
 _TESTS = frozenset({"test", "tests", "testing"})
-_STANDARD = sys.stdlib_module_names | {"__future__"}
+#: Modules of the standard library, in any version of Python 3.
+_OTHER_VERSIONS = """
+    __future__ __main__ _interpreters annotationlib asynchat asyncore audioop binhex cgi cgitb chunk
+    compression crypt distutils dummy_threading formatter imghdr imp lib2to3 macpath mailcap msilib
+    nis nntplib ossaudiodev parser pipes smtpd sndhdr spwd sunau symbol telnetlib tomllib uu xdrlib
+"""
+_STANDARD = sys.stdlib_module_names | set(_OTHER_VERSIONS.split())
+#: Modules and packages beside the one that a distribution is for.
+_BESIDE = _TESTS | {
+    "benchmarks",
+    "conftest",
+    "doc",
+    "docs",
+    "examples",
+    "scripts",
+    "setup",
+    "tools",
+}
 _TOO_MUCH = "too much source: not all of its calls into other distributions were looked for"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_EXTRA = re.compile(r";.*\bextra\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +90,12 @@ def find_outside_imports(
     other distribution; else to distributions that the metadata requires.
     """
     everywhere = _TreeModules(ownership, distributions, binaries, outlines)
+    everywhere.others = {
+        f"{folder}/{name.partition('.')[0]}"
+        for path in listing.files.keys() - set(binaries)
+        if path.endswith((".pyd", ".so"))
+        for folder, _, name in [path.rpartition("/")]
+    }
     facts: list[PythonFacts] = []
     answers: dict[str, PythonAnswer] = {}
     remaining = MOST_SOURCE_IN_ALL
@@ -85,12 +117,32 @@ def find_outside_imports(
                 answers[key] = answer
         facts.append(answer.facts)
         remaining -= answer.parsed
+    found = {imported for python_facts in facts for imported in python_facts.imports}
+    lacking = {imported.module.partition(".")[0] for imported in found if _is_missing(imported)}
+    present = set(_present(lacking, listing.files, find_sites(distributions).values()))
     imports = sorted(
-        {imported for python_facts in facts for imported in python_facts.imports},
+        (
+            imported
+            for imported in found
+            if not _is_missing(imported) or imported.module.partition(".")[0] not in present
+        ),
         key=lambda imported: (imported.path, imported.line, imported.how, imported.module),
     )
     unparsed = (entry for python_facts in facts for entry in python_facts.unparsed)
     return OutsideImports(PythonFacts(imports=tuple(imports), unparsed=tuple(unparsed)), answers)
+
+
+def _is_missing(imported: PythonImport) -> bool:
+    return imported.how == "missing" and imported.provider is None
+
+
+def _present(names: set[str], paths: Iterable[str], sites: Iterable[str]) -> Iterator[str]:
+    """Yield the names that a tree has at the top of a site-packages, or anywhere else."""
+    tops = sorted(set(sites), key=len, reverse=True)
+    for path in paths if names else ():
+        site = next((top for top in tops if path.startswith(top)), None)
+        parts = path.split("/") if site is None else path[len(site) :].split("/", 1)[:1]
+        yield from names.intersection(part.partition(".")[0] for part in parts)
 
 
 def _analyze(
@@ -115,7 +167,7 @@ def _analyze(
         return data
 
     program = Program(site, sources, libraries, read, budget)
-    foreign = _ForeignImports(item, owner, program, everywhere)
+    foreign = _ForeignImports(item, owner, program, everywhere, listing.files)
     imports = tuple(foreign.all())
     program.drop_trees()
     unparsed: tuple[Unparsed, ...] = ()
@@ -136,6 +188,8 @@ class _TreeModules:
         outlines: Mapping[str, Outline],
     ) -> None:
         self.is_single = len(distributions) == 1
+        #: Modules, by path without suffix, of files that are no code of this system.
+        self.others: Set[str] = frozenset()
         self._owners = ownership.owners
         self._outlines = outlines
         self._sites = find_sites(distributions)
@@ -180,7 +234,12 @@ class _ForeignImports:
     """The imports of one distribution."""
 
     def __init__(
-        self, item: Distribution, owner: str, program: Program, everywhere: _TreeModules
+        self,
+        item: Distribution,
+        owner: str,
+        program: Program,
+        everywhere: _TreeModules,
+        files: Container[str],
     ) -> None:
         self._owner = owner
         self._program = program
@@ -188,6 +247,14 @@ class _ForeignImports:
         self._required = {
             distribution_name(match[0]) for line in item.requires if (match := _NAME.match(line))
         }
+        self._always_required = {
+            distribution_name(match[0])
+            for line in item.requires
+            if (match := _NAME.match(line)) and not _EXTRA.search(line)
+        }
+        self._name = item.name
+        self._site = everywhere.site(owner)
+        self._files = files
         #: Dotted names looked up so far, with their modules.
         self.places: dict[str, TreeModule | None] = {}
         #: Path to the outside imports in its statements at the beginning of a line.
@@ -203,14 +270,91 @@ class _ForeignImports:
         reached = list(self._walk_reached())
         for path in reached:
             yield from self._report(reported, path, "imported", self._plain[path])
+        yield from self._missing()
         for path in reached:
             if any(self._may_load(name) for name in self._plain[path]) and self._may_call(path):
                 yield from self._find_calls(reported, path)
 
-    def _walk_reached(self) -> Iterator[str]:
-        """Yield the paths of modules that an import of the distribution certainly runs."""
+    def _missing(self) -> Iterator[PythonImport]:
+        """Yield what the main modules import and the tree does not have."""
         program = self._program
-        ahead = [name for name in program.roots() if name in program.modules]
+        tries = 0
+        # Whoever prepends a folder of its own to `sys.path` has more names at the top.
+        reported = {
+            part
+            for name in (*program.names.values(), *program.extensions)
+            for part in re.split(r"[./]", name)
+        }
+        for path in self._walk_reached(list(self._main_modules())):
+            yield from self._of_other_systems(path, reported)
+            names = {
+                name: None
+                for name in self._plain[path]
+                if name.partition(".")[0] not in reported
+                and self._find(name) is None
+                and distribution_name(name.partition(".")[0]) not in self._always_required
+            }
+            source = program.source(path) or b"" if names else b""
+            for name in names:
+                first = name.partition(".")[0]
+                if first in reported:
+                    continue
+                tries += 1
+                if tries > MOST_MISSING:
+                    return
+                line = find_statement_line(source, name)
+                if line is not None:
+                    reported.add(first)
+                    yield PythonImport(path, line, name, "missing", self._owner)
+
+    def _of_other_systems(self, path: str, reported: set[str]) -> Iterator[PythonImport]:
+        """Yield an import of an own module that exists for another system only."""
+        for written in self._program.outlines[path].plain if self._everywhere.others else ():
+            name = self._absolute(path, written)
+            place = f"{self._site}{name.replace('.', '/')}"
+            if name in reported or place not in self._everywhere.others:
+                continue
+            reported.add(name)
+            owner = self._program.find_owner(name)
+            line = find_statement_line(self._program.source(path) or b"", written)
+            if owner is not None and owner[0] != name and line is not None:
+                yield PythonImport(path, line, name, "missing", self._owner, self._owner)
+            return  # One is enough, and looking for many takes long.
+
+    def _main_modules(self) -> Iterator[str]:
+        """Yield the modules that users import first.
+
+        Of several, only the one with the distribution's name.
+        """
+        program = self._program
+        tops = {
+            name.partition(".")[0]
+            for name, path in program.modules.items()
+            if "/" not in name and not runs_at_startup(path)
+        }
+        tops = {name for name in tops if name not in _BESIDE and not name.startswith("_")}
+        names = [
+            name
+            for name in program.roots()
+            if name in program.modules
+            and name.partition(".")[0] in tops
+            and not any(map(self._is_package, accumulate(name.split(".")[:-1], "{}.{}".format)))
+        ]
+        named = [name for name in names if distribution_name(name.replace(".", "-")) == self._name]
+        yield from named or (names if len(names) == len(tops) == 1 else ())
+
+    def _is_package(self, name: str) -> bool:
+        """Return True if a folder has an `__init__`, which may be empty."""
+        return f"{self._site}{name.replace('.', '/')}/__init__.py" in self._files
+
+    def _walk_reached(self, roots: Sequence[str] | None = None) -> Iterator[str]:
+        """Yield the paths of modules that an import of the distribution, or of `roots`, runs."""
+        program = self._program
+        ahead = [
+            name
+            for name in (program.roots() if roots is None else roots)
+            if name in program.modules
+        ]
         reached = set(ahead)
         for name in ahead:  # grows during the loop
             path = program.modules[name]

@@ -22,6 +22,13 @@ _GAPS = re.compile(_GAP)
 _IMPORT_WORD = re.compile(rb"import")
 #: Ends of another statement, or of the head of one.
 _STATEMENT_ENDS = (b";", b":")
+#: Starts of comments and strings, and their ends.
+_QUOTE = re.compile(rb"#|\"\"\"|'''|[\"']")
+_ENDS = {sign * 3: re.compile(rb"(?<!\\)(?:\\\\)*" + sign * 3) for sign in (b'"', b"'")}
+_LINE_ENDS = {
+    b"#": re.compile(rb"\n"),
+    **{sign: re.compile(rb"(?<!\\)(?:\\\\)*" + sign + rb"|(?<!\\)\n") for sign in (b'"', b"'")},
+}
 #: Joined lines searched for the start of a statement.
 _MOST_JOINED = 20
 
@@ -33,6 +40,23 @@ def find_import_line(source: bytes, name: str) -> int:
         if any(imported == name or imported.startswith(f"{name}.") for imported in names):
             return source.count(b"\n", 0, match.start()) + 1
     return 1
+
+
+def find_statement_line(source: bytes, name: str) -> int | None:
+    """Return the line of an unindented import of `name` outside of strings; None if absent."""
+    for match in find_imports(source):
+        if begins_line(match) and name in imported_names(match) and _is_code(source, match.start()):
+            return source.count(b"\n", 0, match.start()) + 1
+    return None
+
+
+def _is_code(source: bytes, at: int) -> bool:
+    """Return True if the line that begins at `at` is not in a string."""
+    behind = 0
+    while (start := _QUOTE.search(source, behind, at)) is not None:
+        end = _ENDS.get(start[0], _LINE_ENDS[start[0][:1]]).search(source, start.end())
+        behind = len(source) if end is None else end.end()
+    return behind <= at
 
 
 def find_imports(source: bytes) -> Iterator[re.Match[bytes]]:

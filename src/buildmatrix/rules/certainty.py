@@ -52,6 +52,9 @@ class Unopened:
     #: Bytes of all binaries, and of those that were not opened.
     size: int = 0
     hidden: int = 0
+    #: Of those, bytes of files that are larger than what the policy calls much: device code comes
+    #: in one large run, and there is none of weight in a thousand tables.
+    heavy: int = 0
     #: The most bytes of one binary that may be device code: what was not opened of it, or its data
     #: that was not reached.
     largest: int = 0
@@ -91,6 +94,7 @@ def unopened(wheels: Wheels) -> Mapping[str, Unopened]:
             counts["binaries"] += 1
             counts["size"] += file.size
             counts["hidden"] += file.size
+            counts["heavy"] += file.size if file.size > wheels.policy.bloat_threshold else 0
             counts["largest"] = max(counts["largest"], file.size)
     for binary in wheels.inventory.binaries:
         counts = counters.setdefault(binary.owner or "", Counter())
@@ -253,12 +257,13 @@ def may_be(verdict: Verdict, left: Unopened | None, gain: Gain | None) -> Verdic
 def hidden_bytes(verdict: Verdict, left: Unopened | None) -> int:
     """Bytes that could still turn a verdict.
 
-    Those of files that were not opened, and, where something of another vendor is known already,
-    the data that was not reached: constants of a library that is clean so far are no such sign.
+    Those of heavy files that were not opened, and, where something of another vendor was found, the
+    data that was not reached: constants of a library that is clean so far are no such sign, nor is
+    the name of a library that it may open.
     """
     if left is None or not verdict.is_open:
         return 0
-    return left.hidden + (max(left.largest, left.behind) if verdict.verdict != "ok" else 0)
+    return left.heavy + (max(left.largest, left.behind) if verdict.foreign_bytes else 0)
 
 
 def what_stays_open(left: Unopened, gain: Gain | None, cost: int) -> str | None:

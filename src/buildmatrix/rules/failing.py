@@ -5,6 +5,8 @@
   links them in the target's: its main purpose fails, whoever loads it.
 - An import loads a library by its name in Python, and that is missing.
 - An import calls into another distribution that needs such a library.
+- An import imports a module that comes with software of another vendor, and that is missing.
+- An import imports a module that the distribution has for another system.
 """
 
 from __future__ import annotations
@@ -12,9 +14,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import Literal
 
+from buildmatrix.catalogue.lookup import library
 from buildmatrix.catalogue.model import DistributionMatch, Evidence
 from buildmatrix.catalogue.names import opened_library
 from buildmatrix.inventory.model import PythonLoad
+from buildmatrix.phrases import listing
 from buildmatrix.rules.belonging import title
 from buildmatrix.rules.imports import Imported
 from buildmatrix.rules.model import Failure
@@ -22,10 +26,6 @@ from buildmatrix.rules.tree import TreeView
 
 #: Libraries that look for the drivers of several vendors: no vendor's, and have to be there.
 LOADER = "loader"
-
-
-#: Files of a wheel for the environment's `lib`, outside of Python's folders.
-_PREFIX_LIBRARIES = ".data/data/lib/"
 
 
 def failure(tree: TreeView, owner: str, evidence: Sequence[Evidence]) -> Failure | None:
@@ -41,6 +41,8 @@ def failure(tree: TreeView, owner: str, evidence: Sequence[Evidence]) -> Failure
         *_links(tree, owner, evidence),
         *_loads(tree, tree.loads.get(owner, ()), evidence, supplied),
         *_calls(tree, tree.imports.get(owner, ()), supplied),
+        *_modules(tree, tree.imports.get(owner, ()), supplied),
+        *_alien(tree, owner),
     ):
         return failed
     return None
@@ -72,11 +74,22 @@ def _links(tree: TreeView, owner: str, evidence: Sequence[Evidence]) -> Iterator
         part
         for part in absent
         if (tree.is_other_line(part.detail) and tree.reach.get(part.path) != "guarded")
-        or (_PREFIX_LIBRARIES in part.path and not is_named)
+        or (not is_named and _is_in_prefix(part.path, tree.sites.get(owner, "")))
     ]
     share = sum(tree.native.get(path, 0) for path in {part.path for part in lost})
     if share * 2 > tree.native_of.get(owner, 0) and not _serves(tree, evidence):
         yield _link(tree, lost[0], "plugin")
+
+
+def _is_in_prefix(path: str, site: str) -> bool:
+    """Return True for a file in the `lib` of the environment, outside of Python's folders.
+
+    A wheel has it under `.data/data/lib`, which its tree shows as `lib`.
+    """
+    folder = path.rpartition("/")[0]
+    if not site:
+        return folder == "lib"
+    return not path.startswith(site) and folder.rpartition("/")[2] == "lib"
 
 
 def _link(tree: TreeView, evidence: Evidence, kind: Literal["link", "plugin"]) -> Failure:
@@ -166,6 +179,47 @@ def _calls(
             used.match.vendor or "",
             f"its import calls {used.statement.module} ({used.place}), and nothing provides the "
             f"libraries of {name}",
+        )
+
+
+def _modules(
+    tree: TreeView, imports: Sequence[Imported], supplied: Collection[str]
+) -> Iterator[Failure]:
+    for used in imports:
+        statement = used.statement
+        is_missing = statement.how == "missing" and statement.provider is None
+        if not is_missing or used.match.backend in supplied or not needs_library(tree, used.match):
+            continue
+        name = used.statement.module.partition(".")[0]
+        yield Failure(
+            "module",
+            used.statement.path,
+            used.place,
+            name,
+            used.match.vendor or "",
+            f"its import imports {name} ({used.place}) of "
+            f"{title(used.match.backend, tree.catalogue)}, which is missing",
+        )
+
+
+def _alien(tree: TreeView, owner: str) -> Iterator[Failure]:
+    for imported, module in tree.alien.get(owner, ()):
+        place = f"{imported.path}:{imported.line}"
+        known = [
+            (name, match.owned)
+            for name in module.links
+            for match in library(name.lower(), None, tree.catalogue)
+            if match.weight == "strong" and match.owned.vendor is not None
+        ]
+        system = "Windows" if module.kind == "pe" else "macOS"
+        links = f" and links {listing(name for name, _ in known)}" if known else ""
+        yield Failure(
+            "module",
+            imported.path,
+            place,
+            imported.module,
+            (known[0][1].vendor or "") if known else "",
+            f"its import imports {imported.module} ({place}): {module.path} is for {system}{links}",
         )
 
 

@@ -135,8 +135,8 @@ def _opened(
 
 
 def _opened_by_name(
-    image: ImageSubject, owner: str, soname: str, copies: Sequence[Binary]
-) -> tuple[str | None, Sequence[Binary]]:
+    image: ImageSubject, owner: str, soname: str, copies: Sequence[_Copy]
+) -> tuple[str | None, Sequence[_Copy]]:
     """A file that opens a library by its bare name, and the copies that the loader finds by that.
 
     All copies where nothing is known to do so, or where another one may be loaded before.
@@ -274,7 +274,7 @@ def _in_front(image: ImageSubject, owner: str, told: Collection[str]) -> Iterato
         )
 
 
-def _holder(image: ImageSubject, binary: Binary) -> str:
+def _holder(image: ImageSubject, binary: _Copy) -> str:
     """Name and version of what brought a library."""
     owner = binary.owner or image.inventory.packaged.get(binary.path) or "the base"
     return owner.replace("==", " ")

@@ -40,6 +40,8 @@ def imported(
     by_importer: dict[str, list[Imported]] = {}
     for python_import in statements:
         match = _match(python_import, installed, catalogue)
+        if python_import.how == "missing" and python_import.provider is None:
+            match = of_system(python_import.module, catalogue) or match
         if match is not None:
             by_importer.setdefault(python_import.owner, []).append(Imported(python_import, match))
     return {owner: tuple(imports) for owner, imports in by_importer.items()}
@@ -57,6 +59,22 @@ def _match(
         match = distribution(name, installed.get(name, ""), catalogue)
         if match is not None:
             return match
+    return None
+
+
+def of_system(module: str, catalogue: Catalogue) -> DistributionMatch | None:
+    """The backend whose system packages bring a module that no distribution has."""
+    for owned in catalogue.modules.find(module.partition(".")[0]):
+        return DistributionMatch(
+            vendor=owned.vendor,
+            backend=owned.backend,
+            kind="native",
+            weight="strong",
+            toolkit=None,
+            replace={},
+            entry=owned.glob,
+            confidence=owned.confidence,
+        )
     return None
 
 

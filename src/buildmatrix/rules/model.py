@@ -163,8 +163,9 @@ class Failure:
 
     #: Cause of a failing import: a file that it loads and that links a library that is missing
     #: (`link`), code that opens one by its name (`load`), or that calls a distribution which needs
-    #: one (`call`). Or, where imports work, a `plugin` that links one.
-    kind: Literal["link", "load", "call", "plugin"]
+    #: one (`call`), or a Python module that is missing (`module`). Or, where imports work, a
+    #: `plugin` that links one.
+    kind: Literal["link", "load", "call", "module", "plugin"]
     path: str
     #: The path, with the line where it is Python code.
     place: str

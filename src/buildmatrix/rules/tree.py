@@ -20,8 +20,10 @@ from buildmatrix.inventory.model import (
     ClosedFile,
     Distribution,
     Inventory,
+    PythonImport,
     PythonLoad,
 )
+from buildmatrix.inventory.python_memory import find_sites
 from buildmatrix.loader.resolution import Resolution
 from buildmatrix.python_imports.reach import Reach
 from buildmatrix.rules.belonging import is_foreign
@@ -100,6 +102,10 @@ class TreeView:
     policy: Policy
     #: Distributions (`name==version`) that code of another one links or whose metadata require.
     used: frozenset[str]
+    #: Folder of a distribution's modules (`name==version`), with a slash at its end or empty.
+    sites: Mapping[str, str]
+    #: By importer (`name==version`), imports of own modules that are only there for another system.
+    alien: Mapping[str, tuple[tuple[PythonImport, Artefact], ...]]
     #: Values of environment markers (PEP 508); empty for those of Linux on x86-64.
     environment: Mapping[str, str]
 
@@ -233,8 +239,25 @@ def tree_of(
         ),
         policy=policy,
         used=frozenset(_used(inventory, resolution, catalogue, environment)),
+        sites=find_sites(inventory.distributions),
+        alien=_alien(inventory),
         environment=environment or {},
     )
+
+
+def _alien(inventory: Inventory) -> Mapping[str, tuple[tuple[PythonImport, Artefact], ...]]:
+    """Imports of modules that a distribution has for Windows or macOS alone."""
+    modules = {
+        (artefact.owner, artefact.path.rpartition("/")[2].partition(".")[0]): artefact
+        for artefact in inventory.artefacts
+        if artefact.kind in ("pe", "macho")
+    }
+    found: dict[str, list[tuple[PythonImport, Artefact]]] = {}
+    for statement in inventory.python_imports if modules else ():
+        artefact = modules.get((statement.owner, statement.module.rpartition(".")[2]))
+        if statement.how == "missing" and statement.provider is not None and artefact is not None:
+            found.setdefault(statement.owner, []).append((statement, artefact))
+    return {owner: tuple(several) for owner, several in found.items()}
 
 
 def may_decide(file: ClosedFile) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import tarfile
@@ -61,6 +62,9 @@ def lock_with(facts: SourceFacts | str, backend: str = "cpu", *, is_locked: bool
     return replace(where, sources={"demo": facts}, lock=lock, inventory=none)
 
 
+#: Bytes that compress badly: a table, and a library that is packed alone.
+TABLE = b"".join(b"%d,\n" % (number * 2654435761 % 2**32) for number in range(20_000))
+
 CASES: list[tuple[dict[str, str | bytes], str, str, str]] = [
     ({}, "ok", "note", "by its source: nothing in it is built already"),
     ({"demo/_c.pyx": "cdef int x\n", "src/a.cpp": "int x;"}, "ok", "note", "by its source"),
@@ -72,6 +76,8 @@ CASES: list[tuple[dict[str, str | bytes], str, str, str]] = [
     ({"demo/lib/libx.so": b"\x7fELF" + bytes(900)}, "ok", "warning", "was built elsewhere"),
     ({"demo/x.pyd": b"MZ" + bytes(900)}, "ok", "warning", "was built elsewhere"),
     ({"demo/k.cubin": b"x" * 900}, "ok", "warning", "was built elsewhere"),
+    ({"demo/k.gz": gzip.compress(b"\x7fELF" + TABLE)}, "ok", "warning", "was built elsewhere"),
+    ({"tests/costs.csv.gz": gzip.compress(TABLE)}, "ok", "note", "by its source"),
     ({"demo/a.py": "CDLL('libcuda.so.1')\n"}, "optional", "warning", "libcuda.so.1 (demo/a.py)"),
     ({"pyproject.toml": "[build-system]\nrequires = []\n"}, "ok", "warning", "what it requires"),
 ]

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from random import Random
+from struct import pack
 
+import pytest
 from test_python_loading import ELF
 
+from buildmatrix.binaries.portable import read_links
+from buildmatrix.elf.source import BytesSource
 from buildmatrix.inventory.collect import collect
 from buildmatrix.inventory.model import PythonImport
+from buildmatrix.inventory.python_outside import MOST_MISSING
 from buildmatrix.trees.directory import DirectoryTree
 
 CUDART = "cuda/bindings/runtime.cpython-311-x86_64-linux-gnu.so"
@@ -67,9 +73,70 @@ def test_a_call_at_import_into_a_compiled_module_of_another_distribution(tmp_pat
 
 
 def test_a_wheel_alone_is_asked_for_calls_of_what_it_requires(tmp_path: Path) -> None:
-    (one,) = imports(tmp_path / "a", {"pkg": NUMBA_CUDA}, "cuda-bindings<14,>=12.9")
-    assert (one.how, one.module, one.provider) == ("called", "cuda.bindings.runtime", None)
-    assert imports(tmp_path / "b", {"pkg": NUMBA_CUDA}, "packaging") == []
+    found = imports(tmp_path / "a", {"pkg": NUMBA_CUDA}, "cuda-bindings<14,>=12.9")
+    assert all(one.provider is None for one in found)
+    assert manners(found) == {("missing", "cuda.bindings"), ("called", "cuda.bindings.runtime")}
+    found = imports(tmp_path / "b", {"pkg": NUMBA_CUDA}, "packaging")
+    assert manners(found) == {("missing", "cuda.bindings")}
+
+
+CHECKED = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import absent\n"
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"pkg/__init__.py": "try:\n    import absent\nexcept ImportError:\n    pass\n"},
+        {"pkg/__init__.py": CHECKED},
+        {"pkg/__init__.py": "def later():\n    import absent\n"},
+        {"pkg/__init__.py": '"""Use it:\n\nimport absent\n"""\n'},
+        {"pkg/__init__.py": "TEXT = '''\\\nimport absent\n'''\n"},
+        # Modules that an import of the distribution does not run.
+        {"pkg/__init__.py": "", "pkg/gpu.py": "import absent\n"},
+        {"pkg/__init__.py": "", "_pkg_plugin.py": "import absent\n"},
+        {"pkg/x.py": "x = 1\n", "other/__init__.py": "import absent\n"},
+        {"one/__init__.py": "", "one/cli/__init__.py": "import absent\n"},
+        {"pkg/__init__.py": "", "pkg/data/one/__init__.py": "import absent\n"},
+        {"pkg.py": "", "tests/__init__.py": "import absent\n", "conftest.py": "import absent\n"},
+        {"one.py": "import absent\n", "two.py": "import absent\n"},
+        # The standard library of some version, and what lies in the distribution.
+        {"pkg/__init__.py": "import distutils\nimport annotationlib\nimport __main__\n"},
+        {"pkg/__init__.py": "import absent\n", "pkg/_vendor/absent.py": "x = 1\n"},
+        {"pkg/__init__.py": "import absent\n", "pkg/libs/absent.cpython-311-x86_64.so": ELF},
+    ],
+)
+def test_a_module_that_may_be_there_or_is_not_imported_is_not_missing(
+    tmp_path: Path, files: Mapping[str, str | bytes]
+) -> None:
+    assert [one for one in imports(tmp_path, {"pkg": files}) if one.how == "missing"] == []
+
+
+def test_a_module_that_nothing_has_is_missing_and_told_once(tmp_path: Path) -> None:
+    files = {
+        "pkg/__init__.py": "import os\nfrom .a import x\n",
+        "pkg/a.py": "'''It's.'''\nfrom absent.deep import y\nimport absent\nimport numpy\n",
+    }
+    (one,) = imports(tmp_path / "a", {"pkg": files}, "numpy>=1")
+    assert one == PythonImport("pkg/a.py", 2, "absent.deep", "missing", "pkg==1.0")
+    found = imports(tmp_path / "b", {"pkg": files}, "numpy; extra == 'fast'")
+    assert manners(found) == {("missing", "absent.deep"), ("missing", "numpy")}
+    # A namespace that others have a part of.
+    found = imports(tmp_path / "c", {"pkg": files, "x": {"absent/other/y.py": ""}}, "numpy")
+    assert manners(found) == set()
+    dotted = {"space/pkg/__init__.py": "import absent\n"}
+    assert manners(imports(tmp_path / "d", {"space-pkg": dotted})) == {("missing", "absent")}
+
+
+def test_a_module_beside_the_distributions_is_not_missing(tmp_path: Path) -> None:
+    site = "opt/venv/lib/python3.11/site-packages"
+    for place in (f"{site}/absent.py", "opt/vendor/lib/absent.so", "usr/lib/x/absent/__init__.py"):
+        root = tmp_path / place.replace("/", "-")
+        (root / place).parent.mkdir(parents=True)
+        (root / place).write_bytes(ELF if place.endswith(".so") else b"")
+        imports(root / site, {"pkg": {"pkg/__init__.py": "import absent\nimport gone\n"}})
+        with DirectoryTree(root) as tree:
+            found = list(collect(tree).python_imports)
+        assert manners(found) == {("missing", "gone")}, place
 
 
 def test_calls_that_an_import_does_not_make_or_survives_are_none(tmp_path: Path) -> None:
@@ -146,3 +213,60 @@ def test_files_that_no_import_can_name_are_read_all_the_same(tmp_path: Path) -> 
         ("pkg/part.py", "rmm"),
         ("pkg/part/__init__.py", "cuml"),
     }
+
+
+@pytest.mark.parametrize("name", ["_c.cp311-win_amd64.pyd", "_c.cpython-311-darwin.so"])
+def test_an_own_module_that_is_for_another_system_is_missing(tmp_path: Path, name: str) -> None:
+    code = portable(["nvcuda.dll", "torch_cuda.dll"]) if name.endswith("pyd") else MACHO
+    files: dict[str, str | bytes] = {
+        "pkg/__init__.py": "from ._c import run\n",
+        f"pkg/{name}": code,
+    }
+    (one,) = imports(tmp_path / "a", {"pkg": files})
+    assert one == PythonImport("pkg/__init__.py", 1, "pkg._c", "missing", "pkg==1.0", "pkg==1.0")
+    with DirectoryTree(tmp_path / "a") as tree:
+        (artefact,) = collect(tree).artefacts
+    links = ("nvcuda.dll", "torch_cuda.dll") if name.endswith("pyd") else ()
+    assert (artefact.kind, artefact.links) == ("pe" if links else "macho", links)
+    # Beside code of this system, and where something else is there or the failure is caught.
+    for number, more in enumerate(
+        ({"pkg/_c.abi3.so": ELF}, {"pkg/_c.py": "run = 1\n"}, {"pkg/__init__.py": GUARDED})
+    ):
+        assert imports(tmp_path / str(number), {"pkg": {**files, **more}}) == []
+
+
+GUARDED = "try:\n    from ._c import run\nexcept ImportError:\n    run = None\n"
+MACHO = b"\xcf\xfa\xed\xfe" + bytes(400)
+
+
+def portable(links: list[str]) -> bytes:
+    """A library of Windows that links others."""
+    data = b"".join(name.encode() + b"\0" for name in links)
+    table, at = b"", 0x2000 + 20 * (len(links) + 1)
+    for name in links:
+        table += pack("<5I", 0, 0, 0, at, 0)
+        at += len(name) + 1
+    section = table + bytes(20) + data
+    optional = b"\x0b\x02" + bytes(110) + pack("<4I", 0, 0, 0x2000, len(table)) + bytes(112)
+    header = b"PE\0\0" + pack("<2H3I2H", 0x8664, 1, 0, 0, 0, len(optional), 0x2022)
+    place = pack("<8s6I2HI", b".rdata", len(section), 0x2000, len(section), 1024, 0, 0, 0, 0, 0)
+    head = (b"MZ" + bytes(58) + pack("<I", 64) + header + optional + place).ljust(1024, b"\0")
+    return head + section
+
+
+def test_damaged_libraries_of_windows_link_nothing() -> None:
+    whole = portable(["nvcuda.dll"])
+    assert read_links(BytesSource(whole)) == ("nvcuda.dll",)
+    seed = Random(21)
+    for length in range(0, len(whole), 7):
+        read_links(BytesSource(whole[:length]))
+        broken = bytearray(whole)
+        for _ in range(20):
+            broken[seed.randrange(len(broken))] = seed.randrange(256)
+        assert len(read_links(BytesSource(bytes(broken)))) <= 500
+
+
+def test_not_all_of_many_missing_modules_are_looked_for(tmp_path: Path) -> None:
+    text = "".join(f"import absent{number}\n" for number in range(4000))
+    found = imports(tmp_path, {"pkg": {"pkg/__init__.py": text}})
+    assert [one.line for one in found] == list(range(1, MOST_MISSING + 1))

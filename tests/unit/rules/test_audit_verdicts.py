@@ -238,9 +238,17 @@ def test_files_without_a_telling_name_decide_nothing_when_they_are_small() -> No
 
 
 def test_what_an_audit_did_not_read_and_could_turn_a_verdict_is_counted() -> None:
-    left = Unopened(closed=1, binaries=2, size=90, hidden=40, largest=450, behind=30)
+    left = Unopened(closed=1, binaries=2, size=90, hidden=60, heavy=40, largest=450, behind=30)
     verdict = Verdict("demo", "1", "cpu", "ok", "", certain=False, may_be="broken")
     assert hidden_bytes(verdict, left) == 40
-    assert hidden_bytes(replace(verdict, verdict="optional"), left) == 490
+    # It names a library that it may open: torch of arm64, all of which is for the CPU.
+    assert hidden_bytes(replace(verdict, verdict="optional"), left) == 40
+    assert hidden_bytes(replace(verdict, verdict="optional", foreign_bytes=1), left) == 490
     assert hidden_bytes(replace(verdict, certain=True, may_be=None), left) == 0
     assert hidden_bytes(verdict, None) == 0
+    # Of many small tables (babel, botocore) none can hide much.
+    tables = [closed(f"demo/{name}.dat", "demo 1.0", 400_000) for name in range(500)]
+    large = closed("demo/data.bin", "demo 1.0", 9_000_000)
+    for files, heavy in ((tables, 0), ([*tables, large], 9_000_000)):
+        read = unopened(subject(CPU, pin("demo 1.0"), files=files))["demo==1.0"]
+        assert (read.hidden >= 200_000_000, read.heavy) == (True, heavy)

@@ -265,6 +265,26 @@ def test_a_loader_that_is_linked_has_to_be_there(name: str, root: bool) -> None:
         assert codes(of_image(target("cpu"), beside), "error", "warning") == []
 
 
+@pytest.mark.parametrize(
+    ("site", "path", "expected"),
+    [
+        # As the tree of a wheel shows `.data/data/lib`, and as it is installed.
+        ("", "lib/libdemo.so.1", "broken"),
+        ("lib/python3.11/site-packages/", "lib/libdemo.so.1", "broken"),
+        ("opt/venv/lib/python3.11/site-packages/", "opt/venv/lib/libdemo.so.1", "broken"),
+        ("", "demo/lib/libdemo.so.1", "optional"),
+        ("", "lib/demo/libdemo.so.1", "optional"),
+        ("lib/python3.11/site-packages/", "lib/python3.11/site-packages/x/lib/liba.so", "optional"),
+    ],
+)
+def test_a_library_in_the_prefix_is_there_to_be_linked(site: str, path: str, expected: str) -> None:
+    tree = Inventory(
+        distributions=(Distribution("demo", "1", f"{site}demo-1.dist-info"),),
+        binaries=(Binary(path, 1_000_000, elf(needed=["libcuda.so.1"]), "demo==1"),),
+    )
+    assert verdict("cpu", tree, "demo").verdict == expected
+
+
 def test_what_is_for_this_backend_may_know_a_loader_of_all_drivers() -> None:
     names = ["libvulkan.so.1", "libOpenCL.so.1", "libcuda.so.1"]
     code = file("demo/_c.abi3.so", elf(device_code=sass("sm_90"), literals=names), "demo 1")
@@ -361,14 +381,16 @@ def test_what_has_a_build_for_this_backend_too_may_be_used_where_it_is_installed
 
 
 def test_a_library_outside_of_pythons_folders_is_linked_as_any_other() -> None:
-    tree = image(
-        file("demo-1.data/data/lib/libdemo.so", elf("libdemo.so", ["libsycl.so.8"]), "demo 1"),
-        root=False,
-    )
+    def below(prefix: str, name: str, needed: Sequence[str], owner: str) -> Binary:
+        binary = elf(name, needed)
+        return Binary(f"{prefix}lib/{name}", 1_000_000, binary, owner.replace(" ", "=="))
+
+    library = below("usr/", "libdemo.so", ["libsycl.so.8"], "demo 1")
+    tree = image(library, root=False)
     assert verdict("cpu", tree, "demo").verdict == "broken"
     assert only(of_image(target("cpu"), tree), "BM301").severity == "error"
-    sycl = file("intel-1.data/data/lib/libsycl.so.8", elf("libsycl.so.8"), "intel-sycl-rt 2025.0")
-    assert verdict("oneapi", image(*tree.binaries, sycl, root=False), "demo").verdict == "ok"
+    sycl = below("usr/", "libsycl.so.8", [], "intel-sycl-rt 2025.0")
+    assert verdict("oneapi", image(library, sycl, root=False), "demo").verdict == "ok"
 
 
 @pytest.mark.parametrize(

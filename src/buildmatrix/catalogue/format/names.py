@@ -70,6 +70,12 @@ class LocalVersion(CatalogueEntry, frozen=True):
     weight: Weight = "strong"
 
 
+class ModuleEntry(CatalogueEntry, frozen=True):
+    """First names of Python modules that come with other software than Python distributions."""
+
+    names: tuple[str, ...]
+
+
 class SystemPackageEntry(CatalogueEntry, frozen=True):
     """Names of packages of the system's package manager."""
 

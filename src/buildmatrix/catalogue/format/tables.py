@@ -33,6 +33,7 @@ from buildmatrix.catalogue.format.names import (
     ImageEntry,
     LibraryEntry,
     LocalVersion,
+    ModuleEntry,
     Redistribution,
     Root,
     Route,
@@ -84,6 +85,7 @@ class DataFile(
     conda: tuple[CondaPackageEntry, ...] = ()
     source_traces: tuple[SourceTrace, ...] = ()
     local_versions: tuple[LocalVersion, ...] = ()
+    modules: tuple[ModuleEntry, ...] = ()
     system_packages: tuple[SystemPackageEntry, ...] = ()
     roots: tuple[Root, ...] = ()
     environment: tuple[EnvironmentEntry, ...] = ()
