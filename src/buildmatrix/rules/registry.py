@@ -269,6 +269,10 @@ RULES: tuple[Rule, ...] = (
 BY_CODE = {rule.code: rule for rule in RULES}
 
 
+#: Rules whose findings say that the loader refuses a file.
+LOAD_FAILURES = ("BM302", "BM305")
+
+
 def rule_of(code: str) -> Rule:
     """Return the rule with a code; an empty one for a code of a later version."""
     return BY_CODE.get(code) or Rule(code, "unknown-rule", "note", "", "run")

@@ -42,6 +42,7 @@ from buildmatrix.reports.run.model import Report, assemble, fails
 from buildmatrix.rules import stale_lock
 from buildmatrix.rules.certainty import DECISIVE, Gain
 from buildmatrix.rules.model import GATES, AuditTotals, Gate, GateState, TargetResult
+from buildmatrix.rules.registry import LOAD_FAILURES
 from buildmatrix.rules.unread_file import merge_causes
 from buildmatrix.sources.resolution.resolved import Resolved, Unresolved
 from buildmatrix.vulnerabilities.advisories import AdvisoryOptions, pending_advisories
@@ -200,7 +201,7 @@ def _find_unread_failures(
         key(work.wheels[name]): facts
         for work in works
         for finding in work.findings
-        if finding.rule in ("BM302", "BM305")
+        if finding.rule in LOAD_FAILURES
         for name, facts in work.facts(readings).items()
         if name == finding.distribution
         and facts.depth == "listing"
