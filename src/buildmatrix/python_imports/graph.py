@@ -41,6 +41,8 @@ class ImportGraph:
             }
             for target in {owner[0] for owner in owners if owner is not None}:
                 self._add_edge(name, target)
+                if target == name and (inner := program.find_namesake(name)) is not None:
+                    self._add_edge(name, inner)
         self._targets.update(
             name for name in program.extensions if any(self._possible_importers(name))
         )

@@ -170,6 +170,14 @@ class Program:
         for above in self._gaps.get(first, ()):
             yield f"{above}.{dotted}"
 
+    def find_namesake(self, name: str) -> str | None:
+        """Return the extension in a package that has the package's own name, such as `cv2.cv2`.
+
+        A package that imports its own name, with its folder in `sys.path`, loads that.
+        """
+        inner = f"{name}.{name.rpartition('.')[2]}"
+        return inner if name in self.modules and inner in self.extensions else None
+
     def resolve_name(self, name: str, package: str) -> str:
         """Resolve `..a.b` of a module in `package` to an absolute dotted name."""
         if not name.startswith("."):

@@ -252,6 +252,8 @@ class Walk:
             chosen = len(modules) > 1 and not run.parameter and run.conditions.depends_on_run(named)
             place = f"{module.path}:{node.lineno}"
             for number, target in enumerate(modules):
+                if target == module.package:
+                    target = program.find_namesake(target) or target
                 way = (make_branch(place, number, len(modules)),) if chosen else ()
                 self._import(target, (*guards, *way), place)
             return

@@ -131,6 +131,27 @@ def test_a_submodule_that_a_modules_getattr_imports_is_one_that_users_import(
     assert reach(read(tmp_path, files)) == {"pkg/cpp/_c.abi3.so": expected}
 
 
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("    native = importlib.import_module('pkg')\n", "import"),
+        ("    native = importlib.import_module(__name__)\n", "import"),
+        ("    try:\n        importlib.import_module('pkg')\n"
+         "    except ImportError:\n        pass\n", "guarded"),
+    ],
+)  # fmt: skip
+def test_a_package_that_imports_its_own_name_loads_the_extension_in_it(
+    tmp_path: Path, body: str, expected: str
+) -> None:
+    """As cv2 does, which puts its folder into `sys.path` before."""
+    source = f"import importlib\ndef bootstrap():\n{body}bootstrap()\n"
+    files = {"pkg/__init__.py": source, "pkg/pkg.abi3.so": ELF, "pkg/lib/libx.so.1": ELF}
+    assert reach(read(tmp_path, files)) == {
+        "pkg/pkg.abi3.so": expected,
+        "pkg/lib/libx.so.1": "unknown",
+    }
+
+
 def test_a_library_that_nothing_names_is_unknown(tmp_path: Path) -> None:
     inventory = read(tmp_path, {"pkg/__init__.py": "", "pkg/lib/libx.so.1": ELF})
     assert reach(inventory) == {"pkg/lib/libx.so.1": "unknown"}
