@@ -14,6 +14,7 @@ from buildmatrix.inventory.model import Inventory, Unparsed
 from buildmatrix.phrases import count, size
 from buildmatrix.rules.carried import HELD
 from buildmatrix.rules.model import UNFIT, Verdict, VerdictName
+from buildmatrix.rules.subject import once
 from buildmatrix.rules.tree import may_decide
 from buildmatrix.rules.wheels import Wheels
 
@@ -120,6 +121,7 @@ def unopened(wheels: Wheels) -> Mapping[str, Unopened]:
     }
 
 
+@once
 def _unlined(wheels: Wheels) -> frozenset[str | None]:
     """Distributions of this backend that neither their names nor their requirements give a line.
 

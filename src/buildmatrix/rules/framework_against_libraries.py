@@ -88,7 +88,7 @@ def _libraries(image: ImageSubject) -> Mapping[str, list[_Copy]]:
     globs = tuple(glob for row in rows for glob in row.libraries)
     libraries: dict[str, list[_Copy]] = {}
     copies: list[tuple[str | None, _Copy]] = [
-        (file_name(file.path), file) for file in image.inventory.closed
+        (file_name(file.path), file) for file in image.inventory.closed if ".so" in file.path
     ]
     for binary in image.inventory.loadable:
         is_known = binary.elf.dynamic_read

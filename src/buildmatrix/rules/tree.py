@@ -262,9 +262,10 @@ def _alien(inventory: Inventory) -> Mapping[str, tuple[tuple[PythonImport, Artef
 
 def may_decide(file: ClosedFile) -> bool:
     """Return True if a file could be a relevant binary or device code."""
+    if file.by == "bytes" or file.size >= LEAST:
+        return True
     name = file.path.rpartition("/")[2]
-    suffix = name.rpartition(".")[2].lower()
-    return ".so" in name or suffix in _TELLING or file.by == "bytes" or file.size >= LEAST
+    return ".so" in name or name.rpartition(".")[2].lower() in _TELLING
 
 
 def _may_hide(inventory: Inventory, threshold: int) -> frozenset[str | None]:

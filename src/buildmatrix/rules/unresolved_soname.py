@@ -77,11 +77,8 @@ class _OtherMajors:
             stem, separator, _ = name.rpartition(".so.")
             if separator and file.owner and name == demangle(name):
                 self._names.setdefault(stem, {})[name] = file.owner
+        self._distributions = image.inventory.distributions
         self._requires: dict[str, set[str]] = {}
-        for item in image.inventory.distributions:
-            self._requires.setdefault(item.owner, set()).update(
-                required.name for required in requirements(item, image.catalogue) if required.active
-            )
 
     def holder(self, owner: str, name: str) -> tuple[str, str] | None:
         """Another version of the library `name`, which `owner` links, and whose it is."""
@@ -95,13 +92,22 @@ class _OtherMajors:
                 holds != owner
                 and other_major.isdecimal()
                 and int(other_major) != int(major)
-                and (
-                    holds in self._vendors
-                    or holds.partition("==")[0] in self._requires.get(owner, ())
-                )
+                and (holds in self._vendors or holds.partition("==")[0] in self._required_by(owner))
             ):
                 return other, holds
         return None
+
+    def _required_by(self, owner: str) -> set[str]:
+        """Names that a distribution requires."""
+        if owner not in self._requires:
+            self._requires[owner] = {
+                required.name
+                for item in self._distributions
+                if item.owner == owner
+                for required in requirements(item, self._catalogue)
+                if required.active
+            }
+        return self._requires[owner]
 
 
 def _finding(
