@@ -9,7 +9,6 @@ from typing import Literal
 
 from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import DistributionMatch
-from buildmatrix.catalogue.requirements import requirements
 from buildmatrix.inventory.model import Inventory, Unparsed
 from buildmatrix.phrases import count, size
 from buildmatrix.rules.carried import HELD
@@ -143,7 +142,7 @@ def _unlined(wheels: Wheels) -> frozenset[str | None]:
         and wheels.line
         not in {
             lines.get(name)
-            for required in requirements(item, wheels.catalogue, wheels.tree.environment)
+            for required in wheels.tree.required[item.owner]
             if required.active
             for name in required.brings
         }

@@ -329,7 +329,7 @@ def _without_parts(image: ImageSubject, libraries: Mapping[str, list[_Copy]]) ->
     """
     rows = drivers.of_backend(image.catalogue.library_distributions, image.backend)
     files: tuple[_Copy, ...] = (*image.inventory.loadable, *image.inventory.closed)
-    present = {demangle(file_name(file.path)) for file in files}
+    present = {demangle(file_name(file.path)) for file in files if ".so" in file.path}
     present.update(binary.elf.soname or "" for binary in image.inventory.loadable)
     for binary in image.inventory.loadable:
         soname = demangle(file_name(binary.path))

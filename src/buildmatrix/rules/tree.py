@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,14 +11,13 @@ from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.lookup import build_of, distribution, library
 from buildmatrix.catalogue.model import DistributionMatch, Evidence
 from buildmatrix.catalogue.names import demangle, matches_any
-from buildmatrix.catalogue.requirements import requirements
+from buildmatrix.catalogue.requirements import Required, requirements
 from buildmatrix.device_code.suffixes import SUFFIXES
 from buildmatrix.inventory.mattering import LEAST
 from buildmatrix.inventory.model import (
     Artefact,
     Binary,
     ClosedFile,
-    Distribution,
     Inventory,
     PythonImport,
     PythonLoad,
@@ -106,8 +105,8 @@ class TreeView:
     sites: Mapping[str, str]
     #: By importer (`name==version`), imports of own modules that are only there for another system.
     alien: Mapping[str, tuple[tuple[PythonImport, Artefact], ...]]
-    #: Values of environment markers (PEP 508); empty for those of Linux on x86-64.
-    environment: Mapping[str, str]
+    #: Requirements of distributions (`name==version`).
+    required: Mapping[str, tuple[Required, ...]]
 
     def is_foreign(self, item: Evidence | DistributionMatch) -> bool:
         """Return True if a thing belongs to another vendor than the backend does."""
@@ -164,11 +163,16 @@ def tree_of(
         if call.owner is not None and call.reach == "import" and call.call in _LOADING:
             loads.setdefault(call.owner, []).append(call)
     installed = {item.name: item.version for item in inventory.distributions}
+    required: dict[str, tuple[Required, ...]] = {}
+    for item in inventory.distributions:
+        found = requirements(item, catalogue, environment)
+        required[item.owner] = (*required.get(item.owner, ()), *found)
     unread_python = frozenset(
         file.owner
         for file in inventory.closed
         if file.by != "bytes" and file.path.endswith(".py") and not file.lazy
     )
+    undecided = frozenset(file.owner for file in inventory.closed if may_decide(file))
     is_single = len(installed) == 1 and not is_whole
     missing = frozenset((needed.binary, needed.name) for needed in resolution.missing)
     brought = {
@@ -209,8 +213,8 @@ def tree_of(
         supplied={
             item.owner: frozenset(
                 match.backend
-                for _, match in required_by(
-                    item, installed, catalogue, environment, is_single=is_single
+                for _, match in find_vendor_requirements(
+                    required[item.owner], installed, catalogue, is_single=is_single
                 )
                 if match.kind != "pure"
             )
@@ -234,14 +238,14 @@ def tree_of(
             evidence,
             resolution,
             catalogue,
-            environment,
-            unread=unread_python | _may_hide(inventory, policy.bloat_threshold),
+            required,
+            unread=unread_python | undecided | _may_hide(inventory, policy.bloat_threshold),
         ),
         policy=policy,
-        used=frozenset(_used(inventory, resolution, catalogue, environment)),
+        used=frozenset(_used(inventory, resolution, required, undecided)),
         sites=find_sites(inventory.distributions),
         alien=_alien(inventory),
-        environment=environment or {},
+        required=required,
     )
 
 
@@ -269,16 +273,11 @@ def may_decide(file: ClosedFile) -> bool:
 
 
 def _may_hide(inventory: Inventory, threshold: int) -> frozenset[str | None]:
-    """Return distributions with an unread file that may link a library or have much device code."""
+    """Return distributions with a binary that may link a library or have much device code."""
     return frozenset(
-        (
-            *(file.owner for file in inventory.closed if may_decide(file)),
-            *(
-                binary.owner
-                for binary in inventory.binaries
-                if not binary.elf.dynamic_read or _room(binary) > threshold
-            ),
-        )
+        binary.owner
+        for binary in inventory.binaries
+        if not binary.elf.dynamic_read or _room(binary) > threshold
     )
 
 
@@ -293,7 +292,7 @@ def _standings(
     evidence: Iterable[Evidence],
     resolution: Resolution,
     catalogue: Catalogue,
-    environment: Mapping[str, str] | None,
+    requires: Mapping[str, tuple[Required, ...]],
     unread: Collection[str | None],
 ) -> Mapping[str, Standing]:
     """Return the standings of distributions' names and versions by their bytes."""
@@ -336,7 +335,7 @@ def _standings(
                     ahead.append(further)
         required = (
             needed.match.vendor
-            for needed in requirements(item, catalogue, environment)
+            for needed in requires[item.owner]
             if needed.active and needed.match is not None and needed.match.weight == "strong"
         )
         if vendor in required or any(vendor in vendors.get(path, ()) for path in reached):
@@ -361,20 +360,19 @@ def is_other_line(name: str, backend: str, line: str | None, catalogue: Catalogu
     )
 
 
-def required_by(
-    item: Distribution,
+def find_vendor_requirements(
+    requires: Iterable[Required],
     installed: Mapping[str, str],
     catalogue: Catalogue,
-    environment: Mapping[str, str] | None,
     *,
     is_single: bool,
 ) -> Iterator[tuple[str, DistributionMatch]]:
-    """Distributions that `item` requires without condition and that belong to some backend.
+    """Yield unconditionally required distributions that belong to some backend.
 
     What is installed says what it is. For a wheel by itself (`is_single`) the default index would
     be asked.
     """
-    for required in requirements(item, catalogue, environment):
+    for required in requires:
         if not required.active:
             continue
         for name in required.brings:
@@ -397,8 +395,8 @@ def _by_owner(files: Iterable[Binary | ClosedFile | Artefact]) -> Mapping[str, i
 def _used(
     inventory: Inventory,
     resolution: Resolution,
-    catalogue: Catalogue,
-    environment: Mapping[str, str] | None,
+    requires: Mapping[str, tuple[Required, ...]],
+    undecided: Set[str | None],
 ) -> Iterator[str]:
     """Yield distributions whose files another one links, or that one with such code requires."""
     files: list[Binary | ClosedFile] = [*inventory.binaries, *inventory.closed]
@@ -408,13 +406,11 @@ def _used(
             owner = owners.get(path)
             if owner is not None and owner != owners.get(needed.binary):
                 yield owner
-    native = {binary.owner for binary in inventory.binaries} | {
-        file.owner for file in inventory.closed if may_decide(file)
-    }
+    native = {binary.owner for binary in inventory.binaries} | undecided
     present = {item.name: item.owner for item in inventory.distributions}
     for item in inventory.distributions:
         if item.owner in native:
-            for required in requirements(item, catalogue, environment):
+            for required in requires[item.owner]:
                 for name in required.brings if required.active else ():
                     if name in present:
                         yield present[name]

@@ -73,6 +73,8 @@ class _OtherMajors:
         inventory = image.linked.inventory
         files: tuple[Binary | ClosedFile, ...] = (*inventory.loadable, *inventory.closed)
         for file in files:
+            if ".so." not in file.path:
+                continue
             name = file_name(file.path)
             stem, separator, _ = name.rpartition(".so.")
             if separator and file.owner and name == demangle(name):

@@ -22,7 +22,7 @@ from buildmatrix.rules.carried import HELD, PackedSizeRange, total
 from buildmatrix.rules.failing import LOADER, absent_links, failure, needs_library
 from buildmatrix.rules.imports import carried
 from buildmatrix.rules.model import UNFIT, Verdict, VerdictName
-from buildmatrix.rules.tree import TreeView, required_by
+from buildmatrix.rules.tree import TreeView, find_vendor_requirements
 
 #: Libraries that draw windows; they indicate no accelerator.
 _GRAPHICS = "graphics"
@@ -221,8 +221,8 @@ def useless_requirements(
 def _foreign_requirements(
     tree: TreeView, item: Distribution
 ) -> Iterator[tuple[str, DistributionMatch]]:
-    for name, match in required_by(
-        item, tree.installed, tree.catalogue, tree.environment, is_single=tree.is_single
+    for name, match in find_vendor_requirements(
+        tree.required[item.owner], tree.installed, tree.catalogue, is_single=tree.is_single
     ):
         if tree.is_foreign(match) and tree.backend not in match.tolerated_in:
             yield name, match

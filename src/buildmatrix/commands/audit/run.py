@@ -20,6 +20,7 @@ from buildmatrix.commands.audit.symbols import (
     find_importers,
     find_unread,
     take_affordable,
+    tell_more,
 )
 from buildmatrix.commands.audit.target import AuditWork, Merger, judge_target, link_tables, start
 from buildmatrix.errors import BuildmatrixError, UsageError
@@ -272,7 +273,9 @@ def _read_symbols(
             if chosen.keys() & set(work.keys):
                 link_tables(work, readings, merger)
     for work in works:
-        if work.linked is not None:
+        if work.linked is not None and tell_more(
+            work.linked, merger.merged(work, readings).resolution
+        ):
             judge_target(work, readings, merger, judge)
 
 

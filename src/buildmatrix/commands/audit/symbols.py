@@ -21,8 +21,10 @@ from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.match import distribution
 from buildmatrix.index.model import Member, WheelFacts
 from buildmatrix.index.tables import estimate_cost
-from buildmatrix.inventory.model import Binary, Distribution, Inventory
-from buildmatrix.loader.binding import unread_libraries
+from buildmatrix.inventory.model import Binary, ClosedFile, Distribution, Inventory
+from buildmatrix.loader.binding import unbound, unread_libraries
+from buildmatrix.loader.process import file_name
+from buildmatrix.loader.resolution import Resolution
 from buildmatrix.locks.platform import marker_environment
 from buildmatrix.locks.requires import requirements
 from buildmatrix.parsing import requirement_or_none, version_or_none
@@ -203,6 +205,23 @@ def find_unread(
         for member in wheel_facts.members if unread else ():
             if member.path in unread:
                 yield name, member
+
+
+def tell_more(linked: LinkedFiles, resolution: Resolution) -> bool:
+    """Return True if tables show symbols that are missing, or links to another major version.
+
+    `resolution` is the one without the tables.
+    """
+    links = set(linked.resolution.missing) - set(resolution.missing)
+    stems = {needed.name.rpartition(".so.")[0] for needed in links} - {""}
+    files: tuple[Binary | ClosedFile, ...] = (
+        *linked.inventory.loadable,
+        *linked.inventory.closed,
+    )
+    return any(
+        ".so." in file.path and file_name(file.path).rpartition(".so.")[0] in stems
+        for file in files
+    ) or bool(unbound(linked.inventory, linked.resolution))
 
 
 def take_affordable(
