@@ -298,7 +298,7 @@ class _Revision:
     """Effect of a change (`audit --diff`), in words."""
 
     accepts: tuple[str, tuple[str, ...]]
-    change_summary: str
+    summary: str
     columns: Sequence[str]
     rows: Sequence[tuple[str, Sequence[str]]]
     alike: Sequence[Alike]
