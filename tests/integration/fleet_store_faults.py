@@ -120,7 +120,7 @@ def die_in_write(module: str, number: int, mark: str) -> None:
         with writing.open_atomically(path, is_private=is_private) as file:
             yield Torn(file)
 
-    importlib.import_module(module).atomically = atomically  # type: ignore[attr-defined]
+    importlib.import_module(module).open_atomically = atomically  # type: ignore[attr-defined]
 
 
 def write_again() -> None:

@@ -125,8 +125,12 @@ def test_what_is_too_large_to_build_is_clean_on_the_index_and_its_smuggler_is_no
     assert lock.code == 0, lock.err
     run = buildmatrix(tmp_path, "audit", "--format", "json", "--select", "*-plain*")
     assert run.code == 0, run.err
-    assert set(map(len, outcome(run, "plain").values())) == {0}
-    assert len(outcome(run, "plain")) == len(requirements)
+    plain = outcome(run, "plain")
+    assert len(plain) == len(requirements)
+    # torch-npu imports yaml, and its metadata do not ask for it.
+    assert {findings for target in plain.values() for findings in target} == {
+        ("warning", "torch-npu")
+    }
 
     run = buildmatrix(tmp_path, "audit", "--format", "json", "--select", "*-smuggled*")
     assert run.code == 1, run.err
@@ -178,7 +182,11 @@ def test_both_engines_make_the_same_ascend_image(
 ) -> None:
     path = first_spec(buildmatrix, tmp_path, {"npu": "torch-npu==2.13.0"}, CUDA_WHEEL)
     text = path.read_text().replace("[backend.npu]", '[backend.npu]\ndrop = ["torch"]')
-    path.write_text(f"{text}[policy]\nallow-unresolved = {{ npu = {json.dumps(TORCH)} }}\n")
+    # The stand-ins define no symbol, and torch, which torch-npu imports, is left out.
+    path.write_text(
+        f"{text}[policy]\nallow-unresolved = {{ npu = {json.dumps(TORCH)} }}\n"
+        '[policy.severity]\nBM305 = "note"\nBM502 = "note"\n'
+    )
     settings, findings = {}, {}
     for engine, env in (("docker", {}), ("oci", nowhere)):
         archive = tmp_path / f"{engine}.tar"

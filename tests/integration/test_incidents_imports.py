@@ -48,6 +48,8 @@ class Case:
     #: What users import.
     module: str = "pkg"
     entry_points: str = ""
+    #: Attribute that users take of it: a module's `__getattr__` runs then.
+    attribute: str = ""
 
 
 C = "pkg/_c.abi3.so"
@@ -347,7 +349,8 @@ CASES: dict[str, Case] = {
     # Functions
     "a lazy __getattr__": Case(
         "import importlib\ndef __getattr__(name):\n"
-        "    return importlib.import_module('._c', __name__)\n"
+        "    return importlib.import_module('._c', __name__)\n",
+        attribute="_c",
     ),
     "a function that nobody calls": Case("def f():\n    from . import _c\n"),
     "a function that is called": Case("def f():\n    from . import _c\nf()\n"),
@@ -537,6 +540,7 @@ def fails(case: Case, site: Path, libraries: Path | None) -> str | None:
     if libraries is not None:
         environment["LD_LIBRARY_PATH"] = str(libraries)
     program = f"import site; site.addsitedir({str(site)!r}); import {case.module}"
+    program += f"; {case.module}.{case.attribute}" if case.attribute else ""
     done = subprocess.run(
         [sys.executable, "-B", "-c", program], capture_output=True, text=True, env=environment
     )

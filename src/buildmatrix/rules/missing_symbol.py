@@ -117,13 +117,18 @@ def _wanted(item: Unbound) -> str:
 def _severity(
     image: ImageSubject, item: Unbound, owner: str | None, binaries: Mapping[str, Binary]
 ) -> Severity:
-    """A note for files of one distribution that no import loads.
+    """A note for files of one distribution that no import loads; a warning beside the system's.
 
-    They were made together, and whoever opens them may bind their functions when they are called.
+    The first were made together, and their users may bind functions when they are called. A plugin
+    for a newer system than this one is skipped: Unified Runtime opens its adapters so.
     """
     reach = image.reach.get(item.binary, "unknown")
-    if reach != "import" and all(binaries[path].owner == owner for path in item.libraries):
+    if reach == "import":
+        return "error"
+    if all(binaries[path].owner == owner for path in item.libraries):
         return "note"
+    if all(binaries[path].owner in (None, owner) for path in item.libraries):
+        return "warning"
     return _SEVERITIES.get(reach, "warning")
 
 
