@@ -36,12 +36,19 @@ class Need:
     limit: int
     #: What everything that may matter takes, its beginnings once more.
     whole: int
+    #: Bytes of containers: of these, a part says no more than their lists.
+    packed: int = 0
+
+    @property
+    def is_packed(self) -> bool:
+        """Return True if most of it is in containers."""
+        return 2 * self.packed > self.whole
 
     @classmethod
     def of(cls, size: int, members: Iterable[Member]) -> Need:
         """What reading the beginnings of all binaries among `members`, and Python, takes."""
         members = tuple(members)
-        binaries = python = whole = 0
+        binaries = python = whole = packed = 0
         for member in members:
             if member.path.endswith(".py"):
                 python += member.compressed
@@ -51,6 +58,7 @@ class Need:
                 whole += member.compressed if small else member.compressed + HEAD
                 if may_be_container(member.path):
                     whole += max(nested_ends(member.compressed), default=0)
+                    packed += member.compressed
         hidden = [member.compressed for member in masked(members)]
         if python > FEW_PYTHON:
             hidden += [
@@ -64,7 +72,7 @@ class Need:
             everything = python
         limit = min(size, max(size // PART_OF_ONE, LEAST_OF_ONE))
         whole += sniffed + sum(hidden) + everything
-        return cls(binaries + sniffed + run, limit, whole)
+        return cls(binaries + sniffed + run, limit, whole, packed)
 
     @property
     def most(self) -> int:
@@ -98,22 +106,21 @@ def shares(
     return result
 
 
-def leftover_shares(needed: Mapping[str, int], total: int, spent: int) -> Mapping[str, int]:
+def leftover_shares(needed: Mapping[str, Need], total: int, spent: int) -> Mapping[str, int]:
     """Wheel -> bytes that may be read of it, where the first share was too little.
 
-    `needed` are the bytes that everything in each would take. What the shares left, `spent` being
-    those, goes to those that it is enough for, the heaviest first, as most can hide there. What is
-    left then goes to the heaviest of the others.
+    What the shares left, `spent` being those, goes to those that it is enough for as a whole, the
+    heaviest first, as most can hide there. What is left then goes to the heaviest of the others.
     """
     available = most(total) - spent
     result: dict[str, int] = {}
-    heaviest = sorted(needed, key=lambda name: (-needed[name], name))
+    heaviest = sorted(needed, key=lambda name: (-needed[name].whole, name))
     for name in heaviest:
-        if needed[name] <= available:
-            available -= needed[name]
-            result[name] = needed[name]
+        if needed[name].whole <= available:
+            available -= needed[name].whole
+            result[name] = needed[name].whole
     for name in heaviest:
-        if name not in result and available > 0:
+        if name not in result and available > 0 and not needed[name].is_packed:
             result[name] = available
             break
     return result

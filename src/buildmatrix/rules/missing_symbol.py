@@ -117,17 +117,17 @@ def _wanted(item: Unbound) -> str:
 def _severity(
     image: ImageSubject, item: Unbound, owner: str | None, binaries: Mapping[str, Binary]
 ) -> Severity:
-    """A note for files of one distribution that no import loads; a warning beside the system's.
+    """A note for files of one distribution that no import loads; a warning beside packages.
 
     The first were made together, and their users may bind functions when they are called. A plugin
-    for a newer system than this one is skipped: Unified Runtime opens its adapters so.
+    that is newer than the system's packages is skipped: Unified Runtime opens its adapters so.
     """
-    reach = image.reach.get(item.binary, "unknown")
+    reach, packaged = image.reach.get(item.binary, "unknown"), image.inventory.packaged
     if reach == "import":
         return "error"
     if all(binaries[path].owner == owner for path in item.libraries):
         return "note"
-    if all(binaries[path].owner in (None, owner) for path in item.libraries):
+    if any(binaries[path].owner is None and path in packaged for path in item.libraries):
         return "warning"
     return _SEVERITIES.get(reach, "warning")
 

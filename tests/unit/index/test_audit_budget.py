@@ -67,15 +67,18 @@ def test_a_wheel_that_gets_nothing_is_not_asked_for() -> None:
 def test_what_the_shares_left_goes_to_the_heaviest_that_it_is_enough_for() -> None:
     total = 400 * MB
     left = most(total) - 20 * MB
-    wanted = {"large": left, "small": 10 * MB, "other": left - 20 * MB}
-    assert leftover_shares(wanted, total, 20 * MB) == {"large": left}
-    wanted["large"] = 2 * left
-    assert leftover_shares(wanted, total, 20 * MB) == {
-        "small": 10 * MB,
-        "other": left - 20 * MB,
-        "large": 10 * MB,
+    wanted = {
+        name: Need(0, 0, whole)
+        for name, whole in (("large", left), ("small", 10 * MB), ("other", left - 20 * MB))
     }
-    assert leftover_shares({"one": 1}, total, most(total)) == {}
+    assert leftover_shares(wanted, total, 20 * MB) == {"large": left}
+    wanted["large"] = Need(0, 0, 2 * left)
+    enough = {"small": 10 * MB, "other": left - 20 * MB}
+    assert leftover_shares(wanted, total, 20 * MB) == {**enough, "large": 10 * MB}
+    # The list of a large archive was read; a part of its files says no more.
+    wanted["large"] = Need(0, 0, 2 * left, packed=2 * left)
+    assert leftover_shares(wanted, total, 20 * MB) == enough
+    assert leftover_shares({"one": Need(0, 0, 1)}, total, most(total)) == {}
 
 
 def test_everything_in_a_wheel_costs_its_beginnings_once_more() -> None:

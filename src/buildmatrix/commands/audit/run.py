@@ -146,7 +146,7 @@ def _read_and_judge(
     _read_on(works, readings, merger, judge, _heads(all_wheels, first), "beginnings of binaries")
     # Where device code lies behind most of the host's code, a beginning does not show it.
     open_still = {
-        name: needs[name].whole
+        name: needs[name]
         for name, gain in _gained(works, readings).items()
         if not gain.isdisjoint(DECISIVE) and name in first
     }
