@@ -95,11 +95,7 @@ class _Binder:
         self._closed_names = {file_name(path) for path in self._closed}
         #: Files with versioned symbols that are needed, which were not read.
         self.unread: set[str] = set()
-        #: Path → NEEDED entry → files that it may lead to.
-        self._links: dict[str, dict[str, tuple[str, ...]]] = {}
-        for item in resolution.needed:
-            paths = (item.path,) if item.path is not None else item.anywhere
-            self._links.setdefault(item.binary, {})[item.name] = paths
+        self._links = resolution.links()
         self._exports: dict[str, frozenset[int]] = {}
         self._hash: Mapping[str, int] = {}
 

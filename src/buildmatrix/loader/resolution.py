@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -36,6 +37,11 @@ class Needed:
     #: The path at which it was found, before links were followed; a leading `/` is the tree's root.
     place: str | None = None
 
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Files that it may lead to: the one that was found, else those of the same name."""
+        return (self.path,) if self.path is not None else self.anywhere
+
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
@@ -54,4 +60,11 @@ class Resolution:
     @property
     def missing(self) -> tuple[Needed, ...]:
         """Entries whose name exists nowhere in the tree."""
-        return tuple(n for n in self.needed if n.path is None and not n.anywhere)
+        return tuple(needed for needed in self.needed if not needed.paths)
+
+    def links(self) -> Mapping[str, Mapping[str, tuple[str, ...]]]:
+        """Return the path of a binary → NEEDED entry → files that it may lead to."""
+        links: dict[str, dict[str, tuple[str, ...]]] = {}
+        for item in self.needed:
+            links.setdefault(item.binary, {})[item.name] = item.paths
+        return links

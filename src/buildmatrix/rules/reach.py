@@ -36,7 +36,7 @@ def reach(
     }
     links: dict[str, list[str]] = {}
     for item in needed:
-        for path in (item.path,) if item.path is not None else item.anywhere:
+        for path in item.paths:
             links.setdefault(item.binary, []).append(path)
     for path in _chosen(inventory, links, hopeless):
         result[path] = "import"

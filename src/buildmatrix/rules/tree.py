@@ -313,8 +313,7 @@ def _standings(
             vendors.setdefault(seen.path, set()).add(seen.vendor)
     links: dict[str, list[str]] = {}
     for needed in resolution.needed:
-        paths = (needed.path,) if needed.path is not None else needed.anywhere
-        links.setdefault(needed.binary, []).extend(paths)
+        links.setdefault(needed.binary, []).extend(needed.paths)
     files: dict[str, list[str]] = {}
     owned: list[Binary | Artefact | ClosedFile | PythonLoad] = []
     owned += inventory.binaries
@@ -402,7 +401,7 @@ def _used(
     files: list[Binary | ClosedFile] = [*inventory.binaries, *inventory.closed]
     owners = {file.path: file.owner for file in files}
     for needed in resolution.needed:
-        for path in (needed.path,) if needed.path is not None else needed.anywhere:
+        for path in needed.paths:
             owner = owners.get(path)
             if owner is not None and owner != owners.get(needed.binary):
                 yield owner
@@ -420,7 +419,7 @@ def _elsewhere(inventory: Inventory, resolution: Resolution) -> Iterator[tuple[s
     files: list[Binary | ClosedFile] = [*inventory.binaries, *inventory.closed]
     owners = {file.path: file.owner for file in files}
     for needed in resolution.needed:
-        paths = (needed.path,) if needed.path is not None else needed.anywhere
+        paths = needed.paths
         if paths and all(owners.get(path) != owners.get(needed.binary) for path in paths):
             yield needed.binary, needed.name
 

@@ -146,12 +146,7 @@ def _entry(needed: Needed) -> tuple[str, str]:
 
 @once
 def _links(image: ImageSubject) -> Mapping[str, Mapping[str, tuple[str, ...]]]:
-    """Path of a binary → NEEDED entry → files that it may lead to."""
-    links: dict[str, dict[str, tuple[str, ...]]] = {}
-    for item in image.resolution.needed:
-        paths = (item.path,) if item.path is not None else item.anywhere
-        links.setdefault(item.binary, {})[item.name] = paths
-    return links
+    return image.resolution.links()
 
 
 @once
