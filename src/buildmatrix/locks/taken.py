@@ -154,7 +154,7 @@ def trouble_with(root: Path, target: Target, *, allow_stale: bool = False) -> st
         if stale is not None and stale.is_proven and not allow_stale:
             return stale.reason
         _check_hashes(target, pins)
-        _check(target, [item for item in pins.lock.packages if not _lacks(item)])
+        _check(target, [item for item in pins.lock.packages if not lacks_files(item)])
     except SpecError as error:
         return str(error.problems[0].message)
     except UsageError as error:
@@ -175,7 +175,7 @@ def take(root: Path, target: Target, *, offline: bool, jobs: int, progress: Prog
     _check_fit(root, target, stale, progress)
     _check_hashes(target, pins)
     path, record = root / target.lock, ""
-    if any(map(_lacks, pins.lock.packages)):
+    if any(map(lacks_files, pins.lock.packages)):
         record = _record(target, pins.lock.digest)
         known = _known(path, record)
         if known is not None:
@@ -247,10 +247,6 @@ def _known(path: Path, record: str) -> Lock | None:
     except (SpecError, OSError, UnicodeDecodeError):
         return None
     return lock if written == f"{record} {lock.digest}\n" else None
-
-
-def _lacks(package: Package) -> bool:
-    return lacks_files(package)
 
 
 # Whether it can be installed
@@ -326,7 +322,7 @@ def _check_hashes(target: Target, pins: Pins) -> None:
             hint="lock it with hashes",
         )
         for package in pins.lock.packages
-        if _lacks(package)
+        if lacks_files(package)
         and not (package.wheels or package.sdist or pins.hashes.get(package.name))
     ]
     if problems:

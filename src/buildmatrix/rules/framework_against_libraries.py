@@ -39,6 +39,7 @@ from buildmatrix.rules.built_with import (
 from buildmatrix.rules.findings import chain_to_file, finding, split_owner
 from buildmatrix.rules.model import Finding, Fix, Severity
 from buildmatrix.rules.runtime_versions import stated_versions
+from buildmatrix.rules.shipped import file_holder
 from buildmatrix.rules.subject import ImageSubject, once
 from buildmatrix.spec.version_range import Numbers, compare, numbers
 
@@ -258,9 +259,9 @@ def _in_front(image: ImageSubject, owner: str, told: Collection[str]) -> Iterato
         yield finding(
             "BM706",
             image,
-            f"{name} {number} came with {needed.name} of {_holder(image, item.own)}, and "
+            f"{name} {number} came with {needed.name} of {file_holder(image, item.own)}, and "
             f"{_LEADS.get(needed.rule or 'path', 'the loader leads')} it to {present.path} of "
-            f"{_holder(image, present)}, which {item.why}: an older one lacks what it may call",
+            f"{file_holder(image, present)}, which {item.why}: an older one lacks what it may call",
             severity="error" if role_of(image, needed.name) in _STRICT else "warning",
             vendor=image.own_vendor,
             owner=owner,
@@ -272,12 +273,6 @@ def _in_front(image: ImageSubject, owner: str, told: Collection[str]) -> Iterato
             ),
             identity=needed.name,
         )
-
-
-def _holder(image: ImageSubject, binary: _Copy) -> str:
-    """Name and version of what brought a library."""
-    owner = binary.owner or image.inventory.packaged.get(binary.path) or "the base"
-    return owner.replace("==", " ")
 
 
 def _of_another_line(
@@ -492,7 +487,7 @@ def _finding(
         "BM706",
         image,
         f"{name} {number} was made for {soname} {wanted} or later ({expected.by}), and {leads} "
-        f"{present.path} of {_holder(image, present)}, which is {has}: an older one lacks what "
+        f"{present.path} of {file_holder(image, present)}, which is {has}: an older one lacks what "
         "it may call",
         severity=severity,
         vendor=image.own_vendor,

@@ -14,15 +14,13 @@ from buildmatrix.loader.binding import Unbound
 from buildmatrix.phrases import listing
 from buildmatrix.rules.findings import chain_to_file, finding, split_owner
 from buildmatrix.rules.model import Finding, Fix, Severity
-from buildmatrix.rules.shipped import holder
+from buildmatrix.rules.shipped import BASE, file_holder, holder
 from buildmatrix.rules.subject import ImageSubject
 
 #: From files that fail with an import to files without a known loader.
 _SEVERITIES: dict[str, Severity] = {"import": "error", "unknown": "error", "lazy": "warning"}
 #: Names that a message lists.
 _MOST_NAMES = 3
-#: What brought a file that nobody installed.
-_BASE = "the base"
 
 
 def check(image: ImageSubject) -> Iterator[Finding]:
@@ -53,7 +51,7 @@ def _finding(
     name, _ = split_owner(owner)
     files = {item.binary for item in missing}
     others = f", nor can {len(files) - 1} other files" if len(files) > 1 else ""
-    should = listing(f"{path} of {_holder(image, binaries[path])}" for path in first.libraries)
+    should = listing(f"{path} of {file_holder(image, binaries[path])}" for path in first.libraries)
     plural = len(first.libraries) > 1
     return finding(
         "BM305",
@@ -134,12 +132,5 @@ def _severity(
 
 def _holders(image: ImageSubject, libraries: Sequence[Binary]) -> tuple[str, ...]:
     """Names of the distributions and packages that have the libraries."""
-    named = (_holder(image, binary) for binary in libraries)
-    return tuple(sorted({name if name == _BASE else name.rpartition(" ")[0] for name in named}))
-
-
-def _holder(image: ImageSubject, binary: Binary) -> str:
-    """Return the name and version of a library's owner."""
-    if binary.owner is not None:
-        return binary.owner.replace("==", " ")
-    return image.inventory.packaged.get(binary.path) or _BASE
+    named = (file_holder(image, binary) for binary in libraries)
+    return tuple(sorted({name if name == BASE else name.rpartition(" ")[0] for name in named}))

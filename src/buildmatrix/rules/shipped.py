@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from buildmatrix.catalogue.model import Evidence
+from buildmatrix.inventory.model import Binary, ClosedFile
 from buildmatrix.phrases import listing, size
 from buildmatrix.rules.belonging import title
 from buildmatrix.rules.carried import total
@@ -15,6 +16,9 @@ from buildmatrix.rules.findings import chain_to_file, finding, split_owner
 from buildmatrix.rules.fixes import fix
 from buildmatrix.rules.model import UNFIT, Finding, Fix, Severity
 from buildmatrix.rules.subject import ImageSubject, Subject
+
+#: The owner of a file that no distribution and no package lists.
+BASE = "the base"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +140,13 @@ def by_verdict(image: ImageSubject, owner: str | None) -> Severity | None:
         # What a deeper look may take back is no error yet.
         return "warning" if verdict.is_open else None
     return "note" if verdict.verdict == "ok" or image.serves_mostly(verdict) else "warning"
+
+
+def file_holder(image: ImageSubject, file: Binary | ClosedFile) -> str:
+    """Return the name and version of what brought a file, or `BASE`."""
+    if file.owner is not None:
+        return file.owner.replace("==", " ")
+    return image.inventory.packaged.get(file.path) or BASE
 
 
 def holder(owner: str | None) -> str:
