@@ -129,7 +129,7 @@ def distribution(name: str, version: str, catalogue: Catalogue) -> DistributionM
 
 
 def build_of(name: str, catalogue: Catalogue) -> DistributionMatch | None:
-    """What the catalogue says about some public build of a distribution, on whatever platform."""
+    """Return the catalogue's statement about a public build of a distribution, on any platform."""
     entries = catalogue.all_distributions.find(distribution_name(name))
     return _by_name([owned for owned in entries if "+" not in owned.glob], "")
 
@@ -169,7 +169,7 @@ def _by_name(entries: list[Owned[DistributionEntry]], version: str) -> Distribut
 
 
 def _is_about(versions: str, version: str) -> bool:
-    """Whether an entry counts for a version; it does where none is known."""
+    """Return True if an entry counts for a version, or if the version is unknown."""
     own = version_or_none(version)
     return not versions or own is None or parse_specifiers(versions).contains(own, prereleases=True)
 

@@ -112,7 +112,7 @@ class DistributionMatch:
 
     @property
     def is_build(self) -> bool:
-        """Whether it says what a build of a name is for that can be built for something else."""
+        """True if it is about one build of a name that other builds have, too."""
         kinds = ("default-build", "with-extra", "embedded", "multi-backend")
         return "+" in self.entry or self.kind in kinds
 

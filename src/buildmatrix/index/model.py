@@ -57,7 +57,7 @@ class WheelFacts:
 
 @dataclass(frozen=True, slots=True)
 class SourceFacts:
-    """What the files of a source distribution say; no vendor is known here."""
+    """Facts of a source distribution's files; no vendor is known here."""
 
     #: The `Requires-Dist` lines of all wheels that are built of it; None where a build decides.
     requires: tuple[str, ...] | None

@@ -192,7 +192,7 @@ def _recorded_requirements(data: bytes, name: str, version: str) -> tuple[str, .
 
 
 def _is_expected(own_name: object, own_version: object, name: str, version: str) -> bool:
-    """Whether metadata are of `name` in `version`, which may lack its local part."""
+    """Return True if metadata are of `name` in `version`, which may lack its local part."""
     if not isinstance(own_name, str) or not isinstance(own_version, str):
         return False
     own, expected = version_or_none(own_version), version_or_none(version)

@@ -90,7 +90,7 @@ def _held(path: str, size: int) -> int:
 
 
 def _is_built(file: SourceFile) -> bool:
-    """Whether a file is code of a machine or a device already, or may hold such files."""
+    """Return True if a file is compiled code, or may contain some."""
     head = file.data[: containers.HEAD]
     if head.startswith((ELF_MAGIC, *_FOREIGN_MAGICS)):
         return True

@@ -129,7 +129,7 @@ def _collect(
     *,
     exports_only: bool = False,
 ) -> Elf | None:
-    """What the beginning of a file says, and parts of it that were read elsewhere."""
+    """Return the facts of a file's beginning, and of parts that were read elsewhere."""
     prefix = Prefix(BytesSource(data))
     prefix.end = len(data)
     prefix.lent += linking

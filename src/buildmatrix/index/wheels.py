@@ -394,7 +394,7 @@ def _check_label(filename: str, label: str | None, distributions: Sequence[Distr
 
 
 def _is_called(distribution: Distribution, name: str, version: Version) -> bool:
-    """Whether the metadata fit a file name; they may lack its local version, as for pip and uv."""
+    """Return True if metadata fit a file name; they may lack its local version (pip, uv)."""
     own = version_or_none(distribution.version)
     return canonicalize_name(distribution.name) == name and (
         own == version or own == parse_version(version.public)

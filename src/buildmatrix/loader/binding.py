@@ -44,7 +44,7 @@ _FOREIGN_CXX = re.compile(r"_Z(?:T[VTIS]|GV)?(?:N[KVRO]*)?\d+(?!\d|std|__cxxabiv
 
 @dataclass(frozen=True, slots=True)
 class Unbound:
-    """What one object needs of others, and they do not have."""
+    """Symbols or a version that one object needs, and others lack."""
 
     #: Path of the object.
     binary: str
@@ -236,7 +236,7 @@ class _Binder:
         return libraries if len(libraries) == len(paths) else []
 
     def _is_preloaded(self, name: str, bound: Sequence[Binary]) -> bool:
-        """Whether another file of that name may be loaded before.
+        """Return True if another file of that name may be loaded before.
 
         Python code does that by its path, and of a file that was not read nobody knows.
         """
@@ -250,7 +250,7 @@ class _Binder:
         return any(self._preloads.place(owner, others) for owner in owners) if others else False
 
     def _scope(self, path: str) -> _Scope:
-        """What is in a process with the object, as far as it brings that itself."""
+        """Return the objects that an object brings into its process."""
         objects = {path: None}
         absent = []
         closed: dict[str, None] = {}

@@ -81,7 +81,7 @@ def selection_of(root: Path, target: Target) -> LockSelection:
 
 
 def read_taken(root: Path, target: Target) -> tuple[Pins, Staleness | None]:
-    """What the project's lock holds for `target`, and why it is older than its inputs, if it is.
+    """Return the project's lock for `target`, and why it is older than its inputs, if it is.
 
     Raises `SpecError` for a lock that is broken or is for other targets.
     """
@@ -271,7 +271,7 @@ def _check_fit(root: Path, target: Target, stale: Staleness | None, progress: Pr
 
 
 def _uv_says(uv: Uv, path: Path) -> bool | None:
-    """Whether uv finds that a `uv.lock` fits its projects; None where it cannot tell offline.
+    """Return True if `uv.lock` fits its projects, by uv; None if uv cannot tell offline.
 
     Mirrors of this machine do not count: the lock is held against its projects alone.
     """
@@ -349,7 +349,7 @@ def _check(target: Target, packages: Sequence[Package]) -> None:
 
 
 def _obstacles(package: Package, target: Target) -> Iterator[tuple[str, str]]:
-    """What keeps a package from being installed as it is locked, and a way out."""
+    """Yield obstacles to installing a package as it is locked, with their cure."""
     files = _files(package, target)
     if package.source and not files:
         yield (

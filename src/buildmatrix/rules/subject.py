@@ -227,7 +227,7 @@ class ImageSubject(Subject):
 
     @property
     def linked(self) -> LinkedFiles:
-        """What rules about symbols look at."""
+        """Files and links for rules about symbols."""
         return LinkedFiles(self.inventory, self.resolution)
 
     @cached_property

@@ -45,7 +45,7 @@ _PYLOCK = re.compile(r"pylock(\.[^.]+)*\.toml")
 
 
 def is_pylock(name: str) -> bool:
-    """Whether a file is a lock of PEP 751 by its name: `pylock.toml`, or `pylock.` and a name."""
+    """Return True if a file name is a PEP 751 lock: `pylock.toml` or `pylock.NAME.toml`."""
     return bool(_PYLOCK.fullmatch(name))
 
 

@@ -46,7 +46,7 @@ class DistributionEntry(CatalogueEntry, frozen=True):
 
 
 class SourceTrace(CatalogueEntry, frozen=True):
-    """What shows in a source distribution that its build makes code for the backend."""
+    """Signs in a source distribution that its build makes code for the backend."""
 
     #: Suffixes of files, without a dot.
     suffixes: tuple[str, ...] = ()

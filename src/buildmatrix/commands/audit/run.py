@@ -211,7 +211,7 @@ def _find_unread_failures(
 
 
 def _find_edges(work: AuditWork, readings: Readings, judge: Judge) -> tuple[Edge, ...]:
-    """The edges between wheels of a target whose symbols nobody vouches for."""
+    """Return the edges between wheels of a target that no pins vouch for."""
     facts = work.facts(readings)
     return find_edges(
         [item for wheel_facts in facts.values() for item in wheel_facts.inventory.distributions],
@@ -280,7 +280,7 @@ def _read_symbols(
 
 
 def _find_wanted(work: AuditWork, readings: Readings) -> Iterator[tuple[str, Member]]:
-    """What symbols hang on that are needed already, then who else may need some."""
+    """Yield libraries that needed symbols depend on, then further importers."""
     facts = work.facts(readings)
     if work.linked is not None:
         yield from find_unread(work.linked, work.edges, facts)

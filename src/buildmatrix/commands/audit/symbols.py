@@ -61,7 +61,7 @@ def find_edges(
 ) -> tuple[Edge, ...]:
     """Return the edges between wheels, by name in `members`, that no pins vouch for.
 
-    Libraries for other backends than that of `target` are of no use there, whatever they lack.
+    Libraries for other backends than that of `target` are not used there.
     """
     outer = {item.name: item for item in distributions if "/" not in item.path}
     providers = {
@@ -98,13 +98,13 @@ def find_edges(
 
 
 def _is_for(item: Distribution, backend: str, catalogue: Catalogue) -> bool:
-    """Whether a distribution is one of a vendor's libraries for a backend."""
+    """Return True if a distribution is one of a vendor's libraries for a backend."""
     match = distribution(item.name, item.version, catalogue)
     return match is not None and match.kind == "native" and match.backend == backend
 
 
 def _is_shared(member: Member) -> bool:
-    """Whether other distributions may link the file."""
+    """Return True if other distributions may link the file."""
     name = member.path.rpartition("/")[2]
     return (
         name.startswith("lib")
@@ -119,7 +119,7 @@ def _shared_names(facts: WheelFacts) -> set[str]:
 
 
 def _pins(line: str, version: str) -> bool:
-    """Whether a requirement allows builds of one release alone, and `version` is one of them."""
+    """Return True if a requirement allows only builds of one release, `version` among them."""
     requirement = requirement_or_none(line)
     parsed = version_or_none(version)
     if requirement is None or parsed is None:

@@ -1,4 +1,4 @@
-"""What `init` asks of an index and of registries; where these do not answer, nothing is lost."""
+"""Questions of `init` to an index and to registries; without an answer, nothing is lost."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def asker_of_torch(
 
 
 def _way(packages: Mapping[str, Package], name: str) -> list[str]:
-    """What requires a package, up to a line of a file."""
+    """Return the distributions that require a package, up to a line of a file."""
     way: list[str] = []
     while name in packages and len(way) < len(packages):
         askers = packages[name].via

@@ -47,7 +47,7 @@ _RUNTIMES = {
 
 @dataclass(frozen=True, slots=True)
 class LockedPart:
-    """What a backend installs of a lock."""
+    """The part of a lock that a backend installs."""
 
     backend: str
     #: Version line of the toolkit, `12.8`, or only its first number; empty where nothing says it.
@@ -91,7 +91,7 @@ class OpenPart:
 
 @dataclass(slots=True)
 class LockedProject:
-    """What the locks of a project say."""
+    """The parts of a project's locks, by backend."""
 
     #: As they are called in a specification.
     locks: tuple[str, ...]
@@ -430,13 +430,13 @@ def _toolkit(packages: Sequence[Package], backend: str) -> str:
 
 
 def _closer(one: str, other: str) -> str:
-    """Of two version lines that agree, the one that says more; else the first."""
+    """Return the more exact of two version lines that agree, else the first."""
     if not one or other.startswith(f"{one}."):
         return other or one
     return one
 
 
 def _middle(lock: str) -> str:
-    """What the name of a lock says: `cuda` of `pylock.cuda.toml`."""
+    """Return the middle of a lock's name: `cuda` of `pylock.cuda.toml`."""
     name = lock.rpartition("/")[2]
     return name.removeprefix("pylock").rpartition(".")[0]
