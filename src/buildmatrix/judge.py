@@ -17,7 +17,6 @@ from buildmatrix.catalogue.model import Evidence
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.loader.resolution import Resolution
 from buildmatrix.locks.model import Lock
-from buildmatrix.reports.run.model import FailOn, fails, leaves_open
 from buildmatrix.rules import baseline, unpinned_base, waivers
 from buildmatrix.rules.certainty import with_unparsed
 from buildmatrix.rules.engine import (
@@ -29,7 +28,7 @@ from buildmatrix.rules.engine import (
 )
 from buildmatrix.rules.fit import accepted
 from buildmatrix.rules.model import Finding, GateState, Verdict
-from buildmatrix.rules.severities import apply_policy, check_severities
+from buildmatrix.rules.severities import FailOn, apply_policy, check_severities, fails, leaves_open
 from buildmatrix.rules.subject import Subject, locked
 from buildmatrix.rules.transitive import through
 from buildmatrix.rules.wheels import Wheels

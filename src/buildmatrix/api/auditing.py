@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from buildmatrix.commands.audit.session import AuditSession, Results
     from buildmatrix.commands.diff.git_revision import Revision
     from buildmatrix.judge import Judge
-    from buildmatrix.reports.run.model import FailOn, Report
+    from buildmatrix.reports.run.model import Report
+    from buildmatrix.rules.severities import FailOn
     from buildmatrix.spec.model import Spec
 
 

@@ -21,7 +21,8 @@ from buildmatrix.errors import UsageError
 from buildmatrix.reports.formats import RUN
 
 if TYPE_CHECKING:
-    from buildmatrix.reports.run.model import FailOn, Report
+    from buildmatrix.reports.run.model import Report
+    from buildmatrix.rules.severities import FailOn
     from buildmatrix.spec.model import Spec, Target
 
 

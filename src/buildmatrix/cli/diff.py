@@ -23,7 +23,7 @@ from buildmatrix.errors import UsageError
 from buildmatrix.reports.formats import DIFF, names
 
 if TYPE_CHECKING:
-    from buildmatrix.reports.run.model import FailOn
+    from buildmatrix.rules.severities import FailOn
 
 FORMATS = names(DIFF)
 

@@ -21,7 +21,7 @@ from buildmatrix.errors import UsageError
 from buildmatrix.reports.formats import FLEET, names
 
 if TYPE_CHECKING:
-    from buildmatrix.reports.run.model import FailOn
+    from buildmatrix.rules.severities import FailOn
 
 FORMATS = names(FLEET)
 _STDOUT = Path("-")

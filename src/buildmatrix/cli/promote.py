@@ -14,7 +14,7 @@ from buildmatrix.cli.progress import progress
 from buildmatrix.reports.formats import PROMOTE, names
 
 if TYPE_CHECKING:
-    from buildmatrix.reports.run.model import FailOn
+    from buildmatrix.rules.severities import FailOn
 
 FORMATS = names(PROMOTE)
 

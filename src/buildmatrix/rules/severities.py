@@ -12,12 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import Literal
 
 from buildmatrix.errors import Problem, SpecError
 from buildmatrix.rules.model import SEVERITY_RANK, Acceptance, Finding, Severity
 from buildmatrix.rules.registry import BY_CODE, rule_of
 from buildmatrix.spec.hints import did_you_mean
 from buildmatrix.spec.model import Policy, RuleSeverity
+
+#: The least severity of findings that make a run fail.
+FailOn = Literal["error", "warning", "note", "never"]
 
 #: The rule with a severity of its own, in `[policy.vulnerabilities]`.
 _VULNERABILITY = "BM801"
@@ -85,3 +89,16 @@ def _mistakes(entry: RuleSeverity) -> Iterator[tuple[str, str]]:
             "works without the other backend",
             "forbid what must not be there with `forbid-libraries` or `forbid-distributions`",
         )
+
+
+def fails(finding: Finding, fail_on: FailOn = "error") -> bool:
+    """Return True if a finding makes a run fail that fails on `fail_on`."""
+    if fail_on == "never" or finding.waived is not None:
+        return False
+    return SEVERITY_RANK[finding.severity] >= SEVERITY_RANK[fail_on]
+
+
+def leaves_open(finding: Finding) -> bool:
+    """Return True if a finding says that something is unknown which was not accepted."""
+    is_open = rule_of(finding.rule).is_open
+    return is_open and finding.severity != "note" and finding.waived is None

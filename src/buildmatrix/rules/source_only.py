@@ -1,7 +1,7 @@
 """BM107: no wheel of a distribution can be taken; its source says what it will be, or nothing does.
 
 As long as a finding of this rule is a warning, the run is undecided
-(`reports.run.model.leaves_open`). A source is read and never built. Where its metadata are static,
+(`rules.severities.leaves_open`). A source is read and never built. Where its metadata are static,
 nothing in it is built already and its build files name no accelerator, it is clean.
 """
 

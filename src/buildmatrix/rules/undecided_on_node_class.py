@@ -1,7 +1,7 @@
 """BM710: what an image does on a node class is not known, and the specification says all it can.
 
 The run is undecided as long as a finding of this rule is a warning
-(`reports.run.model.leaves_open`).
+(`rules.severities.leaves_open`).
 """
 
 from __future__ import annotations

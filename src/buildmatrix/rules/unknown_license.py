@@ -1,7 +1,7 @@
 """BM609: the policy has lists of licenses, and a license cannot be matched with them.
 
 The run is undecided as long as a finding of this rule is a warning
-(`reports.run.model.leaves_open`).
+(`rules.severities.leaves_open`).
 """
 
 from __future__ import annotations

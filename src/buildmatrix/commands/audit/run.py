@@ -39,11 +39,12 @@ from buildmatrix.inventory.model import Inventory, Stats, Unread
 from buildmatrix.judge import Judge
 from buildmatrix.locks.model import Wheel
 from buildmatrix.progress import Progress
-from buildmatrix.reports.run.model import Report, assemble, fails
+from buildmatrix.reports.run.model import Report, assemble
 from buildmatrix.rules import stale_lock
 from buildmatrix.rules.certainty import DECISIVE, Gain
 from buildmatrix.rules.model import GATES, AuditTotals, Gate, GateState, TargetResult
 from buildmatrix.rules.registry import LOAD_FAILURES
+from buildmatrix.rules.severities import fails
 from buildmatrix.rules.unread_file import merge_causes
 from buildmatrix.sources.resolution.resolved import Resolved, Unresolved
 from buildmatrix.vulnerabilities.advisories import AdvisoryOptions, pending_advisories

@@ -14,9 +14,10 @@ from buildmatrix.progress import Progress
 from buildmatrix.registry.client import Registry
 from buildmatrix.registry.reference import Reference
 from buildmatrix.reports.promote import Promotion, TagMove
-from buildmatrix.reports.run.model import FailOn, Report, exit_code, fails
+from buildmatrix.reports.run.model import Report, exit_code
 from buildmatrix.reports.run.saved import merge
 from buildmatrix.rules.model import TargetResult
+from buildmatrix.rules.severities import FailOn, fails
 from buildmatrix.rules.waivers import ran_out
 
 

@@ -18,8 +18,9 @@ from buildmatrix.reports.fleet.model import (
     FleetWork,
     finding_order,
 )
-from buildmatrix.reports.run.model import FailOn, ReportTool
+from buildmatrix.reports.run.model import ReportTool
 from buildmatrix.rules.model import NODE_STATES, SEVERITY_RANK
+from buildmatrix.rules.severities import FailOn
 from buildmatrix.text import each_text, shown
 
 # Texts of a fleet

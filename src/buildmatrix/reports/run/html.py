@@ -26,15 +26,7 @@ from buildmatrix.reports.run.groups import (
     named,
     whereabouts,
 )
-from buildmatrix.reports.run.model import (
-    Report,
-    Step,
-    fails,
-    is_undecided,
-    state_of,
-    steps,
-    targets_in,
-)
+from buildmatrix.reports.run.model import Report, Step, is_undecided, state_of, steps, targets_in
 from buildmatrix.reports.run.node_map import architecture_grids, node_map
 from buildmatrix.reports.run.revision import (
     COLUMNS,
@@ -49,6 +41,7 @@ from buildmatrix.reports.run.summary import cures, headline, ladders, unsettled,
 from buildmatrix.rules.baseline import is_from_baseline
 from buildmatrix.rules.composition import Composition, LayerBytes
 from buildmatrix.rules.model import Finding, GateState, TargetResult
+from buildmatrix.rules.severities import fails
 from buildmatrix.vulnerabilities.model import Advisory
 
 # Links and requirements between the distributions of a target

@@ -17,7 +17,6 @@ from buildmatrix.reports.json_form import Tool
 from buildmatrix.rules.model import (
     GATES,
     IF_KNOWN,
-    SEVERITY_RANK,
     AuditTotals,
     Finding,
     Gate,
@@ -30,12 +29,12 @@ from buildmatrix.rules.model import (
 )
 from buildmatrix.rules.registry import rule_of
 from buildmatrix.rules.repeats import drop_repeats
+from buildmatrix.rules.severities import FailOn, fails, leaves_open
 from buildmatrix.text import each_text, printable, shown
 
 # A report: everything that a run says, as data. Formats are pure functions of it
 
 
-FailOn = Literal["error", "warning", "note", "never"]
 #: Part of at most so many.
 ShardNumber = Annotated[int, Meta(ge=1, le=999_999)]
 #: What a target goes through: the gates, then publishing.
@@ -238,19 +237,6 @@ def exit_code(report: Report, fail_on: FailOn = "error", strict: bool = False) -
 def is_not_checked(finding: Finding) -> bool:
     """Return True if a finding says that known vulnerabilities could not be checked."""
     return rule_of(finding.rule).unknown == "advisories" and finding.waived is None
-
-
-def fails(finding: Finding, fail_on: FailOn = "error") -> bool:
-    """Return True if a finding makes a run fail that fails on `fail_on`."""
-    if fail_on == "never" or finding.waived is not None:
-        return False
-    return SEVERITY_RANK[finding.severity] >= SEVERITY_RANK[fail_on]
-
-
-def leaves_open(finding: Finding) -> bool:
-    """Return True if a finding says that something is unknown which was not accepted."""
-    is_open = rule_of(finding.rule).is_open
-    return is_open and finding.severity != "note" and finding.waived is None
 
 
 def is_undecided(report: Report) -> bool:

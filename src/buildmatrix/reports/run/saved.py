@@ -16,17 +16,16 @@ from buildmatrix.inventory.model import Inventory, Unread
 from buildmatrix.reports import json_form
 from buildmatrix.reports.run.model import (
     Difference,
-    FailOn,
     Report,
     ReportShard,
     TargetDifference,
     assemble,
-    fails,
     is_undecided,
 )
 from buildmatrix.rules import baseline, waivers
 from buildmatrix.rules.model import Finding, Gate, GateState, TargetResult, in_order
 from buildmatrix.rules.registry import rule_of
+from buildmatrix.rules.severities import FailOn, fails
 from buildmatrix.spec.model import Waiver
 
 # Which shards of a matrix a report is made of, and which are missing
