@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tomli
@@ -78,3 +78,28 @@ def written(value: object) -> str:
 def written_key(key: str) -> str:
     """Return a key, in quotes if it needs them."""
     return key if _BARE.fullmatch(key) else written(key)
+
+
+def mapping(value: object) -> Mapping[str, object]:
+    """The value if it is a table, else an empty table."""
+    return value if isinstance(value, dict) else {}
+
+
+def tool_table(document: Mapping[str, object], tool: str) -> Mapping[str, object]:
+    """The table `[tool.NAME]` of a document; empty without one."""
+    return mapping(mapping(document.get("tool")).get(tool))
+
+
+def tables(value: object) -> list[Mapping[str, object]]:
+    """The tables of an array; empty where the value is not an array."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def string(value: object) -> str:
+    """The value if it is a string, else an empty string."""
+    return value if isinstance(value, str) else ""
+
+
+def strings(value: object) -> list[str]:
+    """The strings of an array; empty where the value is not an array."""
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []

@@ -17,10 +17,10 @@ from buildmatrix.locks.lookup import Pins
 from buildmatrix.locks.model import File, Lock, Staleness
 from buildmatrix.locks.projects import find_project
 from buildmatrix.locks.selection import LockSelection
-from buildmatrix.locks.text import string, strings, tables, tool_table
 from buildmatrix.locks.uvsettings import settings_of
 from buildmatrix.parsing import requirement_or_none
 from buildmatrix.spec.model import is_pylock
+from buildmatrix.toml import string, strings, tables, tool_table
 
 
 def is_lock(name: str) -> bool:

@@ -34,9 +34,10 @@ from buildmatrix.locks.projects import (
 from buildmatrix.locks.requirement_files import read_requirements
 from buildmatrix.locks.requirement_set import applies
 from buildmatrix.locks.selection import LockSelection
-from buildmatrix.locks.text import mapping, read_toml, string, strings, tables, tool_table
+from buildmatrix.locks.text import read_toml
 from buildmatrix.locks.uvlock import groups_of, own_folder, roots_of
 from buildmatrix.parsing import parse_specifiers, version_or_none
+from buildmatrix.toml import mapping, string, strings, tables, tool_table
 
 #: Part of a project and a name → the extras and ranges that are asked for.
 _Requests = dict[tuple[str, str], set[tuple[frozenset[str], SpecifierSet | str]]]

@@ -12,18 +12,10 @@ from packaging.utils import canonicalize_name
 from buildmatrix.errors import Problem, SpecError
 from buildmatrix.locks.model import LeftOut, Lock, Package
 from buildmatrix.locks.selection import LockSelection
-from buildmatrix.locks.text import (
-    check_count,
-    decode,
-    load_toml,
-    mapping,
-    read_bytes,
-    string,
-    table_lines,
-    tables,
-)
+from buildmatrix.locks.text import check_count, decode, load_toml, read_bytes, table_lines
 from buildmatrix.locks.walk import LockEdge, LockEntry
 from buildmatrix.strict_json import parse_json
+from buildmatrix.toml import mapping, string, tables
 
 
 @dataclass(frozen=True, slots=True)

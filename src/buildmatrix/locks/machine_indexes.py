@@ -19,7 +19,7 @@ from buildmatrix import toml
 from buildmatrix.errors import UndecidedError
 from buildmatrix.http.trust import Trust
 from buildmatrix.locks.pipsettings import PipSettings, config_home, pip_settings
-from buildmatrix.locks.text import mapping, string, strings, tables
+from buildmatrix.toml import mapping, string, strings, tables
 
 PYPI = "https://pypi.org/simple/"
 

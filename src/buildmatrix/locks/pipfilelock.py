@@ -17,18 +17,9 @@ from buildmatrix.locks.markers import BrokenMarker
 from buildmatrix.locks.model import Lock, Package
 from buildmatrix.locks.projects import line_of_key
 from buildmatrix.locks.selection import LockSelection
-from buildmatrix.locks.text import (
-    check_count,
-    decode,
-    load_toml,
-    mapping,
-    read_bytes,
-    sha256_digits,
-    string,
-    strings,
-    tables,
-)
+from buildmatrix.locks.text import check_count, decode, load_toml, read_bytes, sha256_digits
 from buildmatrix.text import without_login
+from buildmatrix.toml import mapping, string, strings, tables
 
 _HINT = "run `pipenv lock`"
 #: Section of the lock → section of the `Pipfile`; further categories are called the same in both.

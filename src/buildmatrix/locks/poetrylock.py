@@ -25,17 +25,11 @@ from buildmatrix.locks.markers import BrokenMarker
 from buildmatrix.locks.model import Lock, Package, Sdist, Wheel
 from buildmatrix.locks.projects import Project, expand, find_project, line_of_key
 from buildmatrix.locks.selection import LockSelection
-from buildmatrix.locks.text import (
-    mapping,
-    sha256_digits,
-    string,
-    strings,
-    tables,
-    tool_table,
-)
+from buildmatrix.locks.text import sha256_digits
 from buildmatrix.locks.walk import InconsistentLock, LockEdge, LockEntry
 from buildmatrix.parsing import parse_version, version_or_none
 from buildmatrix.text import without_login
+from buildmatrix.toml import mapping, string, strings, tables, tool_table
 
 _HINT = "run `poetry lock`"
 #: Group of what a project needs to run.

@@ -32,7 +32,6 @@ from buildmatrix.locks.pylock_reader import entries_of
 from buildmatrix.locks.recent import Recent
 from buildmatrix.locks.requirement_set import RequirementSet, applies
 from buildmatrix.locks.resolve import check_indexes, settle
-from buildmatrix.locks.text import mapping, string, tables
 from buildmatrix.locks.uv import Uv
 from buildmatrix.locks.uv_errors import NeedsBuilding, NoSolution
 from buildmatrix.locks.uvsettings import project_text
@@ -42,6 +41,7 @@ from buildmatrix.scratch import scratch
 from buildmatrix.spec.model import Target
 from buildmatrix.text import without_login
 from buildmatrix.threads import prepare_type
+from buildmatrix.toml import mapping, string, tables
 from buildmatrix.trees.base import reason
 
 #: Format of the kept resolutions.

@@ -20,16 +20,8 @@ from packaging.utils import canonicalize_name
 
 from buildmatrix.errors import Problem, SpecError
 from buildmatrix.locks.lines import parse_requirement
-from buildmatrix.locks.text import (
-    decode,
-    load_toml,
-    mapping,
-    read_bytes,
-    string,
-    strings,
-    tables,
-    tool_table,
-)
+from buildmatrix.locks.text import decode, load_toml, read_bytes
+from buildmatrix.toml import mapping, string, strings, tables, tool_table
 
 #: Far above any real project file.
 _LARGEST = 1024 * 1024

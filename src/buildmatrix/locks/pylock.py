@@ -17,7 +17,7 @@ from buildmatrix.locks.markers import BrokenMarker
 from buildmatrix.locks.model import Lock, Package
 from buildmatrix.locks.pylock_reader import entries_in
 from buildmatrix.locks.selection import LockSelection
-from buildmatrix.locks.text import string, strings, tables
+from buildmatrix.toml import string, strings, tables
 
 
 def read(file: LockFile) -> Lock:

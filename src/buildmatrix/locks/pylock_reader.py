@@ -24,15 +24,12 @@ from buildmatrix.locks.text import (
     check_count,
     decode,
     load_toml,
-    mapping,
     read_bytes,
-    string,
-    strings,
     table_lines,
-    tool_table,
 )
 from buildmatrix.parsing import version_or_none
 from buildmatrix.text import without_login
+from buildmatrix.toml import mapping, string, strings, tool_table
 from buildmatrix.urls import path_in
 
 _HINT = "restore it, or run `buildmatrix lock`"

@@ -35,9 +35,9 @@ from buildmatrix.locks.lines import (
 from buildmatrix.locks.markers import BrokenMarker, holds
 from buildmatrix.locks.projects import Project, expand, read_project, under
 from buildmatrix.locks.requirement_set import RequirementSet, Unbuilt
-from buildmatrix.locks.text import mapping, strings
 from buildmatrix.parsing import parse_wheel_name
 from buildmatrix.text import without_login
+from buildmatrix.toml import mapping, strings
 from buildmatrix.urls import path_in
 
 _FRAGMENT = re.compile(r"[#&]egg=([A-Za-z0-9][A-Za-z0-9._-]*)")

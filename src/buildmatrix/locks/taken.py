@@ -36,12 +36,11 @@ from buildmatrix.locks.pylock_reader import read_lock
 from buildmatrix.locks.pylock_writer import taken_document
 from buildmatrix.locks.recent import Recent
 from buildmatrix.locks.selection import LockSelection
-from buildmatrix.locks.text import string, tables, tool_table
 from buildmatrix.locks.uv import Uv, find_uv
 from buildmatrix.progress import Progress
 from buildmatrix.spec.model import TAKEN_LOCKS, Target, is_pylock
 from buildmatrix.text import without_login
-from buildmatrix.toml import TomlError, loads
+from buildmatrix.toml import TomlError, loads, string, tables, tool_table
 from buildmatrix.trees.base import reason
 
 #: Name of a lock → the command that makes it again, and the one that changes its versions.

@@ -24,11 +24,12 @@ from buildmatrix.locks.requirement_files import add_file, check
 from buildmatrix.locks.requirement_lines import add_line
 from buildmatrix.locks.requirement_set import RequirementSet, Unbuilt
 from buildmatrix.locks.selection import LockSelection
-from buildmatrix.locks.text import address_of, mapping, string, strings
+from buildmatrix.locks.text import address_of
 from buildmatrix.locks.uvsettings import settings_of, source_of
 from buildmatrix.parsing import parse_specifiers
 from buildmatrix.spec.model import Target
 from buildmatrix.text import shown
+from buildmatrix.toml import mapping, string, strings
 
 
 def read_target_requirements(root: Path, target: Target) -> RequirementSet:

@@ -10,6 +10,7 @@ from pathlib import Path
 from buildmatrix import toml
 from buildmatrix.errors import Problem, SpecError
 from buildmatrix.files import read_at_most
+from buildmatrix.toml import string
 from buildmatrix.trees.base import reason
 from buildmatrix.urls import remember
 
@@ -87,26 +88,6 @@ def check_count(packages: int, label: str) -> None:
         raise SpecError([Problem(f"it holds more than {MOST_PACKAGES} packages", label)])
 
 
-def mapping(value: object) -> Mapping[str, object]:
-    """The value if it is a table, else an empty table."""
-    return value if isinstance(value, dict) else {}
-
-
-def tool_table(document: Mapping[str, object], tool: str) -> Mapping[str, object]:
-    """The table `[tool.NAME]` of a document; empty without one."""
-    return mapping(mapping(document.get("tool")).get(tool))
-
-
-def tables(value: object) -> list[Mapping[str, object]]:
-    """The tables of an array; empty where the value is not an array."""
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-
-
-def string(value: object) -> str:
-    """The value if it is a string, else an empty string."""
-    return value if isinstance(value, str) else ""
-
-
 def address_of(table: Mapping[str, object]) -> str:
     """The `url` of a file or a folder, else its `path`; empty for neither."""
     return string(table.get("url")) or string(table.get("path"))
@@ -121,8 +102,3 @@ def sha256_digits(text: str) -> str:
 def byte_count(value: object) -> int | None:
     """The value if it is a number of bytes, else None."""
     return value if isinstance(value, int) and value >= 0 else None
-
-
-def strings(value: object) -> list[str]:
-    """The strings of an array; empty where the value is not an array."""
-    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []

@@ -19,18 +19,10 @@ from buildmatrix.locks.markers import BrokenMarker, holds
 from buildmatrix.locks.model import Lock, Package, Sdist, Wheel
 from buildmatrix.locks.projects import Project, find_project, places, reached
 from buildmatrix.locks.selection import LockSelection
-from buildmatrix.locks.text import (
-    address_of,
-    byte_count,
-    mapping,
-    sha256_digits,
-    string,
-    strings,
-    tables,
-    tool_table,
-)
+from buildmatrix.locks.text import address_of, byte_count, sha256_digits
 from buildmatrix.locks.walk import InconsistentLock, LockEdge, LockEntry, in_order
 from buildmatrix.text import without_login
+from buildmatrix.toml import mapping, string, strings, tables, tool_table
 from buildmatrix.urls import path_in
 
 _HINT = "run `uv lock`"

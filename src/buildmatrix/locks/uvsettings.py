@@ -15,9 +15,9 @@ from packaging.utils import canonicalize_name
 from buildmatrix.errors import SpecError
 from buildmatrix.locks.markers import BrokenMarker
 from buildmatrix.locks.selection import LockSelection
-from buildmatrix.locks.text import mapping, read_toml, string, tool_table
+from buildmatrix.locks.text import read_toml
 from buildmatrix.locks.uv_errors import REQUEST_PROJECT
-from buildmatrix.toml import written
+from buildmatrix.toml import mapping, string, tool_table, written
 
 _RESOLUTION_KEYS = (
     "index",

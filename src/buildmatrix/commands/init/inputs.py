@@ -13,7 +13,7 @@ from buildmatrix.locks.projects import read_project
 from buildmatrix.locks.requirement_files import add_file
 from buildmatrix.locks.requirement_set import RequirementSet
 from buildmatrix.locks.taken import is_package
-from buildmatrix.locks.text import mapping, string, tables, tool_table
+from buildmatrix.toml import mapping, string, tables, tool_table
 
 
 @dataclass(slots=True)
