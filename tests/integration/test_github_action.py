@@ -18,7 +18,7 @@ from github_comments import Comment, GitHubStandIn
 pytestmark = pytest.mark.network
 
 ACTION = ROOT / "action.yml"
-#: 90 kB that are of no use on a CPU, and a distribution with nothing in it to find.
+#: 90 kB that are unused on a CPU, and a distribution with nothing in it to find.
 RED, GREEN = "nvidia-nvtx-cu12==12.8.90\n", "idna==3.10\n"
 AUDIT = "--backend cpu --python 3.12 --no-vulnerabilities --no-progress requirements.in"
 Outputs = Mapping[str, str]

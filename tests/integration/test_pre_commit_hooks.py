@@ -106,7 +106,7 @@ def test_what_is_current_and_clean_passes_and_what_is_not_fails(run: Run) -> Non
     done = run("--all-files")
     assert states(done) == dict.fromkeys(hooks, "Passed"), done.stdout + done.stderr
 
-    # 90 kB of no use on a CPU, and a lock that is older than it.
+    # 90 kB unused on a CPU, and a lock that is older than it.
     (project / "requirements.in").write_text("nvidia-nvtx-cu12==12.8.90\n")
     done = run("--files", "requirements.in")
     assert done.returncode == 1

@@ -148,7 +148,7 @@ def _findings(stack: _Stack, backend: str, is_wasted: bool) -> Iterator[FleetFin
                 vendor=stack.vendor,
                 distribution=name,
                 version=version,
-                message=f"{name} {version} belongs to {stack.vendor}, of no use on {backend}",
+                message=f"{name} {version} belongs to {stack.vendor}, not usable on {backend}",
                 fix=f'write `torch = "{backend}"` under [backend.{backend}]',
                 size=size // 6,
             )

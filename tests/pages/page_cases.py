@@ -102,7 +102,7 @@ def _foreign(target: str, backend: str, name: str, version: str, size: int) -> F
         vendor="nvidia",
         distribution=name,
         version=version,
-        message=f"{name} {version} belongs to NVIDIA CUDA, of no use on {backend}",
+        message=f"{name} {version} belongs to NVIDIA CUDA, not usable on {backend}",
         evidence=(
             Evidence(
                 kind="bundled",

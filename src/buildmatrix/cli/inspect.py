@@ -48,7 +48,7 @@ _DRAWN = [name for name in names(DRAWING) if name not in names(INSPECT)]
 )
 @option("--graph", is_flag=True, help="With json: the graph of libraries, as the drawings have it.")
 @output_option
-@option("--select", metavar="TARGET", help="Show which device code is of no use to this target.")
+@option("--select", metavar="TARGET", help="Show which device code is not usable on this target.")
 @option(
     "--backend", metavar="NAME", help="For `lock:` and similar sources: which backend is meant."
 )

@@ -12,7 +12,7 @@ from buildmatrix.store.cache import DAY, Cache
 
 #: Seconds.
 YOUNG = 600.0
-#: Seconds after which an entry is of no use even offline.
+#: Seconds after which an entry is not used, even offline.
 _OLD = 30 * DAY
 #: Bytes of all entries together; the largest real ones have some 2 MB.
 _LIMIT = 256 << 20

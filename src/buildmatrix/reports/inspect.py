@@ -224,14 +224,14 @@ def _architectures(contents: Contents) -> Iterator[str]:
         name = f"{item.backend} {item.arch or 'architecture unknown'} {item.kind}"
         yield f"{name}  {size(item.size)} in {count(item.files, 'file')}{use}"
     if useless:
-        yield f"{size(useless)} in all are of no use there"
+        yield f"{size(useless)} in all are not usable there"
 
 
 _USE = {
     "": "",
     "native": "",
     "jit": ": compiled by the driver when a program starts",
-    "none": ": of no use there",
+    "none": ": not usable there",
 }
 #: Intermediate code of link-time optimization, which the driver itself does not compile.
 _LINKED = ": compiled when a program links it at run time"

@@ -89,7 +89,7 @@ def _not_clean(verdict: Verdict, finding: Finding) -> Verdict:
     if verdict.verdict == name:
         return verdict
     reason = (
-        finding.message.partition(", of no use")[0]
+        finding.message.partition(", not usable on")[0]
         .partition(": libraries of two")[0]
         .removeprefix(f"{verdict.name} ")
     )

@@ -27,7 +27,7 @@ def check(image: ImageSubject) -> Iterator[Finding]:
             "BM201",
             image,
             owned,
-            f"{owned.holder} ships what belongs to {owned.title(image)} and is of no use on "
+            f"{owned.holder} ships what belongs to {owned.title(image)} and is not usable on "
             f"{image.backend}: {shown}{weight}",
         )
 

@@ -23,7 +23,7 @@ def check(subject: Subject) -> Iterator[Finding]:
             subject,
             present,
             f"{sized(present)} {_belongs(match)} {title(match.backend, subject.catalogue)}, "
-            f"of no use on {subject.backend}",
+            f"not usable on {subject.backend}",
             severity=severity,
             vendor=match.vendor,
             evidence=declaration(present, match, match.vendor),

@@ -33,7 +33,7 @@ def check(image: ImageSubject) -> Iterator[Finding]:
                 "BM110",
                 image,
                 f"{item.name} {item.version} requires {listing(name for name, _ in of_vendor)}, "
-                f"which is for {title(of_vendor[0][1].backend, image.catalogue)} and of no use on "
+                f"which is for {title(of_vendor[0][1].backend, image.catalogue)} and not usable on "
                 f"{image.backend}",
                 vendor=vendor,
                 owner=owner,

@@ -1,6 +1,6 @@
 """BM605: a package manager's cache, or package files that were not installed, ship in the image.
 
-Nothing in them is judged as installed. What they hold of another vendor is of no use all the same.
+Nothing in them is judged as installed. Another vendor's files in them are unused all the same.
 """
 
 from __future__ import annotations

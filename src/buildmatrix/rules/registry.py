@@ -189,7 +189,7 @@ RULES: tuple[Rule, ...] = (
         "BM703",
         "forward-compatibility-package",
         "error",
-        "the user-space half of a newer driver is of no use",
+        "the user-space half of a newer driver does not work",
         "files",
     ),
     Rule("BM704", "kernel-driver", "error", "a runtime and a kernel driver do not fit", "files"),

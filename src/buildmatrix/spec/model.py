@@ -228,7 +228,7 @@ class Policy:
     allow_unresolved: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     forbid_env: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     #: Budgets. Keys are identifiers of targets and patterns for them as well. Bytes of the root
-    #: file system, of the wheels of a lock, and of what is foreign and of no use; and layers.
+    #: file system, of the wheels of a lock, and of what is foreign and unused; and layers.
     max_size: Mapping[str, int] = field(default_factory=dict)
     max_download: Mapping[str, int] = field(default_factory=dict)
     max_foreign: Mapping[str, int] = field(default_factory=dict)

@@ -55,7 +55,7 @@ def said(report: Report) -> list[str]:
 def test_a_symbol_that_the_locked_library_lacks(locked: Locked, tmp_path: Path, size: int) -> None:
     add_pair(locked, OLD, size=size)
     cold = locked.audit("cuda", "cpu", cache=tmp_path / "cache")
-    # On other backends it is of no use anyway, and nothing of it is read.
+    # On other backends it is unused anyway, and nothing of it is read.
     (first,) = said(cold)
     for text in (NEW, f"{SPARSE} 12.5.8", f"nvidia/nvjitlink/lib/{LINK}", f"{LINKER} 12.1.105"):
         assert text in first

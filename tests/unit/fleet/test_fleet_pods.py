@@ -101,7 +101,7 @@ def test_images_by_what_was_pulled(folder: Path):
         pod("c", (f"{APP}:1", f"{APP}@{OTHER}")),
         # The node had the image under another name.
         pod("d", ("registry.test/copy:1", f"{APP}@{DIGEST}")),
-        # The digest of a configuration, not of a manifest: of no use in a registry.
+        # The digest of a configuration, not of a manifest: unused in a registry.
         pod("e", ("registry.test/local:1", OTHER)),
         pod("f", f"{APP}@{OTHER}"),
     )

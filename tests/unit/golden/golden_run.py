@@ -51,7 +51,8 @@ _RULES = (
     # uv says it in words of its own, which differ between its releases.
     (re.compile(r"Because no-such-distribution[^']*?unsatisfiable\."), "REASON."),
     (re.compile(r"[\d.]+ k?B read so far"), "AMOUNT read so far"),
-    (re.compile(r" *\b\d+\.\d+ s\b"), " SECONDS s"),
+    # Also `1:37 m`, on a machine that is busy.
+    (re.compile(r" *\b(?:\d+\.\d+ s|\d+:\d\d m)\b"), " SECONDS s"),
     # Files of ours that every page has, and their digests, which tests/unit/reports checks.
     (re.compile(r"(?<=<style>)/\* Colors:.*?(?=</style>)", re.DOTALL), "STYLE"),
     (re.compile(r'(?<=<script>)"use strict";\n.*?(?=</script>)', re.DOTALL), "SCRIPT"),

@@ -84,20 +84,20 @@ def test_bytes_are_told_by_layer_with_the_instruction() -> None:
 def test_each_architecture_is_told_with_what_it_costs() -> None:
     text = told()
     assert "cuda sm_80 sass  3.0 MB in 1 file" in text
-    assert "of no use" not in text
+    assert "not usable" not in text
 
 
 def test_code_that_no_machine_of_the_target_runs_is_called_that() -> None:
     text = told(Machines("cuda12.8-py311 (h100: sm_90)", "cuda", ("sm_90",)))
     assert "device code by architecture, for cuda12.8-py311 (h100: sm_90)" in text
-    assert "cuda sm_80 sass  3.0 MB in 1 file: of no use there" in text
+    assert "cuda sm_80 sass  3.0 MB in 1 file: not usable there" in text
     assert "cuda sm_90 sass  2.0 MB in 1 file\n" in text
     assert "compute_90 ptx  1.0 MB in 1 file: compiled by the driver when a program starts" in text
-    assert "3.0 MB in all are of no use there" in text
+    assert "3.0 MB in all are not usable there" in text
 
 
 def test_on_another_backend_none_of_it_is_of_use() -> None:
-    assert "6.0 MB in all are of no use there" in told(Machines("cpu-py311", "cpu", ()))
+    assert "6.0 MB in all are not usable there" in told(Machines("cpu-py311", "cpu", ()))
 
 
 def test_no_line_is_wider_than_the_terminal() -> None:
@@ -152,7 +152,7 @@ def test_a_target_is_held_against_its_node_classes(
         code, out, _ = run(capsys, "inspect", f"target:{TARGET}", *asked)
         assert code == 0
         assert f"for {TARGET} (h100: sm_90)" in out
-        assert "3.0 MB in all are of no use there" in out
+        assert "3.0 MB in all are not usable there" in out
 
 
 def test_json_has_what_the_table_has(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -177,6 +177,6 @@ def test_a_target_without_gpus_cannot_be_held_against_them(
 ) -> None:
     (project / "buildmatrix.toml").write_text(SPEC.partition("[node-class")[0])
     code, out, _ = run(capsys, "inspect", f"target:{TARGET}")
-    assert (code, "of no use" in out) == (0, False)
+    assert (code, "not usable" in out) == (0, False)
     code, _, err = run(capsys, "inspect", f"target:{TARGET}", "--select", TARGET)
     assert (code, "nothing says which GPUs" in err) == (2, True)

@@ -52,7 +52,7 @@ FINDING = FleetFinding(
     vendor="nvidia",
     distribution="nvidia-nccl-cu12",
     version="2.27.3",
-    message="nvidia-nccl-cu12 2.27.3 belongs to NVIDIA CUDA, of no use on cpu",
+    message="nvidia-nccl-cu12 2.27.3 belongs to NVIDIA CUDA, not usable on cpu",
     fix='write `torch = "cpu"` under [backend.cpu]',
     size=400,
 )

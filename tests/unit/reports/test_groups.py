@@ -61,7 +61,7 @@ def of_torch(backend: str, target: str | None = None) -> list[Finding]:
             target=target or f"{backend}-py312",
             backend=backend,
             vendor="nvidia",
-            message=f"{name} 13.0 ({size} B) belongs to NVIDIA CUDA, of no use on {backend}",
+            message=f"{name} 13.0 ({size} B) belongs to NVIDIA CUDA, not usable on {backend}",
             distribution=name,
             version="13.0",
             evidence=(
@@ -133,7 +133,7 @@ def test_each_target_s_cure_is_told(render) -> None:
     assert (
         "no build of any of these for openvino, tpu, npu, vulkan, neuron, hpu and qaic is" in text
     )
-    assert "of no use on cpu, oneapi, openvino, tpu, npu, vulkan, neuron, hpu and qaic" in text
+    assert "not usable on cpu, oneapi, openvino, tpu, npu, vulkan, neuron, hpu and qaic" in text
     # Each text once.
     assert text.count("any of these") == text.count("belongs to") == 1
 

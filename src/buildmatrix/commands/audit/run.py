@@ -330,7 +330,7 @@ def _report(
         subject,
         judge.catalogue_date,
         targets=targets,
-        # Of no use are only waivers that cover nothing in the image either: `build` tells.
+        # A waiver is unused only if it covers nothing in the image either, which `build` reports.
         findings=[*stale_lock.merged(findings), *judge.stale_waivers(findings, ())],
         verdicts=[
             replace(verdict, targets=(work.resolved.target.id,))

@@ -53,7 +53,7 @@ class FleetCause:
     #: What findings are about: distributions, else paths; those of most images first.
     about: tuple[str, ...]
     results: tuple[FleetResult, ...]
-    #: Bytes of no use that it brings, installed, of all images together. Another cause may bring
+    #: Unused bytes that it brings, installed, of all images together. Another cause may bring
     #: the same ones.
     size: int
 
@@ -299,7 +299,7 @@ class FleetAnswer:
 
     @cached_property
     def worst(self) -> Sequence[FleetResult]:
-        """By bytes of a pull that are of no use."""
+        """By unused bytes of a pull."""
         return totals.by_bytes(self.report.results)
 
     @cached_property

@@ -52,7 +52,7 @@ def drift_between(before: FleetReport, after: FleetReport) -> FleetDrift:
 
 
 def bytes_more(change: FleetChange) -> int:
-    """Bytes of no use that a pull has more than before; negative for less."""
+    """Unused bytes that a pull has more than before; negative for less."""
     before = change.before.unusable_download if change.before is not None else 0
     return (change.after.unusable_download if change.after is not None else 0) - before
 

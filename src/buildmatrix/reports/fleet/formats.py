@@ -85,7 +85,9 @@ def _grid(section: Section, width: int, paint: Painter, most: int | None) -> Ite
     indent = len(aligned(rows[0]))
     for row in rows:
         head, text = aligned(row), row[last]
-        if width - indent >= min(_LEAST, len(text)):
+        # A name is not broken: one that does not fit beside the other cells stands below them.
+        needed = max(min(_LEAST, len(text)), *map(len, text.split()), 0)
+        if width - indent >= needed:
             first, *others = _text(text, width, " " * indent, " " * indent, most) or [""]
             yield f"{head}{first.lstrip()}".rstrip()
             yield from others

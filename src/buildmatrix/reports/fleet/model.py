@@ -28,7 +28,7 @@ class FleetFinding:
     path: str | None = None
     message: str
     fix: str | None = None
-    #: Bytes of no use that it is about, as they are installed; 0 for none. What two findings are
+    #: Unused bytes that it is about, as they are installed; 0 for none. What two findings are
     #: about may be the same.
     size: int = 0
     #: Why it does not count.
@@ -61,12 +61,12 @@ class FleetLayer:
     #: Bytes that a pull transfers, and bytes of its files.
     size: int
     installed: int
-    #: Bytes of its files that are of no use on the backend.
+    #: Bytes of its files that are not usable on the backend.
     unusable: int = 0
 
     @property
     def unusable_size(self) -> int:
-        """Bytes of a pull that are of no use: the share that the files have, rounded down."""
+        """Unused bytes of a pull: the share that the files have, rounded down."""
         return self.size * min(self.unusable, self.installed) // max(self.installed, 1)
 
 
@@ -112,10 +112,10 @@ class ResultFacts:
     #: Extras and groups of a file of a repository that nobody asked for, so that they were not
     #: judged, in one sentence; empty for none.
     left_out: str = ""
-    #: Bytes of its files, and those of no use on the backend; of a lock: what it would install.
+    #: Bytes of its files, and those not usable on the backend; of a lock: what it would install.
     installed: int = 0
     unusable: int = 0
-    #: Bytes of a pull, and those of no use.
+    #: Bytes of a pull, and the unused ones.
     download: int = 0
     unusable_download: int = 0
     vendors: tuple[VendorBytes, ...] = ()
@@ -173,7 +173,7 @@ class FleetWork:
 
 
 #: `worse`: it failed or became undecided; `better`: it did before. `changed`: the state is the
-#: same, and its bytes of no use or the node classes that it breaks on are others.
+#: same, and its unused bytes or the node classes that it breaks on are others.
 Change = Literal["new", "gone", "worse", "better", "changed"]
 
 
@@ -183,7 +183,7 @@ class ChangeEnd:
 
     digest: str
     state: FleetState
-    #: Bytes of a pull, and those of no use.
+    #: Bytes of a pull, and the unused ones.
     download: int
     unusable_download: int
     #: Node classes that it is refused on.

@@ -172,14 +172,14 @@ def _bytes(answer: FleetAnswer) -> Section:
                 count(layers.layers, "distinct layer"),
                 layers.size,
                 layers.unusable,
-                "of no use to any image that has them",
+                "unused in every image that has them",
             )
         )
         if layers.unusable_open:
             text = "of these, in layers of undecided images"
             rows.append(("open", layers.size, layers.unusable_open, text))
         if layers.unusable_in_some:
-            text = "of no use to some images, used by others"
+            text = "unused in some images, used in others"
             rows.append(("beside these", layers.size, layers.unusable_in_some, text))
     rows.append((f"pulls of {count(pulls.images, answer.noun)}", pulls.size, pulls.unusable, ""))
     if pulls.containers:
@@ -190,7 +190,7 @@ def _bytes(answer: FleetAnswer) -> Section:
     return Section(
         "bytes",
         "Bytes that cannot be used",
-        ("bytes of", "bytes", "of no use", "share", "counted"),
+        ("bytes of", "bytes", "unused", "share", "counted"),
         tuple(
             Row((title, size(whole), size(part), share(part, whole), text))
             for title, whole, part, text in rows
@@ -221,7 +221,7 @@ def _causes(answer: FleetAnswer) -> Section:
     return Section(
         "causes",
         "What to do first",
-        ("severity", "rule", f"{answer.noun}s", "of no use", "owners", "what to do, and why"),
+        ("severity", "rule", f"{answer.noun}s", "unused", "owners", "what to do, and why"),
         tuple(row(place, cause) for place, cause in enumerate(answer.causes)),
         frozenset({2, 3, 4}),
     )
@@ -288,8 +288,8 @@ def _image(result: FleetResult, *cells: str) -> Row:
 def _worst(answer: FleetAnswer) -> Section:
     return Section(
         "worst",
-        f"{answer.noun.capitalize()}s with most bytes of no use",
-        ("of no use", "of a pull of", "containers", "state", "owner", "backend", answer.noun),
+        f"{answer.noun.capitalize()}s with the most unused bytes",
+        ("unused", "of a pull of", "containers", "state", "owner", "backend", answer.noun),
         tuple(
             _image(
                 result,
@@ -306,8 +306,8 @@ def _worst(answer: FleetAnswer) -> Section:
 def _running(answer: FleetAnswer) -> Section:
     return Section(
         "running",
-        "Running images whose pulls carry most of no use",
-        ("of no use", "containers", "each", "state", "owner", "backend", answer.noun),
+        "Running images with the most unused bytes in pulls",
+        ("unused", "containers", "each", "state", "owner", "backend", answer.noun),
         tuple(
             _image(
                 result,
@@ -327,7 +327,7 @@ def _owners(answer: FleetAnswer) -> Section:
     return Section(
         "owners",
         "Owners",
-        (f"{answer.noun}s", "failed", "undecided", "of no use", "containers", "owner"),
+        (f"{answer.noun}s", "failed", "undecided", "unused", "containers", "owner"),
         tuple(
             Row(
                 (
@@ -350,7 +350,7 @@ def _vendors(answer: FleetAnswer) -> Section:
     return Section(
         "vendors",
         "Vendors, as installed",
-        (f"{answer.noun}s", "bytes", "of no use", f"in {answer.noun}s", "vendor"),
+        (f"{answer.noun}s", "bytes", "unused", f"in {answer.noun}s", "vendor"),
         tuple(
             Row(
                 (
@@ -404,16 +404,16 @@ def _drift(answer: FleetAnswer) -> Iterator[Section]:
     yield Section(
         "drift",
         "Since the earlier report",
-        ("change", "of no use", "was", "is", "owner", "backend", answer.noun),
+        ("change", "unused", "was", "is", "owner", "backend", answer.noun),
         tuple(_change(change) for change in drift.changes),
         frozenset({1}),
-        lead=f"{said}, {drift.rebuilt} rebuilt, {drift.same} the same: {signed(more)} of no use in "
+        lead=f"{said}, {drift.rebuilt} rebuilt, {drift.same} the same: {signed(more)} unused in "
         "pulls of all",
     )
     yield Section(
         "drift-owners",
         "Since the earlier report, by owner",
-        ("of no use", "new", "gone", "worse", "better", "owner"),
+        ("unused", "new", "gone", "worse", "better", "owner"),
         tuple(
             Row(
                 (

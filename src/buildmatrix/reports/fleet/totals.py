@@ -29,7 +29,7 @@ class Image:
 
     @property
     def unusable(self) -> int:
-        """Bytes of a pull that are of no use on any of its backends."""
+        """Bytes of a pull that none of its backends can use."""
         return min(result.unusable_download for result in self.results)
 
     @property
@@ -58,7 +58,7 @@ def images(results: Iterable[FleetResult]) -> Sequence[Image]:
 
 # Bytes of a fleet that cannot be used: as a registry keeps them, and as pulls transfer them.
 #
-# A layer that many images have may be of no use in one and be what another is for. So of each
+# A layer that many images have may be unused in one and be what another is for. So of each
 # distinct layer the *least* counts that any judged image with it cannot use: what all of them carry
 # for nothing. What some of them cannot use, and others can, is said apart.
 
@@ -69,11 +69,11 @@ class LayerTotals:
 
     layers: int = 0
     size: int = 0
-    #: Of no use to any image that has them.
+    #: Unused in every image that has them.
     unusable: int = 0
     #: Of these, in layers that an undecided image has, too: it might use them.
     unusable_open: int = 0
-    #: Of no use to some images, and used by others: wasted by how images are put together.
+    #: Unused in some images and used in others: wasted by how images are put together.
     unusable_in_some: int = 0
 
 
@@ -176,12 +176,12 @@ def vendor_totals(results: Iterable[FleetResult]) -> Sequence[VendorTotals]:
 
 
 def running(result: FleetResult) -> int:
-    """Bytes of no use that its containers have pulled: as if each had pulled it once."""
+    """Unused bytes that its containers have pulled: as if each had pulled it once."""
     return result.containers * result.unusable_download
 
 
 def by_bytes(results: Iterable[FleetResult]) -> Sequence[FleetResult]:
-    """Those with bytes of no use, what a pull carries most of first."""
+    """Those with unused bytes, what a pull carries most of first."""
     wasteful = [result for result in results if result.unusable or result.unusable_download]
     return sorted(
         wasteful, key=lambda item: (-item.unusable_download, -item.unusable, item.title, item.key)
@@ -209,7 +209,7 @@ class OwnerTotals:
 
 
 def owner_totals(images: Iterable[Image]) -> Sequence[OwnerTotals]:
-    """Each owner, whose pulls carry most of no use first."""
+    """Each owner, with the most unused bytes in pulls first."""
     by_owner: dict[str, list[Image]] = {}
     for image in images:
         by_owner.setdefault(image.owner, []).append(image)
@@ -234,7 +234,7 @@ class OwnerDrift:
     gone: int
     worse: int
     better: int
-    #: Bytes of no use in pulls of all images; negative for less.
+    #: Unused bytes in pulls of all images; negative for less.
     more: int
 
 

@@ -374,7 +374,7 @@ class Cause:
     findings: int
     #: In the order of the report.
     targets: tuple[str, ...]
-    #: Bytes of no use, of all targets together; 0 where nothing of it is known to be wasted.
+    #: Unused bytes, of all targets together; 0 where nothing of it is known to be wasted.
     wasted: int
     cures: tuple[SharedText, ...]
 
@@ -447,7 +447,7 @@ def _places(group: FindingGroup) -> Iterator[tuple[str, str]]:
 
 
 def _wasted(report: Report) -> Mapping[tuple[str, str], int]:
-    """Target, distribution -> bytes of no use."""
+    """Target, distribution -> unused bytes."""
     return {
         (target.id, part.name): max(0, part.wasted)
         for target in report.targets

@@ -90,17 +90,17 @@
     const say = (text, style = "") => { if (text) cell.append(part("p", text, style)); };
     say(row[ERROR] < 0 ? "" : list("errors")[row[ERROR]]);
     say([row[DIGEST], row[NAMES].slice(1).join(", "), row[CREATED] && `made ${row[CREATED]}`].filter(Boolean).join("; "), "mono small");
-    const installed = [`${size(row[INSTALLED])} installed, ${size(row[UNUSABLE])} of no use`];
+    const installed = [`${size(row[INSTALLED])} installed, ${size(row[UNUSABLE])} unused`];
     for (let place = 0; place < row[VENDORS].length; place += 3) {
       const [vendor, held, unusable] = row[VENDORS].slice(place, place + 3);
-      installed.push(`${list("vendors")[vendor]} ${size(held)}${unusable ? ` (${size(unusable)} of no use)` : ""}`);
+      installed.push(`${list("vendors")[vendor]} ${size(held)}${unusable ? ` (${size(unusable)} unused)` : ""}`);
     }
     if (row[INSTALLED]) say(installed.join("; "));
     const layers = [];
     for (let place = 0; place < row[LAYERS].length; place += 2) {
       layers.push(`${list("layers")[row[LAYERS][place]]} ${size(row[LAYERS][place + 1])}`);
     }
-    if (layers.length) say(`layers with bytes of no use: ${layers.join(", ")}`, "small dim");
+    if (layers.length) say(`layers with unused bytes: ${layers.join(", ")}`, "small dim");
     if (row[FINDINGS].length) {
       const findings = part("ul");
       for (const number of row[FINDINGS]) {
@@ -157,7 +157,7 @@
     body.replaceChildren(...shown.map(drawn));
     const unusable = fitting.reduce((sum, row) => sum + row[UNUSABLE_PULL], 0);
     form.querySelector(".shown").textContent = fitting.length
-      ? `${fitting.length} of ${data.rows.length} fit, with ${size(unusable)} of no use in pulls; ${first + 1} to ${first + shown.length} are shown`
+      ? `${fitting.length} of ${data.rows.length} fit, with ${size(unusable)} unused in pulls; ${first + 1} to ${first + shown.length} are shown`
       : `none of ${data.rows.length} fits`;
     section.querySelector(".pages span").textContent = `page ${page + 1} of ${pages}`;
     previous.disabled = page === 0;
