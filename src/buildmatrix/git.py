@@ -56,8 +56,8 @@ def environment(git_dir: Path | None = None) -> dict[str, str]:
     They include git's own variables and those for finding programs and settings. Without
     `GIT_NO_LAZY_FETCH`, a partial clone would fetch missing objects from wherever its settings say.
 
-    `git_dir` is the folder of an untrusted repository: it is used whatever is above it and whoever
-    owns it, and programs in its settings are not started.
+    `git_dir` is the folder of an untrusted repository: it is used whatever is above it and
+    whichever user owns it, and programs in its settings are not started.
     """
     kept = {name: text for name, text in os.environ.items() if _KEPT.fullmatch(name)}
     held = kept | {

@@ -1,6 +1,6 @@
 """Sanitizing of untrusted text: escape sequences, commands to CI runners, secrets.
 
-Names, versions, paths and URLs come from images, wheels, indexes and pull requests that nobody
+Names, versions, paths and URLs come from images, wheels, indexes and pull requests that no one
 vouches for. `printable` keeps one piece of such text on its line, `shown` removes secrets,
 and `guarded` is for a whole output just before it is written, where no call site can forget it.
 

@@ -22,7 +22,7 @@ def percentiles(*seconds: float) -> dict[str, Value]:
 
 
 def preflight() -> Preflight:
-    """An image on two nodes of a class, one that nobody could run, and one that is slow."""
+    """An image on two nodes of a class, one that no one could run, and one that is slow."""
     starts: dict[str, Value] = {"samples_s": list(STARTS), **percentiles(1.32, 1.44, 2.2)}
     before = {"p50_s": 1.0, "p95_s": 1.1, "p99_s": 1.6}
     ratios = {"p50_s": 1.32, "p95_s": 1.309, "p99_s": 1.375}

@@ -78,7 +78,7 @@ def diff(
         sides = read_sides(first, second, settings)
     comparison = command.compare_sides(*sides)
     if comparison.findings is None and fail_on not in (None, "never"):
-        # The gate that was asked for cannot hold: that is no success.
+        # The gate that was asked for cannot hold, so this is not a success.
         raise UsageError(f"--fail-on {fail_on}: {comparison.notes[0]}")
     return CommandResult(comparison, command.exit_code(comparison, fail_on or "error"), DIFF)
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from buildmatrix.store.facts import FactCache
     from buildmatrix.vulnerabilities.advisories import AdvisoryOptions
 
-#: Seconds that nobody has to be shown anything.
+#: Seconds before progress is shown.
 _PATIENCE = 1.0
 #: How much a line of the log matters: `warning` always, `info` says what takes long.
 Level = Literal["warning", "info", "debug"]
@@ -91,7 +91,7 @@ class Workspace:
         return parse(argument)
 
     def data_files(self) -> tuple[Path, ...]:
-        """The user's own data files for the catalogue, for a SOURCE that is no target."""
+        """The user's own data files for the catalogue, for a SOURCE that is not a target."""
         from buildmatrix.spec.paths import read_data_files
 
         return read_data_files(self.specification)

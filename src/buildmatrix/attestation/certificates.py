@@ -101,7 +101,7 @@ class _Policy:
 
         self.was_consulted = True
         subjects, issuer = _subjects(cert), _issuer(cert)
-        who = _safe_text(subjects[0] if subjects else "nobody")
+        who = _safe_text(subjects[0] if subjects else "no subject")
         if len(subjects) != 1 or not any(item.covers(subjects[0]) for item in self._identities):
             accepted = " or ".join(item.subject for item in self._identities)
             self.refusal = CertificateError(
@@ -111,7 +111,7 @@ class _Policy:
             accepted = self._identities[0].issuer
             self.refusal = CertificateError(
                 "other-issuer",
-                f"is signed by {who} with the issuer {_safe_text(issuer) or 'nobody'}, "
+                f"is signed by {who} with the issuer {_safe_text(issuer) or 'no issuer'}, "
                 f"not {accepted}",
             )
         if self.refusal is not None:

@@ -25,7 +25,7 @@ KERNEL_ROLE = "kernel"
 #: Device code in a static archive, which only a linker takes.
 LINKED_ROLE = "link"
 #: Roles by the kind of file; any other is loaded as it is.
-#: The role of what was compiled by whoever's driver for an interface is the backend of that.
+#: Code for an interface has the role of the interface's backend, whichever driver compiled it.
 _ROLES = {"a": LINKED_ROLE, "bc": "compiler", "vkcache": "vulkan"}
 FOLDER_ROLE = "folder"
 
@@ -50,12 +50,12 @@ class FileMatcher:
         yield from itself or self._in_folder(binary)
         yield from self._static(binary, binary.elf.marks, _own_names(binary))
         if binary.container is None:
-            # What a packed file asks for matters to whoever unpacks it, and nobody knows where.
+            # A packed file's needs matter where it is unpacked, and that place is unknown.
             yield from self._needed(binary)
             yield from self._dlopen(binary)
 
     def artefact(self, artefact: Artefact) -> Iterator[Evidence]:
-        """Everything that one file says that is no ELF file."""
+        """Everything that one file says that is not an ELF file."""
         name = file_name(artefact)
         named = list(self._library_file(artefact, name))
         if any(item.weight == "strong" for item in named):
@@ -356,7 +356,7 @@ def _any_library(globs: Sequence[str], names: set[str]) -> bool:
 def _owner(
     code: DeviceCode, entries: Sequence[Owned[DeviceCodeEntry]]
 ) -> Owned[DeviceCodeEntry] | None:
-    """Whose device code it is; None for nobody's, and for what a neutral entry covers."""
+    """The vendor of device code; None without one, and where a neutral entry covers it."""
     fitting = [
         owned
         for owned in entries

@@ -71,7 +71,7 @@ class SplitInventory:
 
     @property
     def whole(self) -> Inventory:
-        """Everything again, with nobody's name at what was not installed."""
+        """Everything again, without an owner where nothing was installed."""
         if not self.leftovers:
             return self.installed
         return replace(
@@ -143,8 +143,8 @@ def _with(inventory: Inventory, parts: Mapping[str, Sequence[Any]]) -> Inventory
 
 
 def _together(first: Iterable[Any], rest: Iterable[Any]) -> tuple[Any, ...]:
-    nobodys = (replace(item, owner=None) for item in rest)
-    return tuple(sorted((*first, *nobodys), key=lambda item: item.path))
+    unowned = (replace(item, owner=None) for item in rest)
+    return tuple(sorted((*first, *unowned), key=lambda item: item.path))
 
 
 def _leftover(

@@ -1,6 +1,6 @@
 """Which variant of a release a target takes, by the order of PEP 825 (a draft).
 
-What nobody knows of the machines is said, and a variant that asks for it is not taken.
+Unknown properties of the machines are reported, and a variant that asks for one is not taken.
 """
 
 from __future__ import annotations

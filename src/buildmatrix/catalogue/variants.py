@@ -54,7 +54,7 @@ class Promise:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Whether machines support something, and why they do not or why nobody knows."""
+    """Support of machines for a feature, with the reason where it is missing or unknown."""
 
     state: State
     reason: str = ""

@@ -72,7 +72,7 @@ _LONGEST_REASON = 300
 
 
 class _ReaderGone(Exception):
-    """Nobody reads the output any more; click would make exit code 1 of it."""
+    """The reader of the output is gone; click would exit with 1."""
 
 
 @contextmanager
@@ -193,7 +193,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         console.complain("buildmatrix: interrupted")
         code = EXIT_INTERRUPTED
     except _ReaderGone:
-        # The reader went away (`| head`): there is nobody to write to.
+        # The reader is gone (`| head`).
         code = 0
     except Exception as error:
         # 1 would say that there are findings: a crash says nothing about the images.
@@ -225,7 +225,7 @@ def _show_traceback(error: Exception, arguments: Sequence[str] | None) -> bool:
 
 
 def _explain_defect(error: Exception, arguments: Sequence[str] | None) -> None:
-    """One sentence about an exception that nobody expected; all of it with `--verbose`."""
+    """One sentence about an unexpected exception; the traceback with `--verbose`."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
     reason = printable(str(error))[:_LONGEST_REASON]

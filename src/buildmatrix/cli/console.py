@@ -46,7 +46,7 @@ def say(text: str, syntax: Syntax = LINES) -> None:
     try:
         with LOCK:
             before_printing(is_error=False)
-            # Whoever rendered it knows whether colors are wanted; click would take them out of a
+            # Colors were decided when it was rendered; click would take them out of a
             # pipe.
             click.echo(safe(text, syntax), nl=not text.endswith("\n"), color=True)
     except BrokenPipeError:
@@ -58,7 +58,7 @@ def say(text: str, syntax: Syntax = LINES) -> None:
 def complain(text: str) -> None:
     """Print on standard error. Lines after the first are indented: none begins with what follows.
 
-    Where nobody reads standard error, the exit code has to do.
+    Where standard error is closed, the exit code alone says it.
     """
     first, *rest = text.split("\n")
     lines = [first, *(line if line.startswith(" ") else f"  {line}" for line in rest)]
@@ -81,7 +81,7 @@ def write(text: str, output: Path | None, syntax: Syntax) -> None:
 
 
 def write_data(data: bytes, output: Path | None) -> None:
-    """Output that is no text: to a file, or to standard output where no terminal shows it.
+    """Binary output: to a file, or to standard output where no terminal shows it.
 
     Raises what `write` raises, and `UsageError` for a terminal.
     """

@@ -1,4 +1,4 @@
-"""Options of the commands that read an image, whoever has it."""
+"""Options of the commands that read an image, wherever it is."""
 
 from __future__ import annotations
 

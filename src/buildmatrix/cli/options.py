@@ -18,7 +18,7 @@ from buildmatrix.spec.model import Spec, Target
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 #: Formats of all commands together: `BUILDMATRIX_FORMAT` may hold any of them. `github` is the one
-#: that is no format of a report: a matrix.
+#: that is not a format of a report: a matrix.
 ALL_FORMATS = frozenset({"github", *(item.name for table in formats.ALL for item in table)})
 
 

@@ -170,7 +170,7 @@ def command(
         if spec is not None and is_target:
             images = select_subjects(name, spec, engines(OCI), image, report)
         elif backend is None or image or report:
-            raise UsageError("an image that is no target needs --backend, and is named once")
+            raise UsageError("an image that is not a target needs --backend, and is named once")
         else:
             images = (make_reference_subject(name, backend, spec, engines(OCI)),)
         for path in write_manifests(images, level, node_class, nodes, output, date.today(), repeat):

@@ -330,7 +330,7 @@ class LiveTable:
             for target, row in self._rows.items():
                 state, style = _STATES[row.ok]
                 if row.ok is None and row.ended is not None:
-                    state = " "  # Nobody judges what is only counted.
+                    state = " "  # What is only counted has no verdict.
                 until = now if row.ended is None else row.ended
                 words = self._parts.words(target, until)
                 text = "  ".join(filter(None, (row.step, words, row.output)))
@@ -423,7 +423,7 @@ class Ticker:
 
     def _run(self, ending: threading.Event) -> None:
         seconds = 0.0
-        # Nobody can be told that a terminal is gone.
+        # The terminal is gone: there is no one to tell.
         with suppress(OSError):
             while not self._wait(ending, min(seconds, threading.TIMEOUT_MAX)):
                 seconds = self._beat()

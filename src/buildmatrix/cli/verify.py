@@ -96,7 +96,7 @@ def command(
 
     Its signed verdict is read, and no layer. 0: it is proved to be for the backend, all gates
     passed, and what was accepted still is. 1: it is not, and each reason is told. 3: the registry
-    cannot be asked, so nobody knows.
+    cannot be asked, so it is unknown.
     """
     from buildmatrix.attestation.keys import read_public
     from buildmatrix.commands.verify.judgement import AdmissionDemands

@@ -20,7 +20,7 @@ _COMPARED = 8
 
 
 class Sieve:
-    """Finds `needles`, which are no more than `regions.AFTER` bytes long and not empty.
+    """Finds `needles`, which are at most `regions.AFTER` bytes long and not empty.
 
     `anchors` are bytes that many needles have and most data has rarely, the best one first; what
     has none of them gets a pass of its own.

@@ -73,7 +73,7 @@ class _VersionTables:
         return -1 if offset is None else offset
 
     def entry(self, row: Struct, at: int) -> tuple[int, ...] | None:
-        """The fields of the entry at the offset `at`; None when there are no more."""
+        """The fields of the entry at the offset `at`; None after the last one."""
         self._remaining -= 1
         if self._remaining < 0 or at < 0:
             self.problem = True

@@ -18,7 +18,7 @@ def writing(folder: Path) -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        raise  # Nobody reads our own output any more: not this folder's trouble.
+        raise  # The reader of our own output is gone: not this folder's trouble.
     except OSError as error:
         place = error.filename or folder
         if error.errno in _FULL:

@@ -279,7 +279,7 @@ class _ForeignImports:
         """Yield what the main modules import and the tree does not have."""
         program = self._program
         tries = 0
-        # Whoever prepends a folder of its own to `sys.path` has more names at the top.
+        # A program that prepends its own folder to `sys.path` has more top-level names.
         reported = {
             part
             for name in (*program.names.values(), *program.extensions)

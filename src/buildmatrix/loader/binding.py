@@ -238,7 +238,7 @@ class _Binder:
     def _is_preloaded(self, name: str, bound: Sequence[Binary]) -> bool:
         """Return True if another file of that name may be loaded before.
 
-        Python code does that by its path, and of a file that was not read nobody knows.
+        Python code does that by its path, and it is unknown for a file that was not read.
         """
         if name in self._closed_names:
             return True

@@ -550,7 +550,7 @@ def _package(
     )
     archives = [file for file in files if not file[0].endswith(".whl") and "/" not in file[0]]
     pythons, target = string(entry.table.get("python-versions")) or "*", selection.target
-    # Poetry 2 locks such entries, and installs them; an index offers them to nobody else.
+    # Poetry 2 locks such entries, and installs them; an index offers them to no other tool.
     is_offered = constraints.allows(pythons, selection.environment["python_full_version"])
     reference = string(source.get("resolved_reference")) or string(source.get("reference"))
     origin = {

@@ -214,7 +214,7 @@ def _archived(archive: Mapping[str, object]) -> tuple[str, str, str, int | None]
 
 
 def _source(item: Mapping[str, object]) -> str:
-    """What an entry without wheels is built from, where that is no file of an index."""
+    """What an entry without wheels is built from, where that is not a file of an index."""
     repository = mapping(item.get("vcs"))
     if repository:
         kind, commit = string(repository.get("type")), string(repository.get("commit-id"))

@@ -155,7 +155,7 @@ def _add(
 
 
 def _origin(source: Mapping[str, object]) -> str:
-    """What an entry of `[tool.uv.sources]` names that is no index."""
+    """The target of an entry of `[tool.uv.sources]` that is not an index."""
     if git := string(source.get("git")):
         revision = next((string(source.get(key)) for key in ("rev", "tag", "branch")), "")
         return f"git+{git}" + (f"@{revision}" if revision else "")

@@ -90,7 +90,7 @@ def render(
 def render_piece(
     environment: ImmutableSandboxedEnvironment, text: str, variables: Mapping[str, object]
 ) -> str:
-    """The text of a template that is no file: a macro as a target's Dockerfile would have it."""
+    """The text of a template without a file: a macro as in a target's Dockerfile."""
     return environment.from_string(text).render(variables)
 
 

@@ -45,7 +45,7 @@ def generate(
 
 
 def write(spec: Spec, files: Mapping[str, bytes]) -> None:
-    """Write `files`, and remove what was generated for targets that are no more.
+    """Write `files`, and remove what was generated for removed targets.
 
     A file that has its content already is left untouched. Raises `UndecidedError` for what cannot
     be written.

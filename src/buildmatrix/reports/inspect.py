@@ -89,7 +89,7 @@ class VariantUse:
 
     machines: str
     use: Literal["taken", "not-taken", "undecided"]
-    #: Why it is not taken, or why nobody knows.
+    #: Why it is not taken, or why that is unknown.
     reason: str = ""
 
 

@@ -30,7 +30,7 @@ def end() -> Iterator[str]:
 def rich(text: str) -> str:
     """A sentence of ours: what stands between backticks is code, the rest is taken literally.
 
-    In code nothing is interpreted either. Whoever has backticks in a name gets code, no more.
+    In code nothing is interpreted either. A name with backticks is shown as code.
     """
     return "".join(
         f"`{printable(part)}`" if is_code else plain(part) for part, is_code in _parts(text)
@@ -52,9 +52,9 @@ def _parts(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def plain(text: str) -> str:
-    """Text that Markdown takes literally: names come from images that nobody vouches for.
+    """Text that Markdown takes literally: names come from untrusted images.
 
-    Nor does it call anybody or become a link, as `@types` in a path would in a comment: whoever
+    It mentions no user and becomes no link, as `@types` in a path would in a comment: a person who
     looks for those looks at the text between tags and comments.
     """
     return _CALLS.sub(r"\1<!-- -->", printable(text).translate(_MARKUP))

@@ -27,7 +27,7 @@ class TagMove:
     target: str
     digest: str
     #: What it named before this run, to go back to; None for a tag that was not there, and where
-    #: nobody asked.
+    #: it was not asked for.
     before: str | None = None
     state: MoveState = "not-tried"
 

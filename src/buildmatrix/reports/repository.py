@@ -32,7 +32,7 @@ def time_of_writing() -> datetime:
     """Return the time for formats that need one: `SOURCE_DATE_EPOCH`, else now; in UTC, whole
     seconds.
 
-    Raises `UsageError` for a `SOURCE_DATE_EPOCH` that is no time.
+    Raises `UsageError` for a `SOURCE_DATE_EPOCH` that is not a time.
     """
     epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
     if not epoch:

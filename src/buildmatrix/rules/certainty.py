@@ -296,7 +296,7 @@ def what_stays_open(left: Unopened, gain: Gain | None, cost: int) -> str | None:
 
 
 def with_unparsed(verdicts: Iterable[Verdict], inventory: Inventory) -> tuple[Verdict, ...]:
-    """The verdicts, saying of which Python code an import runs that nobody could read.
+    """The verdicts, naming the Python code that an import runs and that could not be read.
 
     What no import gets to changes nothing about them, and is said all the same.
     """

@@ -170,11 +170,11 @@ class _Part:
                 shares.append(
                     VendorBytes(vendor, used + self._wasted[vendor], self._wasted[vendor])
                 )
-        nobody = next((share for share in shares if not share.vendor), None)
-        if nobody is not None:
-            shares.remove(nobody)
-        if left or nobody is not None:
-            wasted = nobody.wasted if nobody is not None else 0
+        unowned = next((share for share in shares if not share.vendor), None)
+        if unowned is not None:
+            shares.remove(unowned)
+        if left or unowned is not None:
+            wasted = unowned.wasted if unowned is not None else 0
             shares.append(VendorBytes("", left + wasted, wasted))
         return tuple(sorted(shares, key=lambda share: (-share.size, share.vendor)))
 

@@ -35,7 +35,7 @@ class CodeFile:
     architectures: tuple[str, ...]
     #: True if it has code for GPUs that its bytes do not name, or was not read to its end.
     is_open: bool
-    #: None of a file that is no library: what loads it chooses among many of its kind.
+    #: None of a file other than a library: what loads it chooses among many of its kind.
     objects: tuple[CodeObjects, ...] | None = None
 
     @property
@@ -158,7 +158,7 @@ def code_holders(image: ImageSubject) -> tuple[CodeHolder, ...]:
     """Who has device code for the backend of the image, sorted by name.
 
     Static archives and LTO-IR do not count, since no driver loads them, and neither does what tests
-    bring or what is text. What was compiled for one machine and that nobody installed is BM606's.
+    bring or what is text. What was compiled for one machine and not installed is BM606's.
     """
     codes = _codes(image)
     groups = {binary.path: binary.elf.code_groups for binary in image.inventory.binaries}

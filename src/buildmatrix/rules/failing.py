@@ -2,7 +2,7 @@
 
 - A file that an import loads links a library that nothing provides.
 - Most of its code of the machine links the backend's libraries in another toolkit line, and no file
-  links them in the target's: its main purpose fails, whoever loads it.
+  links them in the target's: its main purpose fails, whatever loads it.
 - An import loads a library by its name in Python, and that is missing.
 - An import calls into another distribution that needs such a library.
 - An import imports a module that comes with software of another vendor, and that is missing.

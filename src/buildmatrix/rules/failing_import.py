@@ -40,7 +40,7 @@ def check(image: ImageSubject) -> Iterator[Finding]:
 
 
 def _missing_modules(image: ImageSubject) -> Iterator[Finding]:
-    """One finding per distribution that imports modules which nobody has."""
+    """One finding per distribution that imports modules which are missing."""
     if image.tree.is_single or not _is_all_listed(image):
         return
     missing: dict[str, list[PythonImport]] = {}

@@ -35,7 +35,7 @@ def finding(
     """A finding of rule `code`. `owner` is `name==version`, or several of them, comma-separated.
 
     `by_path` says that each path is a finding of its own, and so part of the fingerprint;
-    `identity` is what distinguishes the finding where that is no path.
+    `identity` is what distinguishes the finding where that is not a path.
     """
     rule = BY_CODE[code]
     name, version = split_owner(owner)

@@ -55,7 +55,7 @@ def index_fix(subject: Subject, name: str) -> Fix:
             "index", f"take {name} from an index that has builds for {subject.backend}{such}"
         )
     if subject.target.torch == route:
-        # The routing is there and did not reach this distribution: nobody names it directly.
+        # The routing is there and did not reach this distribution: no requirement names it.
         return Fix(
             "index",
             f"name {name} in a requirement file, so that `torch = {quoted(route)}` covers it, and "

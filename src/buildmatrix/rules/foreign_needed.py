@@ -75,7 +75,7 @@ def _fix(image: ImageSubject, owner: str | None, harmless: bool) -> Fix | None:
         return usual
     return Fix(
         "waive",
-        f"nothing has to be done as long as nobody asks {name} for that file; accept it with a "
+        f"nothing has to be done as long as {name} is not asked for that file; accept it with a "
         "[[waive]]",
         accept("BM301", distribution=name),
     )

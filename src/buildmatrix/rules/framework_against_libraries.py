@@ -479,7 +479,7 @@ def _finding(
     *,
     binary: str | None,
 ) -> Finding:
-    """`binary` is what links or opens the library; None where nobody knows."""
+    """`binary` is what links or opens the library; None where it is unknown."""
     name, number = split_owner(owner)
     wanted, has = ".".join(map(str, expected.version)), ".".join(map(str, version))
     severity: Severity = "error" if role in _STRICT else "warning"

@@ -79,7 +79,7 @@ def of_system(module: str, catalogue: Catalogue) -> DistributionMatch | None:
 
 
 def runtimes(evidence: Sequence[Evidence]) -> frozenset[str]:
-    """Return the backends with a runtime library in the tree, whoever owns it."""
+    """Return the backends with a runtime library in the tree, whichever distribution owns it."""
     return frozenset(
         item.backend
         for item in evidence

@@ -357,7 +357,7 @@ class TargetResult:
     cached: bool = False
     #: Log file of the build, relative to the specification.
     log: str | None = None
-    #: One sentence where a gate failed for a reason that is no finding.
+    #: One sentence where a gate failed for a reason other than a finding.
     error: str | None = None
     #: Requested smoke commands that need a device that this machine does not have:
     #: `warmup (batch)`. What did not run for another reason leaves the gate undecided.

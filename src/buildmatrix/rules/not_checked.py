@@ -37,7 +37,7 @@ def _unknown(subject: Subject, present: Present, unchecked: Unchecked, service: 
         f"{unchecked.reason}",
         fix=Fix(
             "waive",
-            f"if nobody publishes advisories about {present.name}, accept it with a [[waive]]",
+            f"if no advisories are published about {present.name}, accept it with a [[waive]]",
             accept("BM802", distribution=present.name),
         ),
     )

@@ -2,7 +2,7 @@
 
 How bad that is follows from what breaks. Code of the machine from two builds is an error: one half
 calls into the other. Two builds of one version, none of them a vendor's, are each whole when they
-come last: a warning, as for Python code. What nobody imports is a note.
+come last: a warning, as for Python code. What no import reaches is a note.
 """
 
 from __future__ import annotations

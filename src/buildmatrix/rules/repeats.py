@@ -3,7 +3,7 @@
 A distribution of another toolkit line is BM103. That two lines are in the lock then (BM109), and
 that the other line's build of it owns the same paths (BM204), is the same problem, and goes with
 it. Nothing is lost: the finding that stays is open, no milder, and fails for the same `--fail-on`;
-whoever accepts it sees the others.
+accepting it shows the others.
 """
 
 from __future__ import annotations

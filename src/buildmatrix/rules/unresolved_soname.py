@@ -58,7 +58,7 @@ class _OtherMajors:
 
     Counted are those of distributions that the one in question requires, and vendors' libraries of
     this backend, which have distributions of their own. Copies under names of their own are
-    nobody else's.
+    no other one.
     """
 
     def __init__(self, image: ImageSubject) -> None:
@@ -290,7 +290,7 @@ def _severity(
 ) -> Severity:
     """Return an error if an import fails for a library of the catalogue.
 
-    What an import survives without, or what only a call or nobody loads, is a warning. Files of no
+    What an import does without, or what a call or nothing loads, is a warning. Files of no
     distribution are the system's: what they miss is its packagers' choice.
     """
     if owner is None:

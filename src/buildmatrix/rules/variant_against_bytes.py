@@ -165,7 +165,7 @@ def find_states(image: ImageSubject, node: NodeClass) -> Iterator[GridState]:
 
 
 def unsupported(image: ImageSubject, item: Distribution, node: NodeClass | None) -> Iterator[Fit]:
-    """For each feature of a variant of which no value is supported: why, or why nobody knows."""
+    """The reason for each feature of a variant without a supported value, if it is known."""
     features: dict[tuple[str, str], list[Fit]] = {}
     for promise in promises(item.variant.properties if item.variant else (), image.catalogue):
         result = fit(promise, image.target, node, image.catalogue)

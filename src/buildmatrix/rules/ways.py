@@ -18,7 +18,7 @@ class LockWays:
                 children.setdefault(asker, []).append(name)
         lines = {name: line for name, package in packages.items() if (line := self._line(package))}
         steps = _steps(lines, children, {})
-        # Locks of other tools may not say who asked: ways begin at what nobody is seen to ask for.
+        # Locks of other tools may not say who asked: ways begin at what nothing is seen to ask for.
         silent = [name for name, package in packages.items() if not package.via]
         steps = _steps((name for name in silent if name not in steps), children, steps)
         self._steps = steps

@@ -83,7 +83,7 @@ class DeclaredFile(Declared):
             with (root / self.name).open("rb") as file:
                 text = file.read(_LARGEST).decode(errors="replace")
         except (OSError, ValueError):
-            return ""  # Whoever needs the file says so.
+            return ""  # The file that is needed reports it.
         version = self.python_in(text)
         return f"=={version}.*" if re.fullmatch(r"3\.\d+", version) else version
 

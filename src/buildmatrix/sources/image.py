@@ -17,7 +17,7 @@ BACKEND_LABEL = "dev.buildmatrix.backend"
 
 
 def wanted_platform(options: ReadingOptions) -> Platform | None:
-    """Which of several images is meant; None where nobody says."""
+    """The image that is meant among several; None without a choice."""
     if options.platform is None:
         return None
     from buildmatrix.oci.documents import Platform

@@ -3,7 +3,7 @@
 Most of these strings end up in Dockerfiles, command lines or file names. A grammar here is
 therefore also the guard against injection: what it lets through needs no trust later. `TEXT` is the
 one exception (values of variables and labels, reasons): it only keeps control characters
-out, and whoever writes it into another language quotes it.
+out, and the code that writes it into another language quotes it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Placeholders: `{project}`, `{id}`, `{runtime.full}` and the like, filled in per target.
 
-`{{` and `}}` stand for single braces. `${NAME}` is left alone: it belongs to whoever reads the
+`{{` and `}}` stand for single braces. `${NAME}` is left alone: it belongs to the reader of the
 value later.
 """
 

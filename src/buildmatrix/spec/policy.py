@@ -98,7 +98,7 @@ def _sizes(budget: Mapping[str, SourceText]) -> dict[str, int]:
 def _check_budget(
     budget: Mapping[str, object], file: SpecFile, ids: Sequence[str], problems: Problems
 ) -> None:
-    """Note keys that name nothing, and patterns of which nobody can tell which one counts."""
+    """Note keys that name nothing, and patterns where it is unclear which one counts."""
     at = file.policy.at
     first: dict[str, str] = {}
     for key in budget:

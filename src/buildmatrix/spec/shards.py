@@ -65,7 +65,8 @@ def divided(
     cost = {t.id: max(1, round(1000 * seconds.get(t.id, usual))) for t in targets}
     numbers: dict[str, int] = {}
     loads = [0] * count
-    # The longest first, each to whoever has least to do (Graham 1969: at most 4/3 of the best).
+    # The longest first, each to the shard with the least to do (Graham 1969: at most 4/3 of the
+    # best).
     for id in sorted(cost, key=lambda id: (-cost[id], id)):
         lightest = loads.index(min(loads))
         numbers[id] = lightest + 1

@@ -71,7 +71,7 @@ def default_folder(environment: Mapping[str, str]) -> Path:
     """Return the user's cache: below BUILDMATRIX_CACHE, else XDG_CACHE_HOME, else `~/.cache`.
 
     Raises UsageError if there is no home folder either, and for a folder tracked by Git: its
-    content was written by whoever committed it.
+    content was written by its committer.
     """
     place = environment.get("BUILDMATRIX_CACHE")
     if not place:

@@ -491,7 +491,7 @@ def _deb_data(source: Slice) -> Slice:
 def _script_members(source: Slice, name: str, most: int) -> Iterator[ContainerMember]:
     match = _SCRIPT_ARCHIVE.search(source.read(0, _MAX_SCRIPT_TEXT))
     if match is None:
-        raise Unreadable("a script with something behind it that is no known archive")
+        raise Unreadable("a script followed by data of an unknown format")
     archive = Slice(source, match.end(), source.size - match.end())
     if archive.read(0, 4) == _ZIP[0]:
         yield from _zip_members(source, most)

@@ -221,7 +221,7 @@ class _Reader:
             if is_sparse:
                 name = records.get(b"GNU.sparse.name") or name
         if is_sparse and not is_file:
-            raise _InvalidEntry("a sparse file that is no file")
+            raise _InvalidEntry("a sparse entry of another type")
         if self._as_dpkg and not (header.is_common and not (is_file and name.endswith(b"/"))):
             raise _InvalidEntry("a header that dpkg reads otherwise")
         data = None

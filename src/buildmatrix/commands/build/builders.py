@@ -79,7 +79,7 @@ class Builders:
             return True
 
     def stop(self) -> None:
-        """Hand out nothing more, and let nobody wait."""
+        """Hand out nothing more, and wake everyone who waits."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()

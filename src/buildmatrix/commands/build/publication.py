@@ -1,6 +1,6 @@
 """Images whose gates held go into a registry, then their verdicts, and their tags last.
 
-Whoever pulls by a tag then finds the verdict with the image. Without verdicts, and with tags, it is
+A pull by tag then finds the verdict with the image. Without verdicts, and with tags, it is
 the engine that publishes both at once.
 """
 

@@ -286,8 +286,8 @@ async def _connect_scheduler(address: str) -> AsyncIterator[Client]:
     # Encryption and certificates come from Dask's own configuration.
     if address.startswith("tls://") and not Security().get_connection_args("client")["ssl_context"]:
         raise ComponentError(
-            f"{shown(address)} takes nobody without a certificate, and Dask's configuration names "
-            "none here: set distributed.comm.tls (see docs/clusters.md)"
+            f"{shown(address)} accepts no connection without a certificate, and Dask's "
+            "configuration names none here: set distributed.comm.tls (see docs/clusters.md)"
         )
     client: Client | None = None
     try:

@@ -163,7 +163,7 @@ class CachedDocuments:
 
     def _ask(self, reference: Reference, work: Callable[[], Answer]) -> Answer:
         if not self._asks:
-            raise UndecidedError(f"{reference}: nobody has asked for its documents yet")
+            raise UndecidedError(f"{reference}: its documents were not requested yet")
         return self._context.ask(work)
 
     def _read(self, reference: Reference, descriptor: Descriptor) -> bytes:

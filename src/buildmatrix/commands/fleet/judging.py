@@ -106,11 +106,11 @@ def add_image(result: FleetResult, image: ImageDocuments, question: ImageQuestio
         replace(layer, digest=descriptor.digest, size=descriptor.size)
         for descriptor, layer in zip(image.manifest.layers, result.layers, strict=True)
     )
-    nobody = Subject(reference=str(image.reference), places=())
+    unplaced = Subject(reference=str(image.reference), places=())
     return replace(
         result,
         digest=image.reference.digest,
-        owner=find_owner(nobody, image.configuration.labels, question.settings),
+        owner=find_owner(unplaced, image.configuration.labels, question.settings),
         created=image.created,
         # A layer that occurs twice in an image is fetched once.
         download=sum({layer.digest: layer.size for layer in layers}.values()),
@@ -229,8 +229,8 @@ def _is_growing(composition: Composition, installed: int) -> bool:
 
     Then no share was limited to the available bytes (`rules.composing`).
     """
-    nobodys = next((item for item in composition.distributions if not item.name), None)
-    shares = nobodys.vendors if nobodys is not None else ()
+    unowned = next((item for item in composition.distributions if not item.name), None)
+    shares = unowned.vendors if unowned is not None else ()
     is_left = any(not share.vendor and share.size > share.wasted for share in shares)
     return is_left and sum(item.size for item in composition.distributions) == installed
 

@@ -284,7 +284,7 @@ class _SubjectWorkers:
     is_last: bool = False
 
     async def take(self, subjects: AsyncIterator[Subject]) -> None:
-        """Judge the next subject until there are no more."""
+        """Judge the next subject until none is left."""
         async for subject in subjects:
             try:
                 results = await self._judge(subject)

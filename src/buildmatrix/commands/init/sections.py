@@ -48,7 +48,7 @@ class Advice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What an index and registries said; of these nothing, if nobody asked them."""
+    """Answers of an index and of registries; none of registries if they were not asked."""
 
     #: What requires torch, directly or not; empty for nothing, None where nothing was resolved.
     torch: str | None = ""
@@ -56,7 +56,7 @@ class Answers:
     digest: Callable[[str], str] = lambda _: ""
 
 
-#: Of nobody who was asked.
+#: Where nothing was asked.
 NO_ANSWERS = Answers()
 
 

@@ -77,7 +77,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
         ComponentError,
         "the Docker daemon does not answer at {host}; " + _DOWN,
     ),
-    # docker/buildx, store/storeutil: the name of a builder that nobody created.
+    # docker/buildx, store/storeutil: the name of a builder that does not exist.
     _symptom(
         "error",
         r"no builder \"(?P<name>[^\"]*)\" found",

@@ -112,8 +112,8 @@ class Publisher:
         if not _was_scanned(job, sent.digest, sent.config):
             raise UndecidedError(
                 f"{job.id}: the builder lost the image that was scanned before it was pushed, and "
-                f"made another one, {sent.digest}, which nobody scanned and its tags lead to now; "
-                "run the build again",
+                f"made another one, {sent.digest}, which was not scanned and which its tags lead "
+                "to now; run the build again",
                 log=job.log,
             )
         return sent.digest
@@ -124,7 +124,7 @@ class Publisher:
         if not self._here([job]) or len(set(digests)) != 1:
             raise UndecidedError(
                 f"{job.id}: somebody moved its tags while they were pushed, so they may lead to "
-                f"images now that nobody scanned ({', '.join(dict.fromkeys(digests))}); run the "
+                f"images now that were not scanned ({', '.join(dict.fromkeys(digests))}); run the "
                 "build again",
                 log=job.log,
             )

@@ -46,7 +46,7 @@ def lay_down(archive: Iterable[bytes], folder: Path) -> OciLayout:
     index = _blobs(archive, layout)
     if index is None:
         raise UndecidedError(
-            "the daemon saved an image that is no OCI image layout; Docker 25 or newer does"
+            "the daemon saved an image that is not an OCI image layout; Docker 25 or newer does"
         )
     # An image with several names is listed once for each.
     images = {image.digest: image for image in index_of(index, "its index.json").manifests}

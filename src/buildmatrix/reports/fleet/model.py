@@ -109,7 +109,7 @@ class ResultFacts:
     state: FleetState
     #: Why it is undecided, in one sentence.
     error: str | None = None
-    #: Extras and groups of a file of a repository that nobody asked for, so that they were not
+    #: Extras and groups of a file of a repository that were not asked for, so that they were not
     #: judged, in one sentence; empty for none.
     left_out: str = ""
     #: Bytes of its files, and those not usable on the backend; of a lock: what it would install.

@@ -24,7 +24,7 @@ SectionName: TypeAlias = Literal[
 #: How many rows of a section are shown; all of those that are not named, and no section for 0.
 Limits: TypeAlias = Mapping[SectionName, int]
 
-NOBODY = "(nobody named)"
+NO_OWNER = "(no owner)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Section:
 
 def owner_name(owner: str) -> str:
     """An owner as people read it."""
-    return owner or NOBODY
+    return owner or NO_OWNER
 
 
 def sentences(name: SectionName, title: str, texts: Iterable[str]) -> Section:
@@ -93,7 +93,7 @@ def _filled(section: Section) -> Section:
         column
         for column in columns
         if column in (section.subject % len(columns), columns[-1])
-        or any(row.cells[column] not in ("", NOBODY) for row in section.rows)
+        or any(row.cells[column] not in ("", NO_OWNER) for row in section.rows)
     ]
     if len(kept) == len(columns):
         return section
@@ -382,7 +382,7 @@ def _undecided(answer: FleetAnswer) -> Section:
 def _left_out(answer: FleetAnswer) -> Section:
     return Section(
         "left-out",
-        "Extras and groups that nobody asked for, so nothing is known about them",
+        "Extras and groups that were not asked for, so nothing is known about them",
         (f"{answer.noun}s", "what"),
         tuple(_reason(reason, _query(q=reason.results[0].title)) for reason in answer.left_out),
         frozenset({0}),

@@ -19,7 +19,7 @@ class Image:
 
     @property
     def owner(self) -> str:
-        """Whom it belongs to; empty where nobody is named."""
+        """Its owner; empty without one."""
         return max(result.owner for result in self.results)
 
     @property
@@ -201,7 +201,7 @@ def by_containers(results: Iterable[FleetResult]) -> Sequence[FleetResult]:
 class OwnerTotals:
     """The images of one owner."""
 
-    #: As a label of the images, or the place that names them, says it; empty for nobody.
+    #: As a label of the images, or the place that names them, says it; empty without an owner.
     owner: str
     pulls: PullTotals
     failed: int

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 #: Vendor -> its name. Each has a class of this name in `style.css`.
 _NAMES: Mapping[str, str] = {"nvidia": "NVIDIA", "amd": "AMD", "intel": "Intel"}
 #: Of what belongs to no vendor.
-NOBODY = "no vendor"
+NO_VENDOR = "no vendor"
 
 
 def vendor_class(vendor: str) -> str:
@@ -39,7 +39,7 @@ def vendor_class(vendor: str) -> str:
 
 def vendor_name(vendor: str) -> str:
     """A vendor as people write it."""
-    return _NAMES.get(vendor, vendor) if vendor else NOBODY
+    return _NAMES.get(vendor, vendor) if vendor else NO_VENDOR
 
 
 # Areas and lengths in proportion to bytes: bars and treemaps, as rectangles in percent.
@@ -132,7 +132,7 @@ def _placed(row: Sequence[int], total: int, rest: int, left: Area, areas: list[A
 
 # One HTML page that needs nothing else: to keep as an artifact of a CI job, and to print.
 #
-# Names and texts come from images that nobody vouches for. They are escaped by Jinja2, and the
+# Names and texts come from untrusted images. They are escaped by Jinja2, and the
 # page's Content-Security-Policy allows no request, and no style and script but its own two, by
 # their hashes.
 

@@ -177,7 +177,7 @@ def _check_item(check: Check) -> str:
 # A preflight as JUnit XML: an image on a node class is a suite, and each rung a test case.
 #
 # Where several nodes of a class ran a rung, each is a test case. A rung that failed is a failure,
-# one that is undecided an error, and one that nobody ran is skipped.
+# one that is undecided an error, and one that did not run is skipped.
 
 
 def render_junit(preflight: Preflight, *, time: datetime | None = None) -> str:

@@ -14,7 +14,7 @@ from buildmatrix.text import each_text, printable, shown
 # The data of a preflight
 
 
-#: `not-run`: nobody tried, and `why` says why. `undecided`: it was tried, and nobody knows.
+#: `not-run`: it was not tried, and `why` says why. `undecided`: it was tried without an answer.
 RungState: TypeAlias = Literal["passed", "failed", "undecided", "not-run"]
 #: `accepted`: it failed, and a `[[waive-check]]` says that it may.
 CheckState: TypeAlias = Literal["passed", "failed", "undecided", "not-run", "accepted"]
@@ -57,7 +57,7 @@ class RungOutcome:
 class PreflightTarget:
     """One image, on one node class or on none in particular."""
 
-    #: The target's identifier, or the name of an image that is no target.
+    #: The target's identifier, or the name of an image that is not a target.
     id: str
     backend: str
     rungs: tuple[RungOutcome, ...]
@@ -117,7 +117,7 @@ def counts(preflight: Preflight) -> Counter[RungState]:
 
 
 def worst(states: Counter[RungState]) -> RungState:
-    """The state that decides; nothing but rungs that nobody ran has passed nothing."""
+    """The state that decides; rungs that did not run pass nothing."""
     return next((state for state in _WORST if states[state]), "not-run")
 
 

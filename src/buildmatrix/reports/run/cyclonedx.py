@@ -85,7 +85,7 @@ def render(report: Report) -> str:
         # It misses a graph of dependencies, which is added below where the report has one.
         warnings.simplefilter("ignore", UserWarning)
         document = json.loads(JsonV1Dot6(bom).output_as_string())
-    # What the library says of its own: that nothing depends on anything, which nobody knows of what
+    # By default the library says that nothing depends on anything, which is unknown of what
     # lies in a distribution, and the time, which would make two renderings of one report differ.
     document.pop("dependencies", None)
     if knows_graph(report):

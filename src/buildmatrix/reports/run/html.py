@@ -106,7 +106,7 @@ class _TargetsSection:
 
     name: str
     targets: Sequence[str]
-    #: The target, where it failed for a reason that is no finding.
+    #: The target, where it failed for a reason other than a finding.
     failed: TargetResult | None
     groups: Sequence[FindingGroup]
 
@@ -117,7 +117,7 @@ class _Outcome:
 
     state: GateState
     headline: str
-    #: What to do about it; empty where nothing is to be done, or nobody knows.
+    #: What to do about it; empty where nothing is to be done, or it is unknown.
     advice: str
 
 

@@ -310,7 +310,7 @@ _LINES = frozenset({"error", "patch"})
 def whole(report: Report) -> Report:
     """The report for formats that programs read, in which a line break is no line break.
 
-    Whoever reads it again gets what was found, with the findings that repeat another one: they
+    Reading it again gives what was found, with the findings that repeat another one: they
     count once that is accepted.
     """
     return each_text(report, shown)

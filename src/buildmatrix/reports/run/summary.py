@@ -231,7 +231,7 @@ _SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 
 
 def unsettled(report: Report) -> tuple[Finding, ...]:
-    """The findings that nobody accepted."""
+    """The findings that are not accepted."""
     return tuple(finding for finding in report.findings if finding.waived is None)
 
 

@@ -125,7 +125,7 @@ class Graph:
     nodes: Mapping[str, Node] = field(default_factory=dict)
     edges: tuple[Edge, ...] = ()
     #: Ids of the nodes that chains begin with, the best kind first: requirement lines; what was
-    #: asked for by name when it was installed; what nobody requires; files that nobody owns.
+    #: asked for by name when it was installed; what nothing requires; files without an owner.
     roots: tuple[tuple[str, ...], ...] = ()
     layers: tuple[Layer, ...] = ()
     #: For each layer where its instruction stands: `Dockerfile:12`, or of which base image it is;
@@ -232,7 +232,7 @@ class AnsweredNode:
     more: bool = False
     #: How many chains were found in all; a lower bound where `more` is true.
     count: int = 0
-    #: The shortest chain of distributions to whoever holds it, where `chains` go another way.
+    #: The shortest chain of distributions to its owner, where `chains` go another way.
     brought: Chain | None = None
     #: Distributions beside its owner whose RECORD lists it too; one of them was overwritten.
     claims: tuple[Node, ...] = ()

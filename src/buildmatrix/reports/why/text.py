@@ -17,7 +17,7 @@ _INDENT = "  "
 #: Names of one list that are shown; JSON has them all.
 _SHOWN = 6
 
-#: A word that nobody reads to its end; JSON has all of it.
+#: Longest word shown; JSON has all of it.
 _LONG = re.compile(r"(\S{120})\S{80,}(\S{120})")
 
 _KINDS = {

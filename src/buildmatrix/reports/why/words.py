@@ -166,7 +166,7 @@ def beginning(graph: Graph, node: Node) -> str:
 
 
 def _free(graph: Graph, node: Node) -> str:
-    """Why nobody is seen to have brought a distribution."""
+    """The reason why it is unknown what brought a distribution."""
     if sum(child.kind == "distribution" for child in graph.nodes.values()) == 1:
         return ""
     for edge in graph.into.get(node.id, ()):

@@ -26,7 +26,7 @@ def parts_left_out(out: LeftOut, label: str) -> str:
         # All that is left excludes what was asked for.
         extras, groups, more = out.extras[:1], () if out.extras else out.groups[:1], "there instead"
     if len(extras) + len(groups) > _NAMED:
-        # Nobody reads all of them: an example shows how.
+        # An example shows how; a list of all would be too long.
         extras, groups = out.extras[:1], out.groups[:1]
     wider = label + bracketed(extras)
     wider += f":{','.join(groups)}" if groups else ""

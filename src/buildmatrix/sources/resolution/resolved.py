@@ -142,7 +142,7 @@ def resolve_sources(
         and (newer_python := _wanted_python(result)) is not None
     }
     if newer:
-        # Nobody chose the Python, and some distribution is too new for the one that was taken.
+        # The Python was not chosen, and some distribution is too new for the default.
         for newer_python in sorted(set(newer.values())):
             progress.note(f"something needs Python {newer_python}: looking at that one")
         again = {number: begin(number, newer_python) for number, newer_python in newer.items()}

@@ -93,7 +93,7 @@ def start(name: str, started: float, say: Callable[..., None]) -> None:
     fell_back = where != device.id
     say(
         state="failed" if fell_back else "passed",
-        message=f"was computed on {where or 'nobody knows what'}, and not on {device.id}"
+        message=f"was computed on {where or 'an unknown device'}, and not on {device.id}"
         if fell_back
         else "",
         device=" ".join(filter(None, (device.id, device.name))),

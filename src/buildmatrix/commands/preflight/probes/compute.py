@@ -78,7 +78,7 @@ def measure_product(framework: Framework, device: Device, type: str, emit: Emit)
         "device": where,
     }
     if where != device.id:
-        message = f"was computed on {where or 'nobody knows what'}, and not on {device.id}"
+        message = f"was computed on {where or 'an unknown device'}, and not on {device.id}"
         emit(subject=subject, state="failed", message=message, **values)
         return
     # Comparisons with NaN are False.
