@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ from buildmatrix.locks.committed import read_committed
 from buildmatrix.locks.lookup import find_files
 from buildmatrix.locks.recent import Recent
 from buildmatrix.locks.selection import LockSelection
+from buildmatrix.locks.taken import _ask_tool
 from buildmatrix.locks.uv import find_uv
 from buildmatrix.spec.model import Base
 
@@ -36,6 +38,8 @@ SEED = int(os.environ.get("BUILDMATRIX_SEED", "27"))
 #: No later release of what the tools depend on.
 UNTIL = "2026-11-25"
 DRIVER = Path(__file__).parents[1] / "servers" / "lock_tools.py"
+#: A project with its lock of each tool.
+DATA = Path(__file__).parents[1] / "unit" / "locks" / "data"
 HERE = ".".join(map(str, sys.version_info[:3]))
 PYTHONS = ("3.10.13", "3.11.7", "3.12.1", "3.12.5", "3.13.0")
 MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
@@ -455,3 +459,37 @@ def test_generated_projects_come_to_what_their_tool_installs(
             different.append(f"{folder}\n{asked}\n{sorted(theirs - {*ours})}\n{shown}\n")
     assert compared >= locked
     assert not different, f"{len(different)} of {locked} projects\n" + "\n".join(different[:5])
+
+
+@pytest.mark.parametrize("name", ["poetry1", "poetry2", "pipenv"])
+def test_a_tool_checks_its_lock_without_running_the_project(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packages = CASES[name].packages
+    inputs, lock = CASES[name].files
+    folder, trap = tmp_path / "project", tmp_path / "trap"
+    shutil.copytree(DATA / packages[0].partition("==")[0], folder)
+    # Poetry 2 loads plugins from here, pipenv its variables from there.
+    plugin = folder / ".poetry" / "plugins"
+    (plugin / "trap-1.dist-info").mkdir(parents=True)
+    (plugin / "trap-1.dist-info" / "METADATA").write_text("Name: trap\nVersion: 1\n")
+    (plugin / "trap-1.dist-info" / "entry_points.txt").write_text(
+        "[poetry.plugin]\ntrap = trap:Plugin\n[poetry.application.plugin]\ntrap = trap:Plugin\n"
+    )
+    (plugin / "trap.py").write_text(f"open({str(trap)!r}, 'w')\nclass Plugin: pass\n")
+    (folder / ".env").write_text("PIPENV_PIPFILE=elsewhere\n")
+    where = [
+        *(find_uv().path, "tool", "run", "-q", "--no-config", f"--exclude-newer={UNTIL}"),
+        *(f"--python={sys.executable}", f"--from={packages[0]}"),
+        *(f"--with={package}" for package in packages[1:]),
+        *("python", "-c", "import sys; print(sys.prefix)"),
+    ]
+    prefix = subprocess.run(where, capture_output=True, text=True, check=True).stdout.strip()
+    monkeypatch.setenv("PATH", f"{prefix}/bin:/usr/bin:/bin")
+    for key, value in _environment(tmp_path / "home").items():
+        monkeypatch.setenv(key, value)
+    assert _ask_tool(folder / lock) is True
+    text = (folder / inputs).read_text()
+    (folder / inputs).write_text(text.replace("sniffio", "trio"))
+    assert _ask_tool(folder / lock) is False
+    assert not trap.exists()

@@ -91,7 +91,8 @@ def _uv(selection: LockSelection) -> tuple[Pins, Staleness | None]:
 
 def _poetry(selection: LockSelection) -> tuple[Pins, Staleness | None]:
     file = open_lock(selection, "poetry lock")
-    return Pins(poetrylock.read(file), {}), committed_staleness.poetry_staleness(file)
+    # What the project asks for and the lock does not hold is an error of `read`.
+    return Pins(poetrylock.read(file), {}), None
 
 
 def _pipenv(selection: LockSelection) -> tuple[Pins, Staleness | None]:

@@ -1,16 +1,14 @@
 """Whether a committed lock of another tool still fits its inputs.
 
 Proven is what the lock itself shows: what is asked for is not in it, or not in that version, or it
-records a requirement that is gone. Hashes of inputs, and how a tool writes a range, are that
-tool's own affair and change with its releases: such a difference is said as what it seems to be,
-with the command that decides. What a tool does not record is not known, and not knowing is no
-staleness.
+records a requirement that is gone. How a tool writes a range is its own affair and changes with its
+releases: such a difference is said as what it seems to be, with the command that decides. Hashes of
+inputs are compared by the tool that wrote them (`taken`). What a tool does not record is not known,
+and not knowing is no staleness.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import posixpath
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -37,13 +35,19 @@ from buildmatrix.locks.selection import LockSelection
 from buildmatrix.locks.text import read_toml
 from buildmatrix.locks.uvlock import groups_of, own_folder, roots_of
 from buildmatrix.parsing import parse_specifiers, version_or_none
-from buildmatrix.toml import mapping, string, strings, tables, tool_table
+from buildmatrix.toml import mapping, string, strings, tables
 
 #: Part of a project and a name → the extras and ranges that are asked for.
 _Requests = dict[tuple[str, str], set[tuple[frozenset[str], SpecifierSet | str]]]
 _EXTRA = re.compile(r"""extra == ['"]([^'"]+)['"]""")
 #: Keys of what uv takes from an address.
 _ADDRESSES = ("url", "git", "path", "directory", "editable", "virtual")
+#: Locks that hold a hash of their inputs, which changes with the releases of its tool: the file it
+#: is made from, and the command that compares them.
+TOOL_CHECKS: Mapping[str, tuple[str, str]] = {
+    "poetry.lock": ("pyproject.toml", "poetry check --lock"),
+    "Pipfile.lock": ("Pipfile", "pipenv verify"),
+}
 
 
 def uv_staleness(file: LockFile, lock: Lock) -> Staleness | None:
@@ -78,20 +82,8 @@ def uv_staleness(file: LockFile, lock: Lock) -> Staleness | None:
     return seeming
 
 
-def poetry_staleness(file: LockFile) -> Staleness | None:
-    """Why `poetry.lock` seems not to fit `pyproject.toml`.
-
-    What the project asks for and the lock does not hold is found when the lock is read.
-    """
-    project = find_project(*file.selection.beside("pyproject.toml"))
-    recorded = string(mapping(file.document.get("metadata")).get("content-hash"))
-    if project is None or not recorded or recorded in _poetry_hashes(project.document):
-        return None
-    return _seems(project.label, file.label, "poetry check --lock")
-
-
 def pipenv_staleness(file: LockFile) -> Staleness | None:
-    """Why `Pipfile.lock` does not fit the `Pipfile`, or seems not to."""
+    """Return what proves that `Pipfile.lock` does not fit the `Pipfile`, or None."""
     path, label = file.selection.beside("Pipfile")
     try:
         document = read_toml(path, label)
@@ -102,10 +94,16 @@ def pipenv_staleness(file: LockFile) -> Staleness | None:
         for name in mapping(document.get(section)):
             if canonicalize_name(name) not in held:
                 return Staleness(f"{label} asks for {name}, and {file.label} was made without it")
-    recorded = string(mapping(mapping(file.document.get("_meta")).get("hash")).get("sha256"))
-    if not recorded or recorded == _pipfile_hash(document):
-        return None
-    return _seems(label, file.label, "pipenv verify")
+    return None
+
+
+def describe_unchecked(selection: LockSelection) -> str:
+    """Return a sentence if only the lock's own tool knows that it fits its inputs; else nothing."""
+    inputs, command = TOOL_CHECKS.get(selection.path.name, ("", ""))
+    path, label = selection.beside(inputs)
+    if not (command and path.is_file()):
+        return ""
+    return f"{selection.label} was not checked against {label}; `{command}` decides"
 
 
 def pinned_staleness(
@@ -136,11 +134,6 @@ def pinned_staleness(
             )
             return Staleness(reason)
     return None
-
-
-def _seems(inputs: str, lock: str, command: str) -> Staleness:
-    reason = f"{inputs} seems to have changed since {lock} was made; `{command}` decides"
-    return Staleness(reason, is_proven=False)
 
 
 # uv.lock
@@ -242,64 +235,6 @@ def _names(items: object) -> set[str]:
 def _shown(name: str, requests: set[tuple[frozenset[str], SpecifierSet | str]]) -> str:
     extras, ranged = min(requests, key=lambda request: (str(request[1]), sorted(request[0])))
     return f"{name}{bracketed(extras)}{ranged}"
-
-
-# poetry.lock and Pipfile.lock
-
-
-def _poetry_hashes(document: Mapping[str, object]) -> set[str]:
-    """The hashes that some release of Poetry records for a project.
-
-    Source: `Locker._get_content_hash` of Poetry 1.8 and 2.5; only newer ones count the groups.
-    """
-    project = mapping(document.get("project"))
-    poetry = tool_table(document, "poetry")
-    groups = mapping(document.get("dependency-groups"))
-    old = ("dependencies", "source", "extras", "dev-dependencies")
-    metadata = {
-        key: project[key]
-        for key in ("requires-python", "dependencies", "optional-dependencies")
-        if project.get(key) is not None
-    }
-
-    def digest(with_project: bool, with_groups: bool) -> str:
-        content: dict[str, object] = {}
-        if with_project and metadata:
-            content["project"] = metadata
-        if with_groups and groups:
-            content["dependency-groups"] = groups
-        settings = {
-            key: poetry.get(key)
-            for key in (*old, "group")
-            if poetry.get(key) is not None or (key in old and not content)
-        }
-        content = {**content, "tool": {"poetry": settings}} if content else settings
-        return hashlib.sha256(_json(content).encode()).hexdigest()
-
-    return {digest(True, True), digest(True, False), digest(False, False)}
-
-
-def _pipfile_hash(document: Mapping[str, object]) -> str:
-    """Source: `plette.Pipfile.get_hash`."""
-    default = [{"name": "pypi", "url": "https://pypi.org/simple", "verify_ssl": True}]
-    sections = ("source", "packages", "dev-packages", "requires", "scripts", "pipfile", "pipenv")
-    data: dict[str, object] = {
-        "_meta": {
-            "sources": document.get("source", default),
-            "requires": document.get("requires", {}),
-        },
-        "default": document.get("packages", {}),
-        "develop": document.get("dev-packages", {}),
-    }
-    for category, values in document.items():
-        if category not in (*sections, "default", "develop"):
-            data[category] = values
-    return hashlib.sha256(_json(data, (",", ":")).encode()).hexdigest()
-
-
-def _json(value: object, separators: tuple[str, str] | None = None) -> str:
-    # JSON has no dates: these tools never hash a table with one.
-    return json.dumps(value, sort_keys=True, separators=separators, default=str)
 
 
 # What is asked for, against what is locked

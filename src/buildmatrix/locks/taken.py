@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -28,6 +29,7 @@ from buildmatrix.errors import (
 from buildmatrix.files import keep_out_of_git, write_changed
 from buildmatrix.locks.choose import best, refusal
 from buildmatrix.locks.committed import read_committed
+from buildmatrix.locks.committed_staleness import TOOL_CHECKS, describe_unchecked
 from buildmatrix.locks.inputs import inputs_digest
 from buildmatrix.locks.lookup import Pins, find_files, lacks_files
 from buildmatrix.locks.model import LeftOut, Lock, LockedFile, Package, Staleness, Wheel
@@ -49,9 +51,12 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "poetry.lock": ("poetry lock", "poetry update"),
     "Pipfile.lock": ("pipenv lock", "pipenv update"),
 }
-#: Seconds of `uv lock --check` without a network; a large workspace takes one.
+#: Seconds of a tool's own check; uv takes one for a large workspace, Poetry and Pipenv three.
 _SECONDS = 60.0
-_OUTDATED = "needs to be updated"
+#: Words of uv, Poetry and Pipenv for a lock that does not fit its inputs.
+_OUTDATED = re.compile(
+    r"needs to be updated|changed significantly since|is not up to date with|is out-of-date"
+)
 
 
 class StaleLockError(BuildmatrixError):
@@ -254,22 +259,28 @@ def _known(path: Path, record: str) -> Lock | None:
 def _check_fit(root: Path, target: Target, stale: Staleness | None, progress: Progress) -> None:
     """Raise `StaleLockError` where the lock does not fit its inputs, as its own tool sees it."""
     label = target.committed_lock
-    if label.rpartition("/")[2] == "uv.lock" and not (stale and stale.is_proven):
-        fits = _uv_says(find_uv(), root / label)
+    name = label.rpartition("/")[2]
+    if not (stale and stale.is_proven):
+        if name == "uv.lock":
+            command, fits = "uv lock --check", _ask_uv(find_uv(), root / label)
+        else:
+            command, fits = TOOL_CHECKS.get(name, ("", ""))[1], _ask_tool(root / label)
         if fits is False:
-            stale = Staleness(f"`uv lock --check` says that {label} needs to be updated")
+            stale = Staleness(f"`{command}` says that {label} needs to be updated")
         elif fits:
             stale = None
+        elif unchecked := describe_unchecked(selection_of(root, target)):
+            progress.note(f"{target.id}: {unchecked}")
     if stale is None:
         return
     if stale.is_proven:
-        make, _ = COMMANDS.get(label.rpartition("/")[2], ("", ""))
+        make, _ = COMMANDS.get(name, ("", ""))
         again = f"run `{make}`" if make else "lock again with the tool that made it"
         raise StaleLockError(f"{target.id}: {label} does not fit its inputs: {stale}; {again}")
     progress.note(f"{target.id}: {label} may not fit its inputs: {stale}")
 
 
-def _uv_says(uv: Uv, path: Path) -> bool | None:
+def _ask_uv(uv: Uv, path: Path) -> bool | None:
     """Return True if `uv.lock` fits its projects, by uv; None if uv cannot tell offline.
 
     Mirrors of this machine do not count: the lock is held against its projects alone.
@@ -280,26 +291,50 @@ def _uv_says(uv: Uv, path: Path) -> bool | None:
         return None
     if not (path.parent / "pyproject.toml").is_file():
         return None
-    return _asked_uv(uv, path.absolute().parent, text, _registries(text))
+    command = [str(uv.path), "lock", "--check", "--offline", "--quiet"]
+    command += [f"--index={url}" for url in _registries(text)]
+    return _run_check((*command,), path.absolute().parent, (text,))
+
+
+def _ask_tool(path: Path) -> bool | None:
+    """Return True if a lock fits its inputs, by its own tool; None if that cannot tell.
+
+    Neither command runs code of the project: plugins in `.poetry` and variables of `.env` are off.
+    """
+    commands = {
+        "poetry.lock": ("poetry", "--no-plugins", "--no-interaction", "check", "--lock"),
+        "Pipfile.lock": ("pipenv", "verify"),
+    }
+    program, *arguments = commands.get(path.name, ("",))
+    found = shutil.which(program) if program else None
+    # A relative entry of PATH would find programs in the project.
+    if found is None or not Path(found).is_absolute():
+        return None
+    try:
+        texts = path.read_bytes(), (path.parent / TOOL_CHECKS[path.name][0]).read_bytes()
+    except OSError:
+        return None
+    return _run_check((found, *arguments), path.absolute().parent, texts)
 
 
 @lru_cache(maxsize=16)
-def _asked_uv(uv: Uv, folder: Path, _text: bytes, registries: tuple[str, ...]) -> bool | None:
+def _run_check(command: tuple[str, ...], folder: Path, _texts: tuple[bytes, ...]) -> bool | None:
+    """Run the check of a lock; None if it says neither yes nor no."""
     variables = {
         name: value
         for name, value in child.user_environment().items()
-        if not re.fullmatch(r"UV_.*INDEX.*|UV_FIND_LINKS|VIRTUAL_ENV|COLUMNS", name)
+        if not re.fullmatch(
+            r"UV_.*INDEX.*|UV_FIND_LINKS|VIRTUAL_ENV|COLUMNS|PIPENV_(PIPFILE|DOTENV_LOCATION)", name
+        )
     }
-    variables |= {"UV_PYTHON_DOWNLOADS": "never", "NO_COLOR": "1"}
-    command = [str(uv.path), "lock", "--check", "--offline", "--quiet"]
-    command += [f"--index={url}" for url in registries]
+    variables |= {"UV_PYTHON_DOWNLOADS": "never", "PIPENV_DONT_LOAD_ENV": "1", "NO_COLOR": "1"}
     try:
         answer = child.run(command, folder, variables, seconds=_SECONDS, memory=4 << 30)
     except (OSError, subprocess.TimeoutExpired):
         return None
     if answer.returncode == 0:
         return True
-    return False if _OUTDATED in answer.stderr else None
+    return False if _OUTDATED.search(answer.stderr + answer.stdout) else None
 
 
 def _registries(text: bytes) -> tuple[str, ...]:

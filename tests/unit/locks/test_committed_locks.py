@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from package_index import PackageIndex
 from buildmatrix.errors import BuildmatrixError, SpecError, UsageError
 from buildmatrix.locks.choose import choose
 from buildmatrix.locks.committed import read_committed
+from buildmatrix.locks.committed_staleness import describe_unchecked
 from buildmatrix.locks.lookup import Pins, find_files, lacks_files
 from buildmatrix.locks.model import Package, Staleness
 from buildmatrix.locks.recent import Recent
@@ -242,15 +244,6 @@ def test_a_poetry_lock_names_files_that_are_still_to_be_found() -> None:
     wheel = choose(xgboost, target())
     assert wheel is not None
     assert (wheel.url, len(wheel.sha256)) == ("", 64)
-
-
-def test_poetrys_own_hash_tells_whether_its_lock_is_fresh(tmp_path: Path) -> None:
-    assert stale(POETRY) is None
-    folder = copied("poetry", tmp_path)
-    change(folder / "pyproject.toml", "sniffio", "sniffio>=1")
-    _, found = read_committed(ask(folder / "poetry.lock"))
-    why = "pyproject.toml seems to have changed since poetry.lock was made"
-    assert found == Staleness(f"{why}; `poetry check --lock` decides", is_proven=False)
 
 
 OLD_POETRY = """\
@@ -623,13 +616,23 @@ def test_a_later_section_of_a_pipfile_lock_replaces_what_an_earlier_one_installe
         assert found.hashes["ant"] == {digit * 64}
 
 
-def test_pipenvs_own_hash_tells_whether_its_lock_is_fresh(tmp_path: Path) -> None:
-    assert stale(PIPENV) is None
-    folder = copied("pipenv", tmp_path)
-    change(folder / "Pipfile", 'sniffio = "*"', 'sniffio = ">=1"')
-    _, found = read_committed(ask(folder / "Pipfile.lock"))
-    why = "Pipfile seems to have changed since Pipfile.lock was made"
-    assert found == Staleness(f"{why}; `pipenv verify` decides", is_proven=False)
+@pytest.mark.parametrize(
+    ("folder", "lock", "inputs", "command"),
+    [
+        ("poetry", "poetry.lock", "pyproject.toml", "poetry check --lock"),
+        ("pipenv", "Pipfile.lock", "Pipfile", "pipenv verify"),
+        ("uv", "uv.lock", "pyproject.toml", ""),
+    ],
+)
+def test_what_only_the_tool_of_a_lock_knows_is_said(
+    tmp_path: Path, folder: str, lock: str, inputs: str, command: str
+) -> None:
+    path = copied(folder, tmp_path) / lock
+    assert stale(path) is None
+    said = f"{lock} was not checked against {inputs}; `{command}` decides" if command else ""
+    assert describe_unchecked(replace(ask(path), label=lock)) == said
+    (path.parent / inputs).unlink()
+    assert describe_unchecked(replace(ask(path), label=lock)) == ""
 
 
 def test_what_a_pipfile_asks_for_and_its_lock_lacks_is_proof(tmp_path: Path) -> None:

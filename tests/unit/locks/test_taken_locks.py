@@ -274,6 +274,85 @@ def test_poetry_and_pipenv_locks_are_taken_with_the_files_of_the_index(
         shutil.rmtree(tmp_path / ".buildmatrix")
 
 
+class Notes(Silent):
+    """A `Progress` that keeps notes."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+POETRY_SAYS = "Error: pyproject.toml changed significantly since poetry.lock was last generated."
+PIPENV_SAYS = "Pipfile.lock is out-of-date. Run $ pipenv lock to update."
+POETRY_COMMAND = "--no-plugins --no-interaction check --lock"
+
+
+@pytest.mark.parametrize(
+    ("lock", "command", "said", "code", "expected"),
+    [
+        ("poetry.lock", POETRY_COMMAND, "All set!", 0, "fits"),
+        ("poetry.lock", POETRY_COMMAND, POETRY_SAYS, 1, "stale"),
+        ("poetry.lock", POETRY_COMMAND, "Error: [project.name] is missing", 1, "unchecked"),
+        ("poetry.lock", None, "", 0, "unchecked"),
+        ("Pipfile.lock", "verify", "Pipfile.lock is up-to-date.", 0, "fits"),
+        ("Pipfile.lock", "verify", PIPENV_SAYS, 1, "stale"),
+        ("Pipfile.lock", None, "", 0, "unchecked"),
+    ],
+)
+def test_the_tool_of_a_lock_is_asked_if_it_fits_its_inputs(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    lock: str,
+    command: str | None,
+    said: str,
+    code: int,
+    expected: str,
+) -> None:
+    tool, inputs, check = (
+        ("poetry", "pyproject.toml", "poetry check --lock")
+        if lock == "poetry.lock"
+        else ("pipenv", "Pipfile", "pipenv verify")
+    )
+    empty = {
+        "poetry.lock": '[metadata]\nlock-version = "2.1"\npython-versions = "*"\n',
+        "Pipfile.lock": '{"_meta": {"sources": []}, "default": {}, "develop": {}}',
+    }
+    project, programs = tmp_path / "project", tmp_path / "bin"
+    project.mkdir()
+    programs.mkdir()
+    (project / lock).write_text(empty[lock])
+    (project / inputs).write_text("")
+    # The project's own program of that name is never run, and neither is what it puts into `.env`.
+    trap = project / tool
+    trap.write_text(f"#!/bin/sh\ntouch {tmp_path}/trap\n")
+    trap.chmod(0o755)
+    if command is not None:
+        program = programs / tool
+        program.write_text(
+            f'#!/bin/sh\ntest "$*" = "{command}" && test "$PIPENV_DONT_LOAD_ENV" = 1 || exit 9\n'
+            f"echo '{said}' >&2\nexit {code}\n"
+        )
+        program.chmod(0o755)
+    monkeypatch.chdir(project)
+    kept = os.environ["PATH"].split(":")
+    kept = [folder for folder in kept if not (Path(folder) / tool).exists()]
+    monkeypatch.setenv("PATH", ":".join([str(programs), ".", *kept]))
+    progress, one = Notes(), taking(lock)
+    answer = lock_targets(
+        spec_of(project, one), [one], upgrade=False, offline=True, progress=progress, jobs=1
+    )[one.id]
+    if expected == "stale":
+        assert isinstance(answer, BuildmatrixError)
+        assert f"{lock} does not fit its inputs: `{check}` says that" in answer.message
+    else:
+        assert isinstance(answer, Lock)
+    unchecked = f"{one.id}: {lock} was not checked against {inputs}; `{check}` decides"
+    assert progress.notes == ([unchecked] if expected == "unchecked" else [])
+    assert not (tmp_path / "trap").exists()
+
+
 # The specification
 
 SPEC = """\

@@ -13,6 +13,7 @@ from packaging.utils import canonicalize_name
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.locks.committed import is_lock, read_committed
+from buildmatrix.locks.committed_staleness import describe_unchecked
 from buildmatrix.locks.lookup import Pins, find_files, lacks_files
 from buildmatrix.locks.model import LeftOut, Lock, Staleness
 from buildmatrix.locks.preview import PreviewedResolution, request_of, resolve
@@ -22,7 +23,7 @@ from buildmatrix.locks.requirement_files import check
 from buildmatrix.locks.requirement_set import RequirementSet
 from buildmatrix.locks.selection import LockSelection
 from buildmatrix.locks.status import staleness
-from buildmatrix.locks.taken import read_taken
+from buildmatrix.locks.taken import read_taken, selection_of
 from buildmatrix.locks.target_requirements import add_target
 from buildmatrix.locks.uv import Uv
 from buildmatrix.locks.uv_errors import NoSolution
@@ -50,6 +51,8 @@ class IndexQuestion:
     origin: str
     #: Whether an index is asked; else the files say all of it.
     is_asked: bool
+    #: One sentence if only the lock's tool, which is not run here, knows that it fits its inputs.
+    unchecked: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,8 @@ class Questions:
         root = self.spec.root
         if target.committed_lock:
             pins, stale = read_taken(root, target)
-            return self._locked(target, pins, stale, target.lock_label)
+            unchecked = describe_unchecked(selection_of(root, target))
+            return self._locked(target, pins, stale, target.lock_label, unchecked)
         if not self.relock and (root / target.lock).exists():
             selection = LockSelection(root / target.lock, target.lock, target)
             pins, _ = read_committed(selection)
@@ -101,7 +105,8 @@ class Questions:
         owner = lock_owner(self.spec, selection.path)
         if owner is not None:
             stale = self._staleness(owner)
-        return self._locked(selection.target, pins, stale, selection.label)
+        unchecked = describe_unchecked(selection)
+        return self._locked(selection.target, pins, stale, selection.label, unchecked)
 
     def _staleness(self, target: Target) -> Staleness | None:
         assert self.spec is not None
@@ -109,7 +114,12 @@ class Questions:
         return Staleness(reason) if reason else None
 
     def _locked(
-        self, target: Target, pins: Pins, stale: Staleness | None, label: str
+        self,
+        target: Target,
+        pins: Pins,
+        stale: Staleness | None,
+        label: str,
+        unchecked: str = "",
     ) -> IndexQuestion:
         lock = pins.lock
         missing = [package for package in lock.packages if lacks_files(package)]
@@ -130,7 +140,8 @@ class Questions:
             assert isinstance(answer, Lock)
             return answer
 
-        return IndexQuestion(target, key, ask, finish, stale, label, bool(missing))
+        unchecked = "" if stale else unchecked
+        return IndexQuestion(target, key, ask, finish, stale, label, bool(missing), unchecked)
 
     def _present(self, requirements: RequirementSet) -> set[str]:
         """Return the distributions that conda installs: pip takes them from an index only if a line

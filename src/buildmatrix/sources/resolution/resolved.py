@@ -129,6 +129,9 @@ def resolve_sources(
     begun = [begin(number, python) for number in range(len(work))]
     _say_python(work, begun, python, progress)
     asked = [item for item in begun if isinstance(item, IndexQuestion)]
+    if change is None:
+        for text in sorted({item.unchecked for item in asked} - {""}):
+            progress.note(text)
     answers = _answers(asked, jobs, progress)
     results = [
         _finish(item, answers[item.key]) if isinstance(item, IndexQuestion) else item
