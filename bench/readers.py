@@ -40,7 +40,7 @@ def linking(root: Path) -> Facts:
     seen = {path: FileFacts(elf=elf) for path, elf in _headers(root).items()}
     with DirectoryTree(root) as tree:
         resolution = resolve(collect_shallow(tree, seen, seen))
-    return {"resolved": sum(entry.found is not None for entry in resolution.needed)}
+    return {"resolved": sum(entry.path is not None for entry in resolution.needed)}
 
 
 def _headers(root: Path) -> dict[str, Any]:
