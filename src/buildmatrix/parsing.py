@@ -66,8 +66,9 @@ def parse_requirement(text: str) -> Requirement:
     return _read(Requirement, text, InvalidRequirement, _LONGEST_LINE)
 
 
+@lru_cache(maxsize=16384)
 def requirement_or_none(text: str) -> Requirement | None:
-    """Parse a requirement (PEP 508); return None for other text."""
+    """Parse a requirement (PEP 508), which callers share; return None for other text."""
     try:
         return parse_requirement(text)
     except InvalidRequirement:

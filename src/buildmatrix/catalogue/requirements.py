@@ -74,7 +74,7 @@ def _required(
 ) -> Iterator[Required]:
     values = tuple(environment.items())
     for line in lines:
-        requirement = _parsed(line)
+        requirement = requirement_or_none(line)
         if requirement is None:
             continue
         name = distribution_name(requirement.name)
@@ -87,14 +87,9 @@ def _required(
 
 
 # The same wheels are judged for each backend, and again when more of them was read.
-
-
-_parsed = lru_cache(maxsize=16384)(requirement_or_none)
-
-
 @lru_cache(maxsize=16384)
 def _holds(line: str, environment: tuple[tuple[str, str], ...]) -> bool:
-    requirement = _parsed(line)
+    requirement = requirement_or_none(line)
     marker = requirement.marker if requirement is not None else None
     try:
         return marker is None or holds(marker, dict(environment))

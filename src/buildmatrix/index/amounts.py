@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from buildmatrix.inventory.mattering import LEAST, may_hide
+from buildmatrix.trees.inflating import LARGEST_HELD
 from buildmatrix.trees.wheel import Member
 
 #: Parts that are this close to each other are one request: a request costs as much as these bytes.
@@ -45,6 +46,21 @@ CONTAINERS_WHOLE = 48 << 20
 #: Compressed bytes of a deflated archive that are read as its end, one after the other until they
 #: hold its list of files. That of h2o's jar, with 79,000 files, takes 2 MB.
 NESTED_ENDS = (64 << 10, 256 << 10, 1 << 20, 4 << 20)
+#: Compressed bytes of a library that are read as its end, until they hold its dynamic section. Data
+#: lie behind that: 1.3 MB in libnvJitLink.so.12, which take 600 KB.
+DYNAMIC_ENDS = (128 << 10, 512 << 10, 3 << 19)
+
+
+def is_small(member: Member) -> bool:
+    """Return True if a member is read whole where there is enough."""
+    return member.compressed <= SMALL and member.size <= LARGEST_HELD
+
+
+def tables_cost(member: Member) -> int:
+    """Bytes that the tables of a member take at most, but for its symbols."""
+    return (
+        member.compressed if is_small(member) else min(member.compressed, HEAD + DYNAMIC_ENDS[-1])
+    )
 
 
 def nested_ends(compressed: int) -> tuple[int, ...]:

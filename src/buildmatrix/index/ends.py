@@ -20,10 +20,10 @@ from buildmatrix.index.amounts import (
     MIDDLES,
     MOST_ENDS,
     NEARLY_SMALL,
+    is_small,
 )
 from buildmatrix.index.ending import Ending, inflate_end, inflate_middle
 from buildmatrix.index.forward import Forward
-from buildmatrix.index.heads import is_small
 from buildmatrix.index.model import Member
 from buildmatrix.index.parts import DLOPEN, LARGEST_HEAD, WheelParts
 from buildmatrix.inventory.file_facts import FileFacts, add_contents, inspect_source

@@ -9,7 +9,7 @@ from buildmatrix.binaries.devicefile import HEAD as KIND_HEAD
 from buildmatrix.binaries.devicefile import detect_kind
 from buildmatrix.binaries.head import HeadReader, Malformed
 from buildmatrix.elf.source import BytesSource
-from buildmatrix.index.amounts import HEAD, MOST_ENDS, SMALL, SNIFF, masked, useful
+from buildmatrix.index.amounts import HEAD, MOST_ENDS, SNIFF, is_small, masked, useful
 from buildmatrix.index.members import facts_of_bytes
 from buildmatrix.index.model import Member
 from buildmatrix.index.nested import nested_directory
@@ -210,8 +210,3 @@ def _not_read(binaries: Sequence[ZipEntry]) -> str:
     largest = sorted(binaries, key=lambda entry: (-entry.size, entry.name))
     names = (f"{readable(entry.name)} ({entry.size} bytes)" for entry in largest)
     return f"not read of its files: {listing(names, MOST_NAMED)}"
-
-
-def is_small(member: Member) -> bool:
-    """Whether a member is read whole where there is enough."""
-    return member.compressed <= SMALL and member.size <= LARGEST_HELD

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass
 
 from packaging.markers import InvalidMarker
@@ -165,6 +166,7 @@ def _project_requirements(data: bytes, name: str, version: str) -> tuple[str, ..
             if extra:
                 own = f"({requirement.marker}) and " if requirement.marker else ""
                 condition = f"{own}extra == '{canonicalize_name(extra)}'"
+                requirement = copy(requirement)
                 try:
                     requirement.marker = parse_marker(condition)
                 except InvalidMarker:

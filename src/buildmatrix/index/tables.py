@@ -16,26 +16,18 @@ from buildmatrix.binaries.model import Elf
 from buildmatrix.binaries.reader import read_elf
 from buildmatrix.elf.headers import Malformed
 from buildmatrix.elf.source import BytesSource
-from buildmatrix.index.amounts import HEAD
+from buildmatrix.index.amounts import DYNAMIC_ENDS, HEAD, is_small
 from buildmatrix.index.ending import Ending, inflate_end
-from buildmatrix.index.heads import FIRST_PAGE, is_small
+from buildmatrix.index.heads import FIRST_PAGE
 from buildmatrix.index.model import Member, Tables
 from buildmatrix.index.parts import LARGEST_HEAD, Ranged
 from buildmatrix.trees.base import Unreadable
 from buildmatrix.trees.wheel import WheelTree
 from buildmatrix.trees.zipdirectory import DEFLATED
 
-#: Compressed bytes of a member that are read as its end, until they hold its dynamic section. Data
-#: lie behind that: 1.3 MB in libnvJitLink.so.12, which take 600 KB.
-ENDS = (128 << 10, 512 << 10, 3 << 19)
 #: Compressed bytes that are read as its beginning, until they hold its symbols. From the last but
 #: one on, the symbols that it defines are enough: their hashes come before all names.
 BEGINNINGS = (HEAD, 256 << 10, 1 << 20, 4 << 20)
-
-
-def estimate_cost(member: Member) -> int:
-    """Bytes that the tables of a member take at most, but for its symbols."""
-    return member.compressed if is_small(member) else min(member.compressed, HEAD + ENDS[-1])
 
 
 def read_tables(source: Ranged, paths: Iterable[str]) -> Mapping[str, Tables]:
@@ -105,13 +97,13 @@ class _Reading:
         """Offset and bytes of what the loader links by, at the end of the member."""
         entry, start = self._tree.place(self._member.path)
         before = self.cost
-        for length in ENDS:
+        for length in DYNAMIC_ENDS:
             length = min(length, entry.compressed)
             self.cost = before + length
             data = self._source.read(start + entry.compressed - length, length)
             end = inflate_end(data) if entry.method == DEFLATED else Ending(data, data, data)
             sections = read_end(page, end, entry.size) if end is not None else None
-            if sections is None and length >= ENDS[1]:
+            if sections is None and length >= DYNAMIC_ENDS[1]:
                 break
             if sections is not None and any(
                 at < sections.dynamic_end <= at + len(part) for at, part in sections.linking

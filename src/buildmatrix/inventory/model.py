@@ -83,6 +83,11 @@ class Distribution:
         """Name in `Binary.owner` and similar fields."""
         return f"{self.name}=={self.version}"
 
+    @property
+    def site(self) -> str:
+        """Folder of its modules, with a trailing slash or empty."""
+        return self.path[: self.path.rfind("/") + 1]
+
 
 @dataclass(frozen=True, slots=True)
 class Binary:

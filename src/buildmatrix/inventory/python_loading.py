@@ -15,7 +15,6 @@ from buildmatrix.inventory.python_memory import (
     PythonAnswer,
     PythonFacts,
     PythonMemory,
-    find_sites,
     make_answer_key,
 )
 from buildmatrix.inventory.python_outside import MOST_SOURCE_IN_ALL, find_outside_imports
@@ -56,7 +55,7 @@ def read_python(
 
     Facts of distributions in `memory` are not computed again.
     """
-    sites = find_sites(distributions)
+    sites = {item.owner: item.site for item in distributions}
     groups: dict[tuple[str, str], tuple[dict[str, Outline], list[str]]] = {}
     for path in chain(outlines, binaries):
         owner = ownership.owners.get(path)

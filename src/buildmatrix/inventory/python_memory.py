@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from buildmatrix.inventory.model import Binary, Distribution, PythonImport, PythonLoad, Unparsed
+from buildmatrix.inventory.model import Binary, PythonImport, PythonLoad, Unparsed
 from buildmatrix.python_imports.walk import ReachedFrom
 from buildmatrix.trees.base import File
 
@@ -91,8 +91,3 @@ def make_answer_key(
         hasher.update(b"\0%s\0%d\0%d\0" % (os.fsencode(file.path), file.size, len(content)))
         hasher.update(content)
     return hasher.hexdigest()
-
-
-def find_sites(distributions: Iterable[Distribution]) -> dict[str, str]:
-    """Map each owner to the folder of its modules, with a trailing slash or empty."""
-    return {item.owner: item.path[: item.path.rfind("/") + 1] for item in distributions}

@@ -22,7 +22,6 @@ from buildmatrix.inventory.python_memory import (
     PythonFacts,
     PythonMemory,
     TreeModule,
-    find_sites,
     make_answer_key,
 )
 from buildmatrix.python_imports.calls_at_import import find_calls_at_import
@@ -119,7 +118,7 @@ def find_outside_imports(
         remaining -= answer.parsed
     found = {imported for python_facts in facts for imported in python_facts.imports}
     lacking = {imported.module.partition(".")[0] for imported in found if _is_missing(imported)}
-    present = set(_present(lacking, listing.files, find_sites(distributions).values()))
+    present = set(_present(lacking, listing.files, {item.site for item in distributions}))
     imports = sorted(
         (
             imported
@@ -192,7 +191,7 @@ class _TreeModules:
         self.others: Set[str] = frozenset()
         self._owners = ownership.owners
         self._outlines = outlines
-        self._sites = find_sites(distributions)
+        self._sites = {item.owner: item.site for item in distributions}
         self.files: dict[str, tuple[dict[str, Outline], list[str]]] = {}
         self._extensions: dict[str, str] = {}
         for path, outline in outlines.items():

@@ -17,7 +17,7 @@ from buildmatrix.parsing import parse_version, requirement_or_none
 #: Start of a `Requires-Dist` line: most name what is not there, and need not be parsed.
 _NAME = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)")
 #: A line without a marker; its specifiers do not matter here.
-_PLAIN = re.compile(r"\s*[A-Za-z0-9][A-Za-z0-9._-]*\s*(?:\[([^\]]*)\])?\s*(?:[(<>=!~][^;@]*)?")
+_PLAIN = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[([^\]]*)\])?\s*(?:[(<>=!~][^;@]*)?")
 #: How often extras that an extra brings are followed; real ones nest two or three deep.
 _ROUNDS = 20
 #: What Poetry, pipenv and pip-compile leave to the environment.
@@ -43,38 +43,48 @@ def requirements(
 
     Only those that name something of `present`, where that is given.
     """
+    values = tuple(environment.items())
+    for line in dict.fromkeys(lines):
+        start = _NAME.match(line)
+        if start is not None and (present is None or distribution_name(start[1]) in present):
+            yield from _read_line(line, values)
+
+
+# The same lines are asked for by several rules, for each backend.
+@lru_cache(maxsize=16384)
+def _read_line(line: str, environment: tuple[tuple[str, str], ...]) -> tuple[Requires, ...]:
+    return tuple(_holding(line, dict(environment)))
+
+
+def _holding(line: str, environment: Mapping[str, str]) -> Iterator[Requires]:
     from packaging.markers import InvalidMarker
 
     from buildmatrix.parsing import holds
 
-    for line in dict.fromkeys(lines):
-        start = _NAME.match(line)
-        if start is None or (present is not None and distribution_name(start[1]) not in present):
-            continue
-        if plain := _PLAIN.fullmatch(line):
-            extras = (part.strip() for part in (plain[1] or "").split(","))
-            extras_of = frozenset(map(distribution_name, filter(None, extras)))
-            yield Requires(distribution_name(start[1]), extras_of, line, "", None)
-            continue
-        requirement = requirement_or_none(line)
-        if requirement is None:
-            continue  # As installers do.
-        name, marker = distribution_name(requirement.name), requirement.marker
-        extra_names = frozenset(map(distribution_name, requirement.extras))
-        if marker is None:
-            yield Requires(name, extra_names, line, "", None)
-            continue
-        text = str(marker)
-        named = set(re.findall(r"extra\s*==\s*[\"']([^\"']+)[\"']", text))
-        try:
-            if holds(marker, {**environment, "extra": ""}):
-                yield Requires(name, extra_names, line, text, None)
-                continue
-            for extra in sorted(named):
-                if holds(marker, {**environment, "extra": extra}):
-                    yield Requires(name, extra_names, line, text, distribution_name(extra))
-        except InvalidMarker:
+    if plain := _PLAIN.fullmatch(line):
+        extras = (part.strip() for part in (plain[2] or "").split(","))
+        extras_of = frozenset(map(distribution_name, filter(None, extras)))
+        yield Requires(distribution_name(plain[1]), extras_of, line, "", None)
+        return
+    requirement = requirement_or_none(line)
+    if requirement is None:
+        return  # As installers do.
+    name, marker = distribution_name(requirement.name), requirement.marker
+    extra_names = frozenset(map(distribution_name, requirement.extras))
+    if marker is None:
+        yield Requires(name, extra_names, line, "", None)
+        return
+    text = str(marker)
+    named = set(re.findall(r"extra\s*==\s*[\"']([^\"']+)[\"']", text))
+    try:
+        if holds(marker, {**environment, "extra": ""}):
             yield Requires(name, extra_names, line, text, None)
+            return
+        for extra in sorted(named):
+            if holds(marker, {**environment, "extra": extra}):
+                yield Requires(name, extra_names, line, text, distribution_name(extra))
+    except InvalidMarker:
+        yield Requires(name, extra_names, line, text, None)
 
 
 def requested_extras(
@@ -155,12 +165,15 @@ def unmet(
         for name, lines in _metadata(lock, distributions).items()
         if name not in lock.decided
     }
-    values = tuple(environment.items())
     extras: dict[str, set[str]] = {}
     requires: dict[str, tuple[Requires, ...]] = {}
     for _ in range(_ROUNDS):
         requires = {
-            name: _holding(lines, bool(extras.get(name)), values)
+            name: tuple(
+                requirements(
+                    lines if extras.get(name) else _without_extras(lines), None, environment
+                )
+            )
             for name, lines in metadata.items()
         }
         before, extras = extras, requested_extras(requires, {}, {})
@@ -178,17 +191,12 @@ def unmet(
                 yield name, need
 
 
-@lru_cache(maxsize=8192)
-def _holding(
-    lines: tuple[str, ...], has_extras: bool, environment: tuple[tuple[str, str], ...]
-) -> tuple[Requires, ...]:
-    """The lines that hold; those of extras only where some are asked for: they are the most."""
-    if not has_extras:
-        markers = {line: line.partition(";")[2] for line in lines}
-        lines = tuple(
-            line for line in lines if "extra" not in markers[line] or " or " in markers[line]
-        )
-    return tuple(requirements(lines, None, dict(environment)))
+def _without_extras(lines: Iterable[str]) -> Iterator[str]:
+    """Yield the lines that may hold where no extra is asked for; those of extras are the most."""
+    for line in lines:
+        marker = line.partition(";")[2]
+        if "extra" not in marker or " or " in marker:
+            yield line
 
 
 def _allows(line: str, versions: Iterable[str]) -> bool:

@@ -45,7 +45,15 @@ class Contents:
             if item.kind in HELD and item.weight != "neutral" and item.path:
                 files = self._held.setdefault(item.distribution or "", {})
                 files.setdefault((item.path, item.vendor), []).append(item)
-        self._stems = _stems(image)
+        self._files: dict[str, list[str]] = {}
+        owners = {item.owner for item in self._distributions.values() if item.components}
+        native: tuple[Binary | ClosedFile, ...] = (
+            *image.inventory.binaries,
+            *image.inventory.closed,
+        )
+        for file in native if owners else ():
+            if file.owner in owners:
+                self._files.setdefault(file.owner, []).append(file.path)
 
     def libraries(self, owner: str) -> tuple[NativeComponent, ...]:
         """Return an owner's vendor components by path; the empty owner is no distribution."""
@@ -55,9 +63,10 @@ class Contents:
     def sbom(self, owner: str) -> tuple[SbomComponent, ...]:
         """Return the components in the SBOMs of a distribution."""
         distribution = self._distributions.get(owner)
-        if distribution is None:
+        if distribution is None or not distribution.components:
             return ()
-        return tuple(_sbom(distribution, self._stems.get(owner, frozenset())))
+        stems = frozenset(map(_stem, self._files.get(owner, ()))) - {""}
+        return tuple(_sbom(distribution, stems))
 
 
 def _libraries(
@@ -107,16 +116,6 @@ def _sbom(distribution: Distribution, stems: frozenset[str]) -> Iterator[SbomCom
             if not seen and kind in _BUILT:
                 seen = None
         yield SbomComponent(purl, seen)
-
-
-def _stems(image: ImageSubject) -> Mapping[str, frozenset[str]]:
-    """Owner → plain names of its libraries, as far as they are known by name."""
-    inventory = image.inventory
-    stems: dict[str, set[str]] = {}
-    files: tuple[Binary | ClosedFile, ...] = (*inventory.binaries, *inventory.closed)
-    for file in files:
-        stems.setdefault(file.owner or "", set()).add(_stem(file.path))
-    return {owner: frozenset(names - {""}) for owner, names in stems.items()}
 
 
 def _stem(path: str) -> str:

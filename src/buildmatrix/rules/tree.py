@@ -22,7 +22,6 @@ from buildmatrix.inventory.model import (
     PythonImport,
     PythonLoad,
 )
-from buildmatrix.inventory.python_memory import find_sites
 from buildmatrix.loader.resolution import Resolution
 from buildmatrix.python_imports.reach import Reach
 from buildmatrix.rules.belonging import is_foreign
@@ -243,7 +242,7 @@ def tree_of(
         ),
         policy=policy,
         used=frozenset(_used(inventory, resolution, required, undecided)),
-        sites=find_sites(inventory.distributions),
+        sites={item.owner: item.site for item in inventory.distributions},
         alien=_alien(inventory),
         required=required,
     )

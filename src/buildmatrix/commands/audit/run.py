@@ -24,6 +24,7 @@ from buildmatrix.commands.audit.symbols import (
 )
 from buildmatrix.commands.audit.target import AuditWork, Merger, judge_target, link_tables, start
 from buildmatrix.errors import BuildmatrixError, UsageError
+from buildmatrix.index.amounts import tables_cost
 from buildmatrix.index.budget import (
     LARGEST_SOURCE,
     USUAL_SOURCE,
@@ -34,7 +35,6 @@ from buildmatrix.index.budget import (
 )
 from buildmatrix.index.model import Member, WheelFacts
 from buildmatrix.index.reading import Reader, Readings, WheelRequest, key
-from buildmatrix.index.tables import estimate_cost
 from buildmatrix.inventory.model import Inventory, Stats, Unread
 from buildmatrix.judge import Judge
 from buildmatrix.locks.model import Wheel
@@ -233,7 +233,7 @@ def _reserve_for_symbols(
     for work in works:
         for name, members in find_importers(work.edges, work.facts(readings)).items():
             if key(work.wheels[name]) not in heads:
-                costs[key(work.wheels[name])] = sum(map(estimate_cost, members))
+                costs[key(work.wheels[name])] = sum(map(tables_cost, members))
     return min(2 * sum(costs.values()), most // PART_FOR_SYMBOLS, MOST_FOR_SYMBOLS)
 
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 from buildmatrix.binaries.model import Elf
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.match import distribution
+from buildmatrix.index.amounts import tables_cost
 from buildmatrix.index.model import Member, WheelFacts
-from buildmatrix.index.tables import estimate_cost
 from buildmatrix.inventory.model import Binary, ClosedFile, Distribution, Inventory
 from buildmatrix.loader.binding import unbound, unread_libraries
 from buildmatrix.loader.process import file_name
@@ -232,7 +232,7 @@ def take_affordable(
     The first ones of each wheel come first, and of those the ones of wheels with few.
     """
     ordered = sorted(
-        (number, len(members), name, member.path, estimate_cost(member), member)
+        (number, len(members), name, member.path, tables_cost(member), member)
         for name, members in wanted.items()
         for number, member in enumerate(members)
     )
