@@ -1,4 +1,4 @@
-"""Python modules of Windows and macOS, and the libraries that those of Windows link.
+"""Libraries and Python modules of Windows and macOS, and what those of Windows link.
 
 Microsoft, PE Format: headers, section table, import and delay-load import directories.
 """
@@ -12,8 +12,8 @@ from buildmatrix.elf.source import ByteSource
 
 #: First bytes -> kind. A Mach-O file for several machines begins as a Java class does.
 MAGICS = ((b"MZ", "pe"), (b"\xcf\xfa\xed\xfe", "macho"), (b"\xca\xfe\xba\xbe", "macho"))
-#: What Python modules in code of the machine are called, on any system.
-SUFFIXES = frozenset({"pyd", "so"})
+#: What libraries and Python modules in code of the machine are called, on any system.
+SUFFIXES = frozenset({"dll", "dylib", "pyd", "so"})
 _HEADERS = 4 << 10
 _MOST_SECTIONS = 100
 _MOST_LINKS = 500
@@ -23,7 +23,7 @@ _DIRECTORIES = ((1, 20, 12), (13, 32, 4))
 
 
 def detect_kind(name: str, head: bytes) -> str | None:
-    """Return `pe` or `macho` for a Python module of Windows or macOS, else None."""
+    """Return `pe` or `macho` for a library or module of Windows or macOS, else None."""
     if name.rpartition(".")[2].lower() not in SUFFIXES:
         return None
     return next((kind for magic, kind in MAGICS if head.startswith(magic)), None)

@@ -156,6 +156,9 @@ def _look(parts: WheelParts, member: Member, length: int) -> None:
             parts.tell(path, kind, reader)
         elif (contents := detect_container(BytesSource(data), data, member.size, path)) is not None:
             _look_inside(parts, member, contents)
+        elif kind in ("pe", "macho"):
+            # Of another system: what it links, as far as the beginning says, only names a vendor.
+            parts.facts[path] = facts_of_bytes(path, data)
         elif kind is not None or len(data) < min(member.size, containers.HEAD):
             # Its beginning does not say what it holds.
             parts.opened.discard(path)

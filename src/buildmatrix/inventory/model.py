@@ -180,7 +180,7 @@ class Statements:
 class Artefact:
     """An accelerator file that is not a host ELF file: bitcode, PTX, archives, ...
 
-    Or a Python module of another system, `pe` or `macho`.
+    Or a library or Python module of another system, `pe` or `macho`.
     """
 
     path: str
@@ -198,7 +198,7 @@ class Artefact:
     container: str | None = None
     #: Version of the library that compiled a network, from its header: `10.3.0.26`.
     version: str | None = None
-    #: Libraries that a Python module of Windows links: `nvcuda.dll`.
+    #: Libraries that a file for Windows links: `nvcuda.dll`.
     links: tuple[str, ...] = ()
 
 

@@ -18,6 +18,7 @@ from buildmatrix.catalogue.lookup import library
 from buildmatrix.catalogue.model import DistributionMatch, Evidence
 from buildmatrix.catalogue.names import opened_library
 from buildmatrix.inventory.model import PythonLoad
+from buildmatrix.loader.process import file_name
 from buildmatrix.phrases import listing
 from buildmatrix.rules.belonging import title
 from buildmatrix.rules.imports import Imported
@@ -203,8 +204,8 @@ def _modules(
 
 
 def _alien(tree: TreeView, owner: str) -> Iterator[Failure]:
-    for imported, module in tree.alien.get(owner, ()):
-        place = f"{imported.path}:{imported.line}"
+    for used, module in tree.alien.get(owner, ()):
+        place = f"{used.path}:{used.line}"
         known = [
             (name, match.owned)
             for name in module.links
@@ -213,13 +214,16 @@ def _alien(tree: TreeView, owner: str) -> Iterator[Failure]:
         ]
         system = "Windows" if module.kind == "pe" else "macOS"
         links = f" and links {listing(name for name, _ in known)}" if known else ""
+        kind: Literal["load", "module"] = "load" if isinstance(used, PythonLoad) else "module"
+        name = file_name(module.path) if isinstance(used, PythonLoad) else used.module
+        does = "loads" if kind == "load" else "imports"
         yield Failure(
-            "module",
-            imported.path,
+            kind,
+            used.path,
             place,
-            imported.module,
+            name,
             (known[0][1].vendor or "") if known else "",
-            f"its import imports {imported.module} ({place}): {module.path} is for {system}{links}",
+            f"its import {does} {name} ({place}): {module.path} is for {system}{links}",
         )
 
 

@@ -103,7 +103,7 @@ class TreeView:
     #: Folder of a distribution's modules (`name==version`), with a slash at its end or empty.
     sites: Mapping[str, str]
     #: By importer (`name==version`), imports of own modules that are only there for another system.
-    alien: Mapping[str, tuple[tuple[PythonImport, Artefact], ...]]
+    alien: Mapping[str, tuple[tuple[PythonImport | PythonLoad, Artefact], ...]]
     #: Requirements of distributions (`name==version`).
     required: Mapping[str, tuple[Required, ...]]
 
@@ -243,19 +243,30 @@ def tree_of(
         policy=policy,
         used=frozenset(_used(inventory, resolution, required, undecided)),
         sites={item.owner: item.site for item in inventory.distributions},
-        alien=_alien(inventory),
+        alien=_alien(inventory, loads),
         required=required,
     )
 
 
-def _alien(inventory: Inventory) -> Mapping[str, tuple[tuple[PythonImport, Artefact], ...]]:
-    """Imports of modules that a distribution has for Windows or macOS alone."""
-    modules = {
-        (artefact.owner, artefact.path.rpartition("/")[2].partition(".")[0]): artefact
+def _alien(
+    inventory: Inventory, loads: Mapping[str, Iterable[PythonLoad]]
+) -> Mapping[str, tuple[tuple[PythonImport | PythonLoad, Artefact], ...]]:
+    """Imports and loads of files that a distribution has for Windows or macOS alone."""
+    files = {
+        (artefact.owner, artefact.path.rpartition("/")[2]): artefact
         for artefact in inventory.artefacts
         if artefact.kind in ("pe", "macho")
     }
-    found: dict[str, list[tuple[PythonImport, Artefact]]] = {}
+    modules = {(owner, name.partition(".")[0]): file for (owner, name), file in files.items()}
+    found: dict[str, list[tuple[PythonImport | PythonLoad, Artefact]]] = {}
+    for owner in dict.fromkeys(owner for owner, _ in files if owner is not None):
+        for call in loads.get(owner, ()):
+            if call.call == "find_library":
+                continue  # It returns None.
+            loaded = [files.get((owner, name.rpartition("/")[2])) for name in call.names]
+            # A load of several names tries one after the other.
+            if loaded and loaded[0] is not None and None not in loaded:
+                found.setdefault(owner, []).append((call, loaded[0]))
     for statement in inventory.python_imports if modules else ():
         artefact = modules.get((statement.owner, statement.module.rpartition(".")[2]))
         if statement.how == "missing" and statement.provider is not None and artefact is not None:

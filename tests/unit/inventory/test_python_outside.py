@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from random import Random
@@ -10,6 +12,7 @@ from struct import pack
 import pytest
 from test_python_loading import ELF
 
+from buildmatrix import cli
 from buildmatrix.binaries.portable import read_links
 from buildmatrix.elf.source import BytesSource
 from buildmatrix.inventory.collect import collect
@@ -233,6 +236,33 @@ def test_an_own_module_that_is_for_another_system_is_missing(tmp_path: Path, nam
         ({"pkg/_c.abi3.so": ELF}, {"pkg/_c.py": "run = 1\n"}, {"pkg/__init__.py": GUARDED})
     ):
         assert imports(tmp_path / str(number), {"pkg": {**files, **more}}) == []
+
+
+@pytest.mark.parametrize("name", ["tide.dll", "tide.dylib"])
+@pytest.mark.parametrize("is_guarded", [True, False])
+def test_a_library_for_another_system_breaks_an_import_that_loads_it(
+    tmp_path: Path, name: str, is_guarded: bool
+) -> None:
+    code = portable(["nvcuda.dll"]) if name.endswith("dll") else MACHO
+    load = f"ctypes.CDLL(os.path.join(os.path.dirname(__file__), {name!r}))\n"
+    if is_guarded:
+        load = f"if sys.platform != 'linux':\n    {load}"
+    wheel = tmp_path / "pkg-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("pkg-1.0.dist-info/METADATA", "Name: pkg\nVersion: 1.0\n")
+        archive.writestr("pkg-1.0.dist-info/RECORD", f"pkg/__init__.py,,\npkg/{name},,\n")
+        archive.writestr("pkg/__init__.py", f"import ctypes, os, sys\n{load}")
+        archive.writestr(f"pkg/{name}", code + Random(28).randbytes(300_000))
+    lock = tmp_path / "requirements.txt"
+    lock.write_text(f"pkg @ {wheel.as_uri()}\n")
+    for source in (["scan", f"wheel:{wheel}"], ["audit", str(lock), "--python=3.11"]):
+        report = tmp_path / "report.json"
+        with pytest.raises(SystemExit) as stop:
+            cli.main([*source, "--backend=cpu", f"--format=json={report}"])
+        (verdict,) = json.loads(report.read_text())["distributions"]
+        assert (verdict["verdict"], stop.value.code) == (("ok", 0) if is_guarded else ("broken", 1))
+        assert verdict["vendors"] == (["nvidia"] if not is_guarded and name == "tide.dll" else [])
+        assert (f"pkg/{name} is for" in verdict["reason"]) is not is_guarded
 
 
 GUARDED = "try:\n    from ._c import run\nexcept ImportError:\n    run = None\n"

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from auditcases import subject
 from rulecases import codes, image, of_image, only, pin, target, verdict
 
 from buildmatrix.inventory.merge import merge
-from buildmatrix.inventory.model import Artefact, Distribution, Inventory, PythonImport, Unread
+from buildmatrix.inventory.model import (
+    Artefact,
+    Distribution,
+    Inventory,
+    PythonImport,
+    PythonLoad,
+    Unread,
+)
 from buildmatrix.rules.engine import judge_wheels
 from buildmatrix.trees.wheel import Member
 
@@ -115,3 +123,30 @@ def test_a_module_for_another_system_breaks_an_import(
         assert (finding.severity, finding.vendor) == ("error", vendor or None)
     alone = replace(tree, python_imports=())
     assert verdict("cpu", alone, "demo").verdict == "ok"
+
+
+@pytest.mark.parametrize(
+    ("names", "change", "said"),
+    [(("/usr/lib/python3.11/site-packages/demo/tide.dll",), {}, "broken"),
+     (("tide.dll",), {}, "broken"),
+     (("tide.dll", "libtide.so"), {}, "ok"), ((), {}, "ok"),
+     (("tide.dll",), {"reach": "guarded"}, "ok"), (("tide.dll",), {"reach": "lazy"}, "ok"),
+     (("tide.dll",), {"call": "find_library"}, "ok"),
+     (("tide.dll",), {"owner": "other==1"}, "ok")],
+)  # fmt: skip
+def test_a_load_of_a_library_for_another_system_breaks_an_import(
+    names: tuple[str, ...], change: dict[str, Any], said: str
+) -> None:
+    path = "usr/lib/python3.11/site-packages/demo/tide.dll"
+    load = PythonLoad("demo/__init__.py", 3, "CDLL", names, "import", "demo==1")
+    tree = replace(
+        image(installed=["demo 1", "other 1"]),
+        python_loads=(replace(load, **change),),
+        artefacts=(Artefact(path, 9_000_000, "pe", "demo==1", links=("nvcuda.dll",)),),
+    )
+    judged = verdict("cpu", tree, "demo")
+    assert judged.verdict == said
+    if said == "broken":
+        assert judged.vendors == ("nvidia",)
+        assert "loads tide.dll" in judged.reason
+        assert "links nvcuda.dll" in judged.reason
