@@ -17,7 +17,18 @@ from buildmatrix.catalogue.model import Evidence
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.loader.resolution import Resolution
 from buildmatrix.locks.model import Lock
-from buildmatrix.rules import baseline, unpinned_base, waivers
+from buildmatrix.rules.acceptance import (
+    FailOn,
+    apply_baseline,
+    apply_policy,
+    apply_waivers,
+    check_expired_or_unused_waiver,
+    check_severities,
+    check_waived_rules,
+    fails,
+    leaves_open,
+)
+from buildmatrix.rules.base_images import check_unpinned_base
 from buildmatrix.rules.certainty import with_unparsed
 from buildmatrix.rules.engine import (
     Judgement,
@@ -27,11 +38,10 @@ from buildmatrix.rules.engine import (
     judge_wheels,
 )
 from buildmatrix.rules.fit import accepted
+from buildmatrix.rules.locks import Wheels
 from buildmatrix.rules.model import Finding, GateState, Verdict
-from buildmatrix.rules.severities import FailOn, apply_policy, check_severities, fails, leaves_open
 from buildmatrix.rules.subject import Subject, locked
-from buildmatrix.rules.transitive import through
-from buildmatrix.rules.wheels import Wheels
+from buildmatrix.rules.verdicts import through
 from buildmatrix.spec.model import Policy, Spec, Target
 from buildmatrix.vulnerabilities.model import Advisories
 
@@ -53,7 +63,7 @@ class Judge:
 
         Raises `SpecError` for waivers and severities of rules that do not exist.
         """
-        waivers.check_rules(spec.waivers)
+        check_waived_rules(spec.waivers)
         check_severities(spec.policy)
         self._spec = spec
         self._fail_on = fail_on
@@ -82,7 +92,7 @@ class Judge:
     def bases(self, target: Target) -> tuple[Finding, ...]:
         """Return the findings about references of base images, for which no lock is needed."""
         subject = Subject(target, self.catalogue, self._spec.policy, None, ())
-        return self.settled(unpinned_base.check(subject))
+        return self.settled(check_unpinned_base(subject))
 
     def advisories(self, target: Target, lock: Lock, advisories: Advisories) -> tuple[Finding, ...]:
         """Return the findings about known vulnerabilities of a lock's distributions."""
@@ -92,8 +102,8 @@ class Judge:
     def settled(self, findings: Iterable[Finding]) -> tuple[Finding, ...]:
         """Return the findings with the policy's severities, waivers and the baseline applied."""
         counted = apply_policy(findings, self._spec.policy)
-        held = waivers.apply(counted, self._spec.waivers, self._today)
-        return baseline.apply(held, self._baseline)
+        held = apply_waivers(counted, self._spec.waivers, self._today)
+        return apply_baseline(held, self._baseline)
 
     def image(self, target: Target, inventory: Inventory, lock: Lock | None) -> Judgement:
         """Return an image's findings, its distributions' verdicts, and its node classes."""
@@ -159,7 +169,7 @@ class Judge:
         """Return findings about expired waivers, and unused ones if all targets are `judged`."""
         everything = {target.id for target in self._spec.targets}
         complete = judged if everything <= set(judged) else ()
-        stale = waivers.check(findings, self._spec.waivers, self._today, complete)
+        stale = check_expired_or_unused_waiver(findings, self._spec.waivers, self._today, complete)
         return apply_policy(stale, self._spec.policy)
 
     def gate(self, findings: Collection[Finding]) -> GateState:

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from buildmatrix.cli import group
 from buildmatrix.reports.run.saved import read
 from buildmatrix.rules.model import Finding
-from buildmatrix.rules.repeats import drop_repeats
+from buildmatrix.rules.registry import drop_repeats
 
 pytestmark = pytest.mark.network
 

@@ -15,8 +15,12 @@ from buildmatrix.locks.model import Lock, Package
 from buildmatrix.progress import Silent
 from buildmatrix.spec.model import Policy, VulnerabilityPolicy
 from buildmatrix.store.cache import Cache
-from buildmatrix.vulnerabilities.advisories import AdvisoryOptions, pending_advisories
-from buildmatrix.vulnerabilities.check import Limits, check
+from buildmatrix.vulnerabilities.advisories import (
+    AdvisoryOptions,
+    Limits,
+    check,
+    pending_advisories,
+)
 from buildmatrix.vulnerabilities.model import Advisories
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -51,11 +51,11 @@ def more_waivers(path: Path | None, ids: Sequence[str] | None) -> tuple[Waiver, 
     """The waivers in a file; `ids` are the targets of the specification, if there is one."""
     if path is None:
         return ()
-    from buildmatrix.rules.waivers import check_rules
+    from buildmatrix.rules.acceptance import check_waived_rules
     from buildmatrix.spec.waivers import load_waivers
 
     waivers = load_waivers(path, ids)
-    check_rules(waivers)
+    check_waived_rules(waivers)
     return waivers
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from buildmatrix.commands.diff.git_revision import Revision
     from buildmatrix.judge import Judge
     from buildmatrix.reports.run.model import Report
-    from buildmatrix.rules.severities import FailOn
+    from buildmatrix.rules.acceptance import FailOn
     from buildmatrix.spec.model import Spec
 
 

@@ -18,7 +18,7 @@ from buildmatrix.reports.formats import DIFF, DRIFT
 if TYPE_CHECKING:
     from buildmatrix.reports.diff.drift import Drifts
     from buildmatrix.reports.diff.model import Comparison
-    from buildmatrix.rules.severities import FailOn
+    from buildmatrix.rules.acceptance import FailOn
 
 
 def diff(

@@ -21,7 +21,7 @@ from buildmatrix.api.workspace import Workspace
 
 if TYPE_CHECKING:
     from buildmatrix.reports.fleet.model import FleetReport
-    from buildmatrix.rules.severities import FailOn
+    from buildmatrix.rules.acceptance import FailOn
 
 
 def fleet_audit(

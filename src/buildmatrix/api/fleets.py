@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from buildmatrix.commands.fleet.model import BackendPattern
     from buildmatrix.commands.fleet.running import RunOutcome
     from buildmatrix.reports.fleet.model import FleetReport
-    from buildmatrix.rules.severities import FailOn
+    from buildmatrix.rules.acceptance import FailOn
 
 
 def answered(

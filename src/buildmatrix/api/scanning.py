@@ -22,7 +22,7 @@ from buildmatrix.reports.formats import RUN
 
 if TYPE_CHECKING:
     from buildmatrix.reports.run.model import Report
-    from buildmatrix.rules.severities import FailOn
+    from buildmatrix.rules.acceptance import FailOn
     from buildmatrix.spec.model import Spec, Target
 
 

@@ -25,7 +25,7 @@ from buildmatrix.registry.client import Registry
 from buildmatrix.registry.reference import Reference
 from buildmatrix.reports.run import cyclonedx
 from buildmatrix.reports.run.model import Report, whole
-from buildmatrix.rules.severities import FailOn
+from buildmatrix.rules.acceptance import FailOn
 from buildmatrix.spec.model import Spec, Target
 
 #: in-toto's type for bills of materials in CycloneDX; cosign calls it `cyclonedx`.

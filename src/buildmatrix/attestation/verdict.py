@@ -17,6 +17,7 @@ from buildmatrix.attestation.policy import JudgedPolicy, effective_policy
 from buildmatrix.reports import json_form
 from buildmatrix.reports.json_form import Json
 from buildmatrix.reports.run.model import Report, ReportTool, whole
+from buildmatrix.rules.acceptance import FailOn
 from buildmatrix.rules.model import (
     GATES,
     IF_KNOWN,
@@ -29,7 +30,6 @@ from buildmatrix.rules.model import (
 )
 from buildmatrix.rules.registry import RULES
 from buildmatrix.rules.rungs import Rung
-from buildmatrix.rules.severities import FailOn
 from buildmatrix.spec.model import Policy, Spec, Target
 from buildmatrix.store.cache import source_digest
 

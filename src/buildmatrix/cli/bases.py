@@ -19,7 +19,7 @@ def report_bases(spec: Spec, targets: Sequence[Target], *, quiet: bool) -> int:
     Notes are for reports. Errors are printed even where `quiet` leaves out the rest.
     """
     from buildmatrix.judge import Judge
-    from buildmatrix.rules.severities import fails
+    from buildmatrix.rules.acceptance import fails
 
     judge = Judge(spec, "error", date.today())
     lines: dict[str, bool] = {}

@@ -33,7 +33,7 @@ from buildmatrix.rules.rungs import RUNGS, Rung
 if TYPE_CHECKING:
     from buildmatrix.attestation.attach import Signer
     from buildmatrix.engines.model import Surroundings
-    from buildmatrix.rules.severities import FailOn
+    from buildmatrix.rules.acceptance import FailOn
 
 
 @click.command("build", short_help="Run the whole pipeline.")

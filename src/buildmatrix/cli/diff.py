@@ -23,7 +23,7 @@ from buildmatrix.errors import UsageError
 from buildmatrix.reports.formats import DIFF, names
 
 if TYPE_CHECKING:
-    from buildmatrix.rules.severities import FailOn
+    from buildmatrix.rules.acceptance import FailOn
 
 FORMATS = names(DIFF)
 

@@ -21,7 +21,7 @@ from buildmatrix.errors import UsageError
 from buildmatrix.reports.formats import FLEET, names
 
 if TYPE_CHECKING:
-    from buildmatrix.rules.severities import FailOn
+    from buildmatrix.rules.acceptance import FailOn
 
 FORMATS = names(FLEET)
 _STDOUT = Path("-")

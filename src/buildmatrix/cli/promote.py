@@ -14,7 +14,7 @@ from buildmatrix.cli.progress import progress
 from buildmatrix.reports.formats import PROMOTE, names
 
 if TYPE_CHECKING:
-    from buildmatrix.rules.severities import FailOn
+    from buildmatrix.rules.acceptance import FailOn
 
 FORMATS = names(PROMOTE)
 

@@ -41,8 +41,7 @@ def command(settings: CommandSettings, code: str | None, backend: str | None, st
 
 
 def _rules(code: str | None, style: str) -> None:
-    from buildmatrix.rules.pages import rule_page
-    from buildmatrix.rules.registry import RULES
+    from buildmatrix.rules.registry import RULES, rule_page
 
     if code is not None:
         codes = {rule.name: rule.code for rule in RULES}

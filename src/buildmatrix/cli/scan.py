@@ -15,7 +15,7 @@ from buildmatrix.cli.surroundings import engine_option
 from buildmatrix.cli.workspace import workspace
 
 if TYPE_CHECKING:
-    from buildmatrix.rules.severities import FailOn
+    from buildmatrix.rules.acceptance import FailOn
 
 
 @click.command("scan", short_help="Read what lies in an image or a folder, and judge it.")

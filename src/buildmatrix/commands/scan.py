@@ -11,8 +11,8 @@ from buildmatrix.catalogue.lookup import unknown_backend
 from buildmatrix.errors import UsageError
 from buildmatrix.judge import Judge
 from buildmatrix.reports.run.model import Report, assemble
+from buildmatrix.rules.acceptance import FailOn
 from buildmatrix.rules.model import TargetResult
-from buildmatrix.rules.severities import FailOn
 from buildmatrix.sources.model import Facts
 from buildmatrix.spec.bare import bare_spec, bare_target
 from buildmatrix.spec.model import Spec, Target, Waiver

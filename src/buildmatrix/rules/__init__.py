@@ -1,1 +1,1 @@
-"""Inventory × target → findings. One rule, one code, one module, one page of documentation."""
+"""Inventory × target → findings. One rule, one code, one function, one page of documentation."""

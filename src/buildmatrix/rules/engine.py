@@ -8,9 +8,8 @@ is renamed or a distribution is upgraded, so waivers and baselines outlive both.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
-from importlib import import_module
 from typing import TypeVar
 
 from buildmatrix.catalogue import match
@@ -20,24 +19,64 @@ from buildmatrix.catalogue.model import Evidence
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.loader.resolution import Resolution
 from buildmatrix.locks.model import Lock
-from buildmatrix.rules import known_vulnerability, not_checked
-from buildmatrix.rules.agreement import BELONGS, reconcile
+from buildmatrix.rules import (
+    architectures,
+    base_images,
+    contradictions,
+    distributions,
+    duplicates,
+    fit,
+    foreign_files,
+    framework_against_libraries,
+    kernel_driver,
+    licenses,
+    loading,
+    locks,
+    node_classes,
+    node_drivers,
+    sizes,
+    unfit_artifacts,
+    unread,
+    vulnerabilities,
+)
 from buildmatrix.rules.composing import compose
 from buildmatrix.rules.composition import Composition
 from buildmatrix.rules.fit import fits
-from buildmatrix.rules.model import Finding, NodeFit, Verdict, in_order
-from buildmatrix.rules.registry import RULES, Scope
-from buildmatrix.rules.repeats import FILES
+from buildmatrix.rules.locks import Wheels
+from buildmatrix.rules.model import UNFIT, Finding, NodeFit, Verdict, VerdictName, in_order
+from buildmatrix.rules.registry import FILE_RULES, RULES, Scope
 from buildmatrix.rules.subject import ImageSubject, Subject, built, locked
-from buildmatrix.rules.wheels import Wheels
 from buildmatrix.spec.model import Policy, Target
 from buildmatrix.vulnerabilities.model import Advisories
 
 SubjectT = TypeVar("SubjectT", bound=Subject)
 
 
+#: Modules of the rules that it runs.
+_MODULES = (
+    architectures,
+    base_images,
+    contradictions,
+    distributions,
+    duplicates,
+    fit,
+    foreign_files,
+    framework_against_libraries,
+    kernel_driver,
+    licenses,
+    loading,
+    locks,
+    node_classes,
+    node_drivers,
+    sizes,
+    unfit_artifacts,
+    unread,
+)
+
+
 def _checks(*scopes: Scope) -> tuple[Callable[..., Iterator[Finding]], ...]:
-    return tuple(import_module(rule.module).check for rule in RULES if rule.scope in scopes)
+    functions = {name: value for module in _MODULES for name, value in vars(module).items()}
+    return tuple(functions[rule.function] for rule in RULES if rule.scope in scopes)
 
 
 #: Rules about distributions, locked or installed.
@@ -55,7 +94,7 @@ class Judgement:
     """Findings, verdicts and composition of one target."""
 
     findings: tuple[Finding, ...]
-    #: Verdict of each distribution, sorted by name; see `rules.agreement`.
+    #: Verdict of each distribution, sorted by name; see `rules.engine`.
     verdicts: tuple[Verdict, ...]
     #: Result for each node class of the target, if the image was scanned.
     fits: tuple[NodeFit, ...] = ()
@@ -92,7 +131,7 @@ def judge_wheels(wheels: Wheels) -> Judgement:
             return f"{finding.distribution}=={finding.version}" in lines
         if finding.rule == "BM301" and (finding.distribution, finding.vendor) in shipped:
             return not any((item.path, item.detail) in wheels.missing for item in finding.evidence)
-        return finding.rule in FILES and finding.distribution in foreign
+        return finding.rule in FILE_RULES and finding.distribution in foreign
 
     kept = (finding for finding in seen if not is_said(finding))
     return Judgement(in_order((*declared, *about_lock, *kept)), verdicts)
@@ -139,5 +178,99 @@ def _findings(
 
 def check_advisories(subject: Subject, advisories: Advisories, today: date) -> tuple[Finding, ...]:
     """Return the findings about known vulnerabilities and unchecked distributions."""
-    findings = known_vulnerability.check(subject, advisories, today)
-    return in_order((*findings, *not_checked.check(subject, advisories)))
+    findings = vulnerabilities.check_known_vulnerability(subject, advisories, today)
+    return in_order((*findings, *vulnerabilities.check_not_checked(subject, advisories)))
+
+
+# Reconciliation of findings about names with verdicts about bytes.
+#
+# A name says what a distribution is sold as, its files say what it is. Where both are known, the
+# files count: a build for another backend that works and weighs little is no error, and no clean
+# one either. Where no file is known, the name is all there is, and counts. So no distribution has
+# an error about another vendor beside the verdict `ok` or `optional`, nor `bloat` without one. What
+# is made for another toolkit line of the target's own vendor is of no more use than what is
+# another's.
+
+
+#: Rules that say of a whole distribution that it is another backend's.
+BELONGS = ("BM101", "BM102", "BM104")
+#: The rule that says that it is for another toolkit line of this backend.
+OTHER_LINE = "BM103"
+
+
+def reconcile(
+    image: ImageSubject, declared: Iterable[Finding]
+) -> tuple[tuple[Finding, ...], tuple[Verdict, ...]]:
+    """`declared`, findings of rules about names, no worse than the verdicts; and those."""
+    vendor = image.own_vendor
+    verdicts = dict(image.verdicts)
+    findings = []
+    for finding in declared:
+        owner = f"{finding.distribution}=={finding.version}"
+        verdict = verdicts.get(owner)
+        if finding.rule == OTHER_LINE and verdict is not None:
+            verdicts[owner] = _of_other_line(image, verdict, finding)
+        foreign = (
+            finding.rule in BELONGS and finding.vendor is not None and finding.vendor != vendor
+        )
+        if finding.rule == "BM104" and verdict is not None and finding.vendor == vendor:
+            verdicts[owner] = _without_devices(verdict, finding)
+        if verdict is None or not foreign or (verdict.verdict in UNFIT and not verdict.is_open):
+            findings.append(finding)
+            continue
+        is_hypothesis = image.standings.get(owner) == "open"
+        if finding.severity == "error" and (owner in image.tree.held or is_hypothesis):
+            finding = replace(finding, severity="warning")
+        if verdict.verdict in UNFIT:
+            findings.append(finding)
+            continue
+        if finding.severity != "note":
+            verdicts[owner] = _not_clean(verdict, finding)
+        findings.append(finding)
+    return tuple(findings), tuple(verdicts.values())
+
+
+def _of_other_line(image: ImageSubject, verdict: Verdict, finding: Finding) -> Verdict:
+    """Count all of it as wasted if its name proves the line, unless something loads it."""
+    if verdict.verdict in UNFIT:
+        return verdict
+    verdict = _not_clean(verdict, finding)
+    if verdict.verdict != "bloat":
+        return verdict
+    is_used = verdict.owner in image.tree.used
+    size = (
+        0
+        if is_used
+        else next(
+            (
+                item.size
+                for item in image.inventory.distributions
+                if (item.name, item.version) == (verdict.name, verdict.version)
+            ),
+            0,
+        )
+    )
+    return replace(verdict, foreign_bytes=size, certain=True, may_be=None)
+
+
+def _without_devices(verdict: Verdict, finding: Finding) -> Verdict:
+    """Downgrade a working distribution without a build for this backend to `optional`."""
+    if verdict.verdict != "ok":
+        return verdict
+    reason = finding.message.partition(": ")[2] or finding.message
+    return replace(verdict, verdict="optional", reason=reason)
+
+
+def _not_clean(verdict: Verdict, finding: Finding) -> Verdict:
+    name: VerdictName = "bloat" if finding.severity == "error" else "optional"
+    if verdict.verdict == name:
+        return verdict
+    reason = (
+        finding.message.partition(", not usable on")[0]
+        .partition(": libraries of two")[0]
+        .removeprefix(f"{verdict.name} ")
+    )
+    vendors = {*verdict.vendors, *([finding.vendor] if finding.vendor is not None else [])}
+    return replace(
+        verdict, verdict=name, reason=f"by its name: {reason}", vendors=tuple(sorted(vendors))
+    )

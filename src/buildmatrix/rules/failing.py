@@ -20,7 +20,7 @@ from buildmatrix.catalogue.names import opened_library
 from buildmatrix.inventory.model import PythonLoad
 from buildmatrix.loader.process import file_name
 from buildmatrix.phrases import listing
-from buildmatrix.rules.belonging import title
+from buildmatrix.rules.evidence import title
 from buildmatrix.rules.imports import Imported
 from buildmatrix.rules.model import Failure
 from buildmatrix.rules.tree import TreeView

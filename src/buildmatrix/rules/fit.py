@@ -1,8 +1,7 @@
-"""The grid of targets and node classes: what an image does on each class that its target runs on.
+"""BM710: what an image does on a node class is not known, and the specification says all it can.
 
-It is made of the reasons that BM701 to BM705 and BM710 make their findings of, of what device code,
-artifacts, wheel variants and files for some processors are worth there, and of what the
-specification does not say.
+The run is undecided as long as a finding of this rule is a warning
+(`rules.acceptance.leaves_open`).
 """
 
 from __future__ import annotations
@@ -13,40 +12,114 @@ from dataclasses import replace
 from buildmatrix.catalogue import drivers
 from buildmatrix.catalogue.architectures import support, support_of
 from buildmatrix.catalogue.products import architectures
-from buildmatrix.rules import (
-    artifact_for_other_node_class,
-    driver_too_old,
-    forward_compatibility_package,
-    host_instruction_level,
-    kernel_driver,
-    minor_version_compatibility,
-    undecided_on_node_class,
-    unmet_requirement,
-    variant_against_bytes,
-)
+from buildmatrix.rules.contradictions import find_variant_states, unsupported
 from buildmatrix.rules.coverage import code_holders, coverage
 from buildmatrix.rules.findings import split_owner
-from buildmatrix.rules.model import NODE_STATES, DeviceFit, Finding, FitReason, NodeFit, NodeState
-from buildmatrix.rules.node_drivers import node_driver
-from buildmatrix.rules.node_reasons import GridState, Reason
-from buildmatrix.rules.runtime_versions import runtimes
+from buildmatrix.rules.fixes import accept
+from buildmatrix.rules.kernel_driver import kernel_driver_reasons
+from buildmatrix.rules.library_versions import Runtime, runtimes
+from buildmatrix.rules.model import (
+    NODE_STATES,
+    DeviceFit,
+    Finding,
+    FitReason,
+    Fix,
+    NodeFit,
+    NodeState,
+)
+from buildmatrix.rules.node_classes import (
+    GridState,
+    Reason,
+    find_instruction_states,
+    findings_of,
+    unmet_reasons,
+)
+from buildmatrix.rules.node_drivers import (
+    compat_package_reasons,
+    minor_version_reasons,
+    node_driver,
+    old_driver_reasons,
+)
 from buildmatrix.rules.subject import ImageSubject
+from buildmatrix.rules.unfit_artifacts import find_artifact_states
 from buildmatrix.spec.model import NodeClass
 from buildmatrix.spec.version_range import version_range
 
+
+def check_undecided_on_node_class(image: ImageSubject) -> Iterator[Finding]:
+    """One finding per runtime, and one per wheel variant."""
+    return findings_of("BM710", image, undecided_reasons)
+
+
+def undecided_reasons(image: ImageSubject, node: NodeClass) -> Iterator[Reason]:
+    """Yield what the image or the tables leave undecided about a node class."""
+    present = runtimes(image)
+    has_driver = version_range(node.driver).lowest is not None
+    if present and has_driver and drivers.has_tables(image.backend, image.catalogue):
+        fit = node_driver(image, node)
+        if all(runtime.version is None for runtime in present):
+            about = f"the version of {present[0].name} is not known"
+            yield _undecided_runtime(node, present[0], about)
+        elif fit is not None and fit.verdict == "unknown" and fit.runtime is not None:
+            about = f"no table has the toolkit of {fit.runtime.name} ({fit.runtime.version})"
+            yield _undecided_runtime(node, fit.runtime, about)
+    for item in image.inventory.distributions:
+        strange = (result for result in unsupported(image, item, node) if result.is_strange)
+        if item.variant is not None and (lacking := next(strange, None)) is not None:
+            yield Reason(
+                rule="BM710",
+                node=node.name,
+                state="undecided",
+                severity="warning",
+                about=f"{item.name} {item.version} is the variant {item.variant.label}",
+                there=f"whether {node.name} supports it is not known: {lacking.reason}",
+                owner=item.owner,
+                path=item.path,
+                fix=_undecided_fix(item.name),
+            )
+
+
+def _undecided_runtime(node: NodeClass, runtime: Runtime, about: str) -> Reason:
+    owner = runtime.evidence.distribution
+    return Reason(
+        rule="BM710",
+        node=node.name,
+        state="undecided",
+        severity="warning",
+        about=about,
+        there=f"nothing says whether driver {node.driver} of {node.name} runs it",
+        owner=owner,
+        path=runtime.evidence.path,
+        evidence=(runtime.evidence,),
+        fix=_undecided_fix(owner.partition("==")[0] if owner else None),
+    )
+
+
+def _undecided_fix(distribution: str | None) -> Fix:
+    advice = "run it on a machine of that class, and accept it with a [[waive]]"
+    return Fix("waive", advice, accept("BM710", distribution=distribution))
+
+
+# The grid of targets and node classes: what an image does on each class that its target runs on.
+#
+# It is made of the reasons that BM701 to BM705 and BM710 make their findings of, of what device
+# code, artifacts, wheel variants and files for some processors are worth there, and of what the
+# specification does not say.
+
+
 _RULES: tuple[Callable[[ImageSubject, NodeClass], Iterator[Reason]], ...] = (
-    driver_too_old.reasons,
-    minor_version_compatibility.reasons,
-    forward_compatibility_package.reasons,
-    kernel_driver.reasons,
-    unmet_requirement.reasons,
-    undecided_on_node_class.reasons,
+    old_driver_reasons,
+    minor_version_reasons,
+    compat_package_reasons,
+    kernel_driver_reasons,
+    unmet_reasons,
+    undecided_reasons,
 )
 #: State functions of rules that do not concern node classes alone.
 _PARTLY: tuple[Callable[[ImageSubject, NodeClass], Iterator[GridState]], ...] = (
-    artifact_for_other_node_class.find_states,
-    variant_against_bytes.find_states,
-    host_instruction_level.find_states,
+    find_artifact_states,
+    find_variant_states,
+    find_instruction_states,
 )
 
 

@@ -10,38 +10,40 @@ the business of BM302 and BM303, as far as those see them, and missing symbols t
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from packaging.specifiers import SpecifierSet
 
 from buildmatrix.catalogue import drivers
-from buildmatrix.catalogue.lookup import distribution, library
-from buildmatrix.catalogue.names import demangle, matches_any, version_of
-from buildmatrix.elf.symbols import exported
-from buildmatrix.inventory.model import Binary, ClosedFile, Distribution
+from buildmatrix.catalogue.lookup import distribution
+from buildmatrix.catalogue.names import demangle, matches_any
+from buildmatrix.inventory.model import Binary, Distribution
 from buildmatrix.inventory.names import distribution_name
 from buildmatrix.loader.preloads import Preloads
-from buildmatrix.loader.process import abi_of, file_name
+from buildmatrix.loader.process import file_name
 from buildmatrix.loader.resolution import Needed, Rule
 from buildmatrix.loader.resolver import resolve_opened
 from buildmatrix.parsing import requirement_or_none, version_or_none
 from buildmatrix.phrases import listing
-from buildmatrix.rules.built_with import (
+from buildmatrix.rules.findings import chain_to_file, file_holder, finding, split_owner
+from buildmatrix.rules.library_versions import (
     ExpectedVersion,
     LeastVersion,
+    LibraryCopy,
     expected_version,
+    in_front,
+    is_older,
     least_versions,
+    library_version,
     metadata_words,
     needed_version,
     role_of,
     soname_globs,
+    stated_versions,
 )
-from buildmatrix.rules.findings import chain_to_file, finding, split_owner
 from buildmatrix.rules.model import Finding, Fix, Severity
-from buildmatrix.rules.runtime_versions import stated_versions
-from buildmatrix.rules.shipped import file_holder
-from buildmatrix.rules.subject import ImageSubject, once
-from buildmatrix.spec.version_range import Numbers, compare, numbers
+from buildmatrix.rules.subject import ImageSubject
+from buildmatrix.spec.version_range import Numbers, numbers
 
 #: Roles of libraries that refuse a framework which was built with a newer one, or lack what it
 #: calls: cuDNN compares versions when it is loaded.
@@ -53,7 +55,7 @@ _LEADS: Mapping[Rule, str] = {
 }
 
 
-def check(image: ImageSubject) -> Iterator[Finding]:
+def check_framework_against_libraries(image: ImageSubject) -> Iterator[Finding]:
     """One finding per distribution and library that is found too old, or of another line."""
     binaries = {binary.path: binary for binary in image.inventory.binaries}
     needed: dict[str, list[Needed]] = {}
@@ -79,16 +81,12 @@ def check(image: ImageSubject) -> Iterator[Finding]:
         yield from _of_another_line(image, owner, names, libraries, least_of)
 
 
-#: A library that was read, or one of a wheel of which only the list of files was: its name counts.
-_Copy = Binary | ClosedFile
-
-
-def _libraries(image: ImageSubject) -> Mapping[str, list[_Copy]]:
+def _libraries(image: ImageSubject) -> Mapping[str, list[LibraryCopy]]:
     """The libraries that distributions of their own exist for, by SONAME."""
     rows = drivers.of_backend(image.catalogue.library_distributions, image.backend)
     globs = tuple(glob for row in rows for glob in row.libraries)
-    libraries: dict[str, list[_Copy]] = {}
-    copies: list[tuple[str | None, _Copy]] = [
+    libraries: dict[str, list[LibraryCopy]] = {}
+    copies: list[tuple[str | None, LibraryCopy]] = [
         (file_name(file.path), file) for file in image.inventory.closed if ".so" in file.path
     ]
     for binary in image.inventory.loadable:
@@ -104,7 +102,7 @@ def _opened(
     image: ImageSubject,
     owner: str,
     linked: Collection[str],
-    libraries: Mapping[str, list[_Copy]],
+    libraries: Mapping[str, list[LibraryCopy]],
     least_of: Mapping[str, LeastVersion],
 ) -> Iterator[Finding]:
     """Libraries that it asks for and does not link, where each that it may open is too old."""
@@ -118,8 +116,8 @@ def _opened(
             if soname in linked or role is None or not matches_any(globs, soname):
                 continue
             opener, found = _opened_by_name(image, owner, soname, copies)
-            versions = [_version(image, copy) for copy in found]
-            if all(_is_older(version, expected) for version in versions):
+            versions = [library_version(image, copy) for copy in found]
+            if all(is_older(version, expected) for version in versions):
                 present, version = found[0], versions[0]
                 assert version is not None
                 yield _finding(
@@ -136,8 +134,8 @@ def _opened(
 
 
 def _opened_by_name(
-    image: ImageSubject, owner: str, soname: str, copies: Sequence[_Copy]
-) -> tuple[str | None, Sequence[_Copy]]:
+    image: ImageSubject, owner: str, soname: str, copies: Sequence[LibraryCopy]
+) -> tuple[str | None, Sequence[LibraryCopy]]:
     """A file that opens a library by its bare name, and the copies that the loader finds by that.
 
     All copies where nothing is known to do so, or where another one may be loaded before.
@@ -170,79 +168,6 @@ def _opened_by_name(
     ):
         return None, copies
     return next(iter(openers)), [copy for copy in copies if copy.path in found]
-
-
-@dataclass(frozen=True, slots=True)
-class InFront:
-    """An older library that the loader takes in place of the one that came with who links it."""
-
-    #: The distribution that links it, and the entry.
-    owner: str
-    needed: Needed
-    #: What the loader takes, and what came with the distribution.
-    present: Binary
-    own: Binary
-    #: How it is known to be older.
-    why: str
-
-
-@once
-def in_front(image: ImageSubject) -> tuple[InFront, ...]:
-    """Older libraries of the backend that the loader finds first, one for each owner and name."""
-    binaries = {binary.path: binary for binary in image.inventory.loadable}
-    brought: dict[str, list[Binary]] = {}
-    for binary in binaries.values():
-        if binary.owner is not None:
-            for name in {binary.elf.soname, binary.path.rpartition("/")[2]} - {None}:
-                brought.setdefault(name or "", []).append(binary)
-    installed = {item.owner: item for item in image.inventory.distributions}
-    result: dict[tuple[str, str], InFront] = {}
-    for needed in image.resolution.needed:
-        linking, present = binaries.get(needed.binary), binaries.get(needed.path or "")
-        user = installed.get(linking.owner or "") if linking is not None else None
-        if user is None or present is None:
-            continue
-        others = [item for item in brought.get(needed.name, ()) if abi_of(item) == abi_of(present)]
-        if all(item is present for item in others) or not _is_of_backend(image, needed.name):
-            continue
-        bringers = _bringers(user)
-        own = [item for item in others if split_owner(item.owner)[0] in bringers]
-        if not own or split_owner(present.owner)[0] in bringers:
-            continue
-        whys = [_why_older(image, present, item) for item in own]
-        if all(whys):
-            found = InFront(user.owner, needed, present, own[0], whys[0] or "")
-            result.setdefault((user.owner, needed.name), found)
-    return tuple(result.values())
-
-
-def _bringers(installed: Distribution) -> frozenset[str]:
-    """A distribution and those that its metadata require, by name."""
-    lines = map(requirement_or_none, installed.requires)
-    required = (distribution_name(line.name) for line in lines if line is not None)
-    return frozenset((installed.name, *required))
-
-
-def _is_of_backend(image: ImageSubject, name: str) -> bool:
-    return any(
-        match.owned.backend == image.backend and match.owned.entry.where == "image"
-        for match in library(name, None, image.catalogue)
-    )
-
-
-def _why_older(image: ImageSubject, present: Binary, own: Binary) -> str | None:
-    """How a library is known to be older than another one: by versions, else by symbols."""
-    version, expected = _version(image, present), _version(image, own)
-    if version is not None and expected is not None:
-        if not _is_older(version, expected):
-            return None
-        return f"is {'.'.join(map(str, version))}"
-    if present.elf.binding is None or own.elf.binding is None:
-        return None
-    ours, theirs = exported(present.elf.binding), exported(own.elf.binding)
-    if not ours < theirs:
-        return None
-    return f"lacks {len(theirs - ours)} of its {len(theirs)} symbols"
 
 
 def _in_front(image: ImageSubject, owner: str, told: Collection[str]) -> Iterator[Finding]:
@@ -279,7 +204,7 @@ def _of_another_line(
     image: ImageSubject,
     owner: str,
     linked: Collection[str],
-    libraries: Mapping[str, list[_Copy]],
+    libraries: Mapping[str, list[LibraryCopy]],
     least_of: Mapping[str, LeastVersion],
 ) -> Iterator[Finding]:
     """Libraries that it was built with by its own files, and of which the tree has other lines."""
@@ -316,14 +241,16 @@ def _of_another_line(
         )
 
 
-def _without_parts(image: ImageSubject, libraries: Mapping[str, list[_Copy]]) -> Iterator[Finding]:
+def _without_parts(
+    image: ImageSubject, libraries: Mapping[str, list[LibraryCopy]]
+) -> Iterator[Finding]:
     """Bundled libraries that open further ones of their release, which nothing there has.
 
     `libcudnn.so.8` opens `libcudnn_ops_infer.so.8`. Without a C library the base may bring them,
     unless the set has another release of its own.
     """
     rows = drivers.of_backend(image.catalogue.library_distributions, image.backend)
-    files: tuple[_Copy, ...] = (*image.inventory.loadable, *image.inventory.closed)
+    files: tuple[LibraryCopy, ...] = (*image.inventory.loadable, *image.inventory.closed)
     present = {demangle(file_name(file.path)) for file in files if ".so" in file.path}
     present.update(binary.elf.soname or "" for binary in image.inventory.loadable)
     for binary in image.inventory.loadable:
@@ -368,14 +295,6 @@ def _line(soname: str) -> int | None:
     """The major version in a SONAME; the runtime of CUDA 11 is `libcudart.so.11.0`."""
     version = numbers(soname.partition(".so.")[2])
     return version[0] if version is not None else None
-
-
-def _is_older(version: Numbers | None, expected: Numbers) -> bool:
-    """Return True if a version is known, of the same line, and older than expected."""
-    if version is None or version[0] != expected[0]:
-        return False
-    count = min(len(expected), len(version))
-    return compare(version[:count], expected[:count]) < 0
 
 
 def _beside(image: ImageSubject, installed: Distribution, owner: str) -> Iterator[Finding]:
@@ -449,10 +368,10 @@ def _judged(
             continue
         seen.add(item.name)
         expected = expected_version(image, installed, item.name, least_of, binaries)
-        version = _version(image, present)
+        version = library_version(image, present)
         if expected is None or version is None:
             continue
-        if not _is_older(version, expected.version):
+        if not is_older(version, expected.version):
             continue
         yield _finding(
             image,
@@ -471,7 +390,7 @@ def _finding(
     image: ImageSubject,
     owner: str,
     soname: str,
-    present: _Copy,
+    present: LibraryCopy,
     role: str,
     expected: ExpectedVersion,
     version: Numbers,
@@ -501,18 +420,3 @@ def _finding(
             f"take the older library out of the way, or bring {soname} to {wanted} or later there",
         ),
     )
-
-
-def _version(image: ImageSubject, binary: _Copy) -> Numbers | None:
-    """The version of a library by its owner, its package, or its name where that has several."""
-    name, version = split_owner(binary.owner)
-    if name is not None and version is not None:
-        match = distribution(name, version, image.catalogue)
-        # A framework that bundles a library has its own version.
-        is_library = match is not None and match.kind == "native"
-        return numbers(version) if is_library and "+" not in version else None
-    _, _, package = image.inventory.packaged.get(binary.path, "").partition(" ")
-    named = version_of(demangle(binary.path.rpartition("/")[2]))
-    if named.count(".") > 1:
-        return numbers(named)
-    return numbers(package.rpartition(":")[2]) if package else None

@@ -13,9 +13,9 @@ from buildmatrix.catalogue.format.entry import Basis, CatalogueEntry
 from buildmatrix.catalogue.names import matches_any
 from buildmatrix.catalogue.products import architectures
 from buildmatrix.phrases import listing
+from buildmatrix.rules.library_versions import Runtime, runtimes
 from buildmatrix.rules.model import Finding, Fix, NodeState, Severity
-from buildmatrix.rules.node_reasons import Reason, findings_of
-from buildmatrix.rules.runtime_versions import Runtime, runtimes
+from buildmatrix.rules.node_classes import Reason, findings_of
 from buildmatrix.rules.subject import ImageSubject
 from buildmatrix.spec.model import NodeClass
 from buildmatrix.spec.version_range import VersionRange, numbers, version_range
@@ -24,12 +24,12 @@ from buildmatrix.spec.version_range import VersionRange, numbers, version_range
 _SURE: tuple[Basis, ...] = ("verified", "documented")
 
 
-def check(image: ImageSubject) -> Iterator[Finding]:
+def check_kernel_driver(image: ImageSubject) -> Iterator[Finding]:
     """One finding per runtime, and one per kernel that lacks a device."""
-    return findings_of("BM704", image, reasons)
+    return findings_of("BM704", image, kernel_driver_reasons)
 
 
-def reasons(image: ImageSubject, node: NodeClass) -> Iterator[Reason]:
+def kernel_driver_reasons(image: ImageSubject, node: NodeClass) -> Iterator[Reason]:
     """Yield the mismatches on a node class."""
     yield from _kernel(image, node)
     driver = version_range(node.driver)

@@ -1,20 +1,28 @@
-"""Support of an image's runtimes by the drivers of node classes."""
+"""Support of an image's runtimes by the drivers of node classes: BM701 to BM703."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from buildmatrix.catalogue import drivers
+from buildmatrix.catalogue.architectures import support
 from buildmatrix.catalogue.drivers import DriverVerdict
 from buildmatrix.catalogue.format.versions import ForwardCompatibility
 from buildmatrix.catalogue.names import matches_any
 from buildmatrix.catalogue.products import architectures, is_product
 from buildmatrix.inventory.paths import LinkedPaths
-from buildmatrix.rules.runtime_versions import Runtime, runtimes
+from buildmatrix.phrases import listing
+from buildmatrix.rules.architectures import better_build
+from buildmatrix.rules.coverage import CodeFile, CodeHolder, coverage
+from buildmatrix.rules.library_versions import Runtime, device_codes, runtimes
+from buildmatrix.rules.model import Finding, Fix, NodeState, Severity
+from buildmatrix.rules.node_classes import Reason, findings_of
 from buildmatrix.rules.subject import ImageSubject, once
 from buildmatrix.spec.model import NodeClass
 from buildmatrix.spec.version_range import Numbers, VersionRange, compare, numbers, version_range
+
+# Support of an image's runtimes by the drivers of node classes
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,4 +194,234 @@ def is_for_devices(row: ForwardCompatibility, image: ImageSubject, node: NodeCla
     archs = architectures(node, image.catalogue)
     if archs and all(matches_any(row.architectures, arch) for arch in archs):
         return True
+    return None
+
+
+# BM701: the runtime in an image requires a newer driver than a node class has
+
+
+def check_driver_too_old(image: ImageSubject) -> Iterator[Finding]:
+    """One finding per runtime that a driver refuses."""
+    return findings_of("BM701", image, old_driver_reasons)
+
+
+def old_driver_reasons(image: ImageSubject, node: NodeClass) -> Iterator[Reason]:
+    """Why the driver of a node class does not run the image."""
+    fit = node_driver(image, node)
+    if fit is None or fit.runtime is None or fit.runtime.version is None:
+        return
+    if fit.verdict != "refused" or fit.is_cured:
+        return
+    toolkit = fit.runtime.version
+    least = drivers.floor(toolkit, image.backend, image.catalogue) or drivers.minimum(
+        toolkit, image.backend, image.catalogue
+    )
+    is_open = fit.is_used and fit.is_enough and fit.is_for_devices is None
+    yield Reason(
+        rule="BM701",
+        node=node.name,
+        state="undecided" if is_open else "refused",
+        severity="warning" if is_open else "error",
+        about=fit.runtime.about(image.backend, image.catalogue)
+        + (f", which no driver before {least.driver} runs" if least is not None else ""),
+        there=f"{fit.name}{_compat_words(fit)}",
+        owner=fit.runtime.evidence.distribution,
+        path=fit.runtime.evidence.path,
+        evidence=(fit.runtime.evidence,),
+        fix=Fix(
+            "pin",
+            f"take a build for the toolkit of that driver "
+            f"({drivers.toolkit_of(fit.driver.lowest or (0,), image.backend, image.catalogue)}), "
+            + (f"upgrade the driver to {least.driver} or later, " if least is not None else "")
+            + "or take the target from the node class (`runs`)",
+        ),
+    )
+
+
+def _compat_words(fit: NodeDriver) -> str:
+    """Describe the effect of a forward-compatibility package in the image."""
+    if fit.compat is None:
+        return ""
+    if not fit.is_enough:
+        return f", and {fit.compat.path} does not run it either"
+    if not fit.is_used:
+        return f", and {fit.compat.path} is not in reach (BM703)"
+    if fit.is_for_devices is False:
+        return f", and its devices refuse the forward-compatibility package {fit.compat.path}"
+    return (
+        f"; it runs only if its devices take the forward-compatibility package {fit.compat.path}, "
+        "which `products` of the node class would say"
+    )
+
+
+# BM702: an image runs on a driver of its toolkit's line that is older than the toolkit.
+#
+# Within a line an older driver runs newer toolkits, without what only newer drivers have. It does
+# not compile device code that a newer toolkit wrote.
+
+
+def check_minor_version_compatibility(image: ImageSubject) -> Iterator[Finding]:
+    """A note on the runtime, and an error for each holder of code that is not compiled there."""
+    return findings_of("BM702", image, minor_version_reasons)
+
+
+def minor_version_reasons(image: ImageSubject, node: NodeClass) -> Iterator[Reason]:
+    """Yield the limits of minor-version compatibility on a node class."""
+    fit = node_driver(image, node)
+    if fit is None:
+        return
+    if fit.verdict == "line" and fit.runtime is not None and not fit.is_used:
+        toolkit = fit.runtime.version or ""
+        is_minor = len(numbers(toolkit) or ()) > 1
+        least = drivers.minimum(toolkit, image.backend, image.catalogue) if is_minor else None
+        since = f", which has everything from driver {least.driver} on" if least else ""
+        yield Reason(
+            rule="BM702",
+            node=node.name,
+            state="minor-version",
+            severity="note",
+            about=fit.runtime.about(image.backend, image.catalogue) + since,
+            there=f"{fit.name}, and runs it by minor-version compatibility",
+            owner=fit.runtime.evidence.distribution,
+            path=fit.runtime.evidence.path,
+            evidence=(fit.runtime.evidence,),
+            fix=Fix(
+                "pin",
+                "upgrade the driver, or take a build for an older toolkit, where something that "
+                "only a newer driver has is used",
+            ),
+        )
+    if fit.verdict != "refused" or fit.is_cured:
+        yield from _not_compiled(image, node, fit)
+
+
+def _not_compiled(image: ImageSubject, node: NodeClass, fit: NodeDriver) -> Iterator[Reason]:
+    present = toolkit_there(fit, image)
+    if present is None:
+        return
+    for arch in architectures(node, image.catalogue):
+        for item in coverage(image, arch).at("jit"):
+            late = [
+                (file, toolkit)
+                for file, served in zip(item.holder.files, item.files, strict=True)
+                if served.grade == "jit" and (toolkit := _compiled_by(image, file, arch))
+            ]
+            too_new = [
+                (file, toolkit)
+                for file, toolkit in late
+                if compare(numbers(toolkit) or (0,), numbers(present) or (0,)) > 0
+            ]
+            if too_new:
+                yield _minor_version_reason(image, node, fit, item.holder, arch, too_new, present)
+
+
+def _compiled_by(image: ImageSubject, file: CodeFile, arch: str) -> str | None:
+    """The first toolkit whose driver compiles what a file has for a GPU; None where not known."""
+    toolkits = [
+        drivers.compiles(code.kind, code.language, image.backend, image.catalogue)
+        for code in device_codes(image).get(file.path, ())
+        if code.language is not None and code.arch and support(arch, [code.arch]) == "jit"
+    ]
+    named = [toolkit for toolkit in toolkits if toolkit is not None]
+    return min(named, key=lambda toolkit: numbers(toolkit) or (0,), default=None)
+
+
+def _minor_version_reason(
+    image: ImageSubject,
+    node: NodeClass,
+    fit: NodeDriver,
+    holder: CodeHolder,
+    arch: str,
+    too_new: list[tuple[CodeFile, str]],
+    present: str,
+) -> Reason:
+    first, toolkit = max(too_new, key=lambda pair: numbers(pair[1]) or (0,))
+    least = drivers.minimum(toolkit, image.backend, image.catalogue)
+    needs = f" (driver {least.driver})" if least is not None else ""
+    return Reason(
+        rule="BM702",
+        node=node.name,
+        state="refused",
+        severity="error",
+        about=f"{holder.name} has nothing for {arch} but PTX of toolkit {toolkit}{needs} in "
+        f"{listing((file.path for file, _ in too_new), 3)}",
+        there=f"{fit.name}, which compiles PTX up to toolkit {present} and refuses this with "
+        "`unsupported PTX version`",
+        owner=holder.owner,
+        path=first.path,
+        evidence=(first.evidence,),
+        fix=better_build(holder, [arch]),
+    )
+
+
+# BM703: an image contains the user-space half of a newer driver, which does not help
+
+
+def check_forward_compatibility_package(image: ImageSubject) -> Iterator[Finding]:
+    """Yield one finding per package and problem."""
+    return findings_of("BM703", image, compat_package_reasons)
+
+
+def compat_package_reasons(image: ImageSubject, node: NodeClass) -> Iterator[Reason]:
+    """Yield the problems of the package on a node class."""
+    fit = node_driver(image, node)
+    if fit is None or fit.compat is None or fit.driver.lowest is None:
+        return
+    package = fit.compat
+    about = f"the forward-compatibility package {package.path} has driver {package.driver}"
+    said = _compat_package_words(fit, package)
+    if said is None:
+        return
+    state, severity, text, fix = said
+    yield Reason(
+        rule="BM703",
+        node=node.name,
+        state=state,
+        severity=severity,
+        about=about,
+        there=f"{fit.name}, {text}",
+        path=package.path,
+        fix=Fix("base", fix),
+    )
+
+
+def _compat_package_words(
+    fit: NodeDriver, package: CompatPackage
+) -> tuple[NodeState, Severity, str, str] | None:
+    is_needed = fit.verdict in ("line", "refused")
+    if package.by and not package.is_newer(fit.driver):
+        branch = package.numbers[0]
+        if fit.driver.lowest is not None and fit.driver.lowest[0] > branch:
+            return (
+                "refused",
+                "error",
+                f"which is newer, and {package.by} puts the package before it: "
+                "`system has unsupported display driver / cuda driver combination` (803)",
+                f"take {package.path.rpartition('/')[0]} out of {package.by}",
+            )
+        return None
+    if fit.is_used and fit.is_for_devices is False:
+        if fit.verdict == "refused":
+            return None  # BM701 says so.
+        return (
+            "refused",
+            "error",
+            "and devices that refuse the package: `forward compatibility was attempted on non "
+            "supported HW` (804)",
+            "take the package out of the image, or the target from the node class",
+        )
+    if fit.is_used and is_needed and fit.is_for_devices is None and fit.verdict != "refused":
+        return (
+            "undecided",
+            "warning",
+            "and it is not known whether its devices take the package, or refuse it with error 804",
+            "name the `products` of the node class",
+        )
+    if is_needed and not fit.is_used and fit.is_for_devices is not False:
+        return (
+            "minor-version" if fit.verdict == "line" else "refused",
+            "warning",
+            "for which the package is made, but nothing brings it into reach",
+            f"add {package.path.rpartition('/')[0]} to LD_LIBRARY_PATH",
+        )
     return None

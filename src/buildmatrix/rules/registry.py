@@ -1,13 +1,20 @@
-"""Table of all rules. The page of a rule, `docs/rules/CODE.md`, has the details."""
+"""Table of all rules, their pages (`docs/rules/CODE.md`), and rules that repeat others."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
 from typing import Literal
 
-from buildmatrix.rules.model import FIX_KINDS, Severity
+from buildmatrix.errors import UsageError
+from buildmatrix.rules.model import FIX_KINDS, SEVERITY_RANK, Finding, Severity
 
-#: Argument of a rule's `check`, which determines when it runs:
+# Table of all rules. The page of a rule, `docs/rules/CODE.md`, has the details
+
+
+#: Argument of a rule's function, which determines when it runs:
 #: `lock`: a `Subject`: the distributions of a lock, and those that are installed in an image;
 #: `wheels`: `Wheels`: the lock as a whole, before anything is installed;
 #: `files`: an `Image`: the files of an image, and of wheels before they are installed;
@@ -52,9 +59,9 @@ class Rule:
         return self.unknown in ("file", "wheel", "license", "node")
 
     @property
-    def module(self) -> str:
-        """The module with its `check`, named as the rule is."""
-        return f"buildmatrix.rules.{self.name.replace('-', '_')}"
+    def function(self) -> str:
+        """Name of its function, in one of the modules that `rules.engine` lists."""
+        return f"check_{self.name.replace('-', '_')}"
 
 
 RULES: tuple[Rule, ...] = (
@@ -276,3 +283,87 @@ LOAD_FAILURES = ("BM302", "BM305")
 def rule_of(code: str) -> Rule:
     """Return the rule with a code; an empty one for a code of a later version."""
     return BY_CODE.get(code) or Rule(code, "unknown-rule", "note", "", "run")
+
+
+# The page of each rule, from the installed package or from a checkout
+
+
+def rule_page(code: str) -> str:
+    """The page of a rule as Markdown. Raises `UsageError` for a code that no rule has."""
+    rule = BY_CODE.get(code.upper())
+    if rule is None:
+        raise UsageError(
+            f"there is no rule {code}; `buildmatrix rules` lists all of them ({', '.join(BY_CODE)})"
+        )
+    name = f"{rule.code}.md"
+    packaged = resources.files("buildmatrix.rules") / "pages" / name
+    if packaged.is_file():
+        return packaged.read_text(encoding="utf-8")
+    # In a checkout the pages lie where readers look for them; the wheel gets a copy.
+    return (Path(__file__).parents[3] / "docs" / "rules" / name).read_text(encoding="utf-8")
+
+
+# One problem is one finding: what a worse finding about the same distribution says already.
+#
+# A distribution of another toolkit line is BM103. That two lines are in the lock then (BM109), and
+# that the other line's build of it owns the same paths (BM204), is the same problem, and goes with
+# it. Nothing is lost: the finding that stays is open, no milder, and fails for the same `--fail-
+# on`; accepting it shows the others.
+
+
+#: Rules that say of a distribution by its name what others say by its files.
+_NAME_RULES = ("BM101", "BM104")
+#: Rules about the files of single distributions.
+FILE_RULES = ("BM201", "BM203", "BM301", "BM401", "BM501")
+
+
+def drop_repeats(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The findings without those that repeat another one of the same target, in their order."""
+    ordered = tuple(findings)
+    about: dict[tuple[str, str], list[Finding]] = {}
+    for finding in ordered:
+        for name in finding.distributions:
+            about.setdefault((finding.target, name), []).append(finding)
+    return tuple(
+        item
+        for item in ordered
+        if not any(_is_repeat(item, other) for other in _beside(item, about))
+    )
+
+
+def _beside(finding: Finding, about: dict[tuple[str, str], list[Finding]]) -> Iterator[Finding]:
+    for name in finding.distributions:
+        yield from about[finding.target, name]
+
+
+def _is_repeat(finding: Finding, other: Finding) -> bool:
+    """Return True if `other` says the same as `finding`, and is no milder and no more accepted."""
+    if (
+        SEVERITY_RANK[other.severity] < SEVERITY_RANK[finding.severity]
+        or other.waived != finding.waived
+    ):
+        return False
+    if finding.rule == "BM109":
+        return other.rule == "BM103"
+    if finding.rule == "BM204":
+        return other.rule == "BM101" or (other.rule == "BM103" and _is_named_for_its_line(other))
+    if finding.vendor != other.vendor:
+        return False
+    if finding.rule in FILE_RULES:
+        # What is another backend's as a whole has its files for that.
+        return other.rule == "BM101" and other.severity == "error"
+    # What the files show is more exact than what the name lets suspect.
+    return (
+        finding.rule in _NAME_RULES
+        and finding.severity == "warning"
+        and other.rule in FILE_RULES
+        and finding.fix is not None
+        and other.fix is not None
+        and finding.fix.text == other.fix.text
+    )
+
+
+def _is_named_for_its_line(finding: Finding) -> bool:
+    """Return True if the right line's build has another name: `nixl-cu12`, not `torch +cu128`."""
+    name = finding.distribution or ""
+    return any(item.toolkit is not None and item.toolkit in name for item in finding.evidence)

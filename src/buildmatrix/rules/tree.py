@@ -24,10 +24,8 @@ from buildmatrix.inventory.model import (
 )
 from buildmatrix.loader.resolution import Resolution
 from buildmatrix.python_imports.reach import Reach
-from buildmatrix.rules.belonging import is_foreign
-from buildmatrix.rules.carried import PackedSizeRange, measure_device_code
-from buildmatrix.rules.imports import Imported, imported, runtimes
-from buildmatrix.rules.reach import hopeless, reach
+from buildmatrix.rules.evidence import PackedSizeRange, is_foreign, measure_device_code
+from buildmatrix.rules.imports import Imported, hopeless, imported, reach, runtimes
 from buildmatrix.spec.model import Policy
 
 #: Standing of the statement that a build is for a vendor: the bytes have something of that vendor,

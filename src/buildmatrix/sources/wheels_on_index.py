@@ -20,7 +20,7 @@ from buildmatrix.locks.platform import marker_environment
 from buildmatrix.locks.requires import with_askers
 from buildmatrix.phrases import count
 from buildmatrix.progress import Progress
-from buildmatrix.rules.unread_file import merge_causes
+from buildmatrix.rules.unread import merge_causes
 from buildmatrix.sources.model import Declared, Facts, OnlineIndex, ReadingOptions, with_lines
 from buildmatrix.sources.resolution.chosen import chosen_wheels
 from buildmatrix.sources.resolution.questions import lock_owner

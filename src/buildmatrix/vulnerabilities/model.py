@@ -25,7 +25,7 @@ class Advisory:
     aliases: tuple[str, ...] = ()
     #: Versions that no longer have it, oldest first; empty where there is none.
     fixed: tuple[str, ...] = ()
-    #: One line, cut at `command.LONGEST` characters.
+    #: One line, cut at `pip_audit.LONGEST` characters.
     description: str = ""
 
     @property

@@ -11,8 +11,8 @@ from test_verdict import CPU, GATES, NOON, spec
 from buildmatrix.attestation.verdict import encode, make_verdict, parse
 from buildmatrix.reports.run.model import assemble
 from buildmatrix.reports.verify import Proof, Verification, render
+from buildmatrix.rules.acceptance import apply_policy
 from buildmatrix.rules.model import Finding, TargetResult
-from buildmatrix.rules.severities import apply_policy
 from buildmatrix.spec.model import Listed, Lists, Policy, Position, RuleSeverity
 
 AT = Position("buildmatrix.toml", 9)

@@ -14,7 +14,7 @@ from rulecases import target
 
 from buildmatrix.attestation.verdict import encode, make_verdict, parse, schema, select_target
 from buildmatrix.reports.run.model import Report, assemble
-from buildmatrix.rules import baseline, waivers
+from buildmatrix.rules import acceptance
 from buildmatrix.rules.findings import fingerprint
 from buildmatrix.rules.model import ClimbedRung, Finding, TargetResult, Verdict
 from buildmatrix.spec.model import Policy, Position, Smoke, Spec, Target, Waiver
@@ -145,10 +145,10 @@ def test_only_what_is_about_the_target_is_in_it(root: Path) -> None:
 def test_what_was_accepted_says_by_whom_and_until_when(root: Path) -> None:
     waiver = accepting("never imported")
     known = finding("b")
-    found = waivers.apply(
+    found = acceptance.apply_waivers(
         [finding("a"), known, finding("c", severity="note")], [waiver], NOON.date()
     )
-    said = made(root, report(*baseline.apply(found, {known.fingerprint})))
+    said = made(root, report(*acceptance.apply_baseline(found, {known.fingerprint})))
     assert said["counts"] == {"error": 0, "warning": 0, "note": 1, "accepted": 2}
     assert [item["accepted"] for item in said["findings"]] == [
         {
@@ -169,7 +169,7 @@ def test_what_was_accepted_says_by_whom_and_until_when(root: Path) -> None:
 
 def test_secrets_of_addresses_are_in_no_statement(root: Path) -> None:
     waiver = accepting("see https://me:hunter2@host.example.com/a")
-    (found,) = waivers.apply([finding("a")], [waiver], NOON.date())
+    (found,) = acceptance.apply_waivers([finding("a")], [waiver], NOON.date())
     assert "hunter2" not in json.dumps(made(root, report(found)))
 
 

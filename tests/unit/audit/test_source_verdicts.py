@@ -20,8 +20,8 @@ from buildmatrix.index.model import SourceFacts
 from buildmatrix.index.wheels import WheelReader
 from buildmatrix.locks.model import Sdist
 from buildmatrix.rules.engine import judge_wheels
-from buildmatrix.rules.source_only import source_verdicts
-from buildmatrix.rules.wheels import Wheels
+from buildmatrix.rules.locks import Wheels
+from buildmatrix.rules.unread import source_verdicts
 from buildmatrix.store.cache import Cache
 
 PYPROJECT = "[project]\nname = 'demo'\nversion = '1.0'\ndependencies = [%s]\n"

@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 #: A fenced block with its language and, in the line above, the file that it is or that it changes.
 _BLOCK = re.compile(
-    r"(?:^(?P<lead>(?:In )?`(?P<path>[^`\n]+)`[^`\n]*:)\n\n)?"
+    r"(?:^(?P<lead>(?:In |At the end of )?`(?P<path>[^`\n]+)`[^`\n]*:)\n\n)?"
     r"^(?P<fence>```+)(?P<language>\w*)\n(?P<text>.*?)^(?P=fence)$",
     re.MULTILINE | re.DOTALL,
 )
@@ -104,6 +104,9 @@ def follow(root: Path, section: str) -> None:
                 )
         elif block["language"] == "diff":
             (root / path).write_text(changed((root / path).read_text(), text))
+        elif path is not None and block["lead"].startswith("At the end"):
+            with (root / path).open("a") as file:
+                file.write(f"\n\n{text}")
         elif path is not None:
             assert not (root / path).exists(), f"{path} is there already"
             (root / path).parent.mkdir(exist_ok=True)
@@ -120,14 +123,14 @@ def test_a_section_can_be_followed(copy: Path, name: str) -> None:
         run(copy, f"ruff format --no-cache --check {shlex.join(code)}")
 
 
-def test_a_rule_takes_a_module_a_page_a_line_and_a_test() -> None:
+def test_a_rule_takes_a_function_a_page_a_line_and_a_test() -> None:
     blocks = [block for block in _BLOCK.finditer(SECTIONS["Add a rule"]) if block["path"]]
     folders = {"diff": "src/buildmatrix/rules/registry.py"}
     assert sorted(folders.get(block["language"], block["path"]) for block in blocks) == [
         "docs/rules/BM112.md",
-        "src/buildmatrix/rules/pre_release.py",
+        "src/buildmatrix/rules/distributions.py",
         "src/buildmatrix/rules/registry.py",
-        "tests/unit/rules/test_pre_release.py",
+        "tests/unit/rules/test_nightly_build.py",
     ]
     (line,) = (block["text"] for block in blocks if block["language"] == "diff")
     assert [text[0] for text in line.splitlines()].count("+") == 1

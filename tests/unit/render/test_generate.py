@@ -18,7 +18,7 @@ from buildmatrix.render.environment import builtin_templates, make_environment
 from buildmatrix.render.generate import differences, generate, write
 from buildmatrix.render.ignore import Ignored
 from buildmatrix.render.names import bake_name, scan_name
-from buildmatrix.rules import foreign_environment
+from buildmatrix.rules import base_images
 from buildmatrix.spec.model import Spec, Target
 
 
@@ -315,12 +315,12 @@ def test_torch_extensions_are_compiled_for_the_architectures_as_they_are_declare
 def test_the_rule_on_variables_knows_those_that_the_template_sets(tmp_path: Path) -> None:
     text = text_of(tmp_path, CPU).replace("$PATH", "")
     (arguments,) = [arguments for keyword, arguments in instructions(text) if keyword == "ENV"]
-    assert set(pairs(arguments)) == set(foreign_environment.OF_TEMPLATES)
+    assert set(pairs(arguments)) == set(base_images.OF_TEMPLATES)
 
 
 def test_the_fix_for_a_variable_of_the_template_names_its_block() -> None:
     image = SimpleNamespace(target=CPU)
-    both = foreign_environment._fix(image, ["PATH", "TOKEN"]).text  # type: ignore[arg-type]
+    both = base_images._environment_fix(image, ["PATH", "TOKEN"]).text  # type: ignore[arg-type]
     assert both.startswith("PATH: the generated Dockerfile sets this; replace the `env` block")
     assert "take TOKEN out of `env`" in both
 

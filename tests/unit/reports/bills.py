@@ -8,8 +8,12 @@ from hypothesis import strategies as st
 from test_report_formats import finding, report, result
 
 from buildmatrix.reports.run.model import Report
-from buildmatrix.rules.composition import Composition, DistributionBytes
-from buildmatrix.rules.contents import NativeComponent, SbomComponent
+from buildmatrix.rules.composition import (
+    Composition,
+    DistributionBytes,
+    NativeComponent,
+    SbomComponent,
+)
 from buildmatrix.rules.model import Finding, TargetResult, Verdict
 from buildmatrix.vulnerabilities.model import Advisory
 

@@ -22,7 +22,7 @@ from buildmatrix.reports.run.model import Report, assemble
 from buildmatrix.reports.run.saved import read
 from buildmatrix.reports.run.summary import cures, headline
 from buildmatrix.rules.model import AuditTotals, Finding, Fix, SpecChange, TargetResult, Trial
-from buildmatrix.rules.repeats import drop_repeats
+from buildmatrix.rules.registry import drop_repeats
 
 #: What torch 2.9 brings: name, bytes to download, links from it.
 LIBRARIES = (

@@ -15,9 +15,9 @@ from buildmatrix.inventory.model import Binary, ClosedFile, Inventory, SharedPat
 from buildmatrix.locks.model import Package, Staleness
 from buildmatrix.rules.certainty import Gain, gains
 from buildmatrix.rules.engine import judge_wheels
+from buildmatrix.rules.locks import Wheels, wheels
 from buildmatrix.rules.model import Finding, Verdict
-from buildmatrix.rules.transitive import through
-from buildmatrix.rules.wheels import Wheels, wheels
+from buildmatrix.rules.verdicts import through
 from buildmatrix.spec.model import Policy, Target
 
 

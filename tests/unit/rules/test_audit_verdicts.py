@@ -9,8 +9,8 @@ from auditcases import closed, gained, judged, opened, subject
 from rulecases import elf, pin, sass, target
 
 from buildmatrix.rules.certainty import Unopened, hidden_bytes, unopened, what_stays_open
+from buildmatrix.rules.locks import Wheels
 from buildmatrix.rules.model import Verdict
-from buildmatrix.rules.wheels import Wheels
 
 CPU = target("cpu")
 CUDA = target("cuda", "12.8")

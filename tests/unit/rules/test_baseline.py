@@ -8,7 +8,7 @@ import pytest
 from rulecases import of_lock, pin, target
 
 from buildmatrix.errors import SpecError
-from buildmatrix.rules import baseline, waivers
+from buildmatrix.rules import acceptance
 from buildmatrix.spec.waivers import load_waivers
 
 CPU = target("cpu")
@@ -29,24 +29,24 @@ def foreign(version: str = "2.27.3"):
 
 def test_what_the_baseline_has_is_accepted_also_in_a_newer_version() -> None:
     known = {one.fingerprint for one in foreign()}
-    (one,) = baseline.apply(foreign("2.28.0"), known)
-    assert one.waived == baseline.REASON
-    assert baseline.is_from_baseline(one)
+    (one,) = acceptance.apply_baseline(foreign("2.28.0"), known)
+    assert one.waived == acceptance.BASELINE_REASON
+    assert acceptance.is_from_baseline(one)
 
 
 def test_what_the_baseline_does_not_have_stays_open() -> None:
     known = {one.fingerprint for one in foreign()}
     found = of_lock(CPU, pin("nvidia-cublas-cu12 12.8.4.1"))
-    assert [one.waived for one in baseline.apply(found, known)] == [None]
+    assert [one.waived for one in acceptance.apply_baseline(found, known)] == [None]
 
 
 def test_a_reason_that_somebody_gave_is_kept() -> None:
     from dataclasses import replace
 
     waived = [replace(one, waived="accepted (team)") for one in foreign()]
-    (one,) = baseline.apply(waived, {one.fingerprint for one in waived})
+    (one,) = acceptance.apply_baseline(waived, {one.fingerprint for one in waived})
     assert one.waived == "accepted (team)"
-    assert not baseline.is_from_baseline(one)
+    assert not acceptance.is_from_baseline(one)
 
 
 def test_waivers_of_a_file_are_read_like_those_of_a_specification(tmp_path: Path) -> None:
@@ -89,4 +89,4 @@ def test_a_waiver_of_a_rule_that_does_not_exist_is_refused(tmp_path: Path) -> No
     path = tmp_path / "waivers.toml"
     path.write_text(WAIVER.replace("BM101", "BM999"))
     with pytest.raises(SpecError, match=r"waivers\.toml:2: there is no rule BM999"):
-        waivers.check_rules(load_waivers(path, None))
+        acceptance.check_waived_rules(load_waivers(path, None))

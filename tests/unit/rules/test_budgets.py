@@ -9,8 +9,8 @@ from rulecases import codes, elf, file, image, lock, of_image, only, pin, sass, 
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.inventory.model import Layer, Stats
-from buildmatrix.rules.size_budget import check
-from buildmatrix.rules.wheels import wheels
+from buildmatrix.rules.locks import wheels
+from buildmatrix.rules.sizes import check_size_budget
 from buildmatrix.spec.model import Policy
 
 CPU = target("cpu")
@@ -72,7 +72,7 @@ def test_downloads_of_wheels(limit: int, found: int) -> None:
         Policy(max_download={"cpu-*": limit}, max_size={"*": 1}, max_layers={"*": 1}),
         downloads={"a": 100, "b": 200},
     )
-    findings = list(check(subject))
+    findings = list(check_size_budget(subject))
     assert len(findings) == found
     if found:
         assert "`max-download` allows 299 B; the largest distributions are b" in findings[0].message

@@ -9,7 +9,7 @@ import pytest
 from rulecases import image, of_image, only, target
 
 from buildmatrix.catalogue.load import load
-from buildmatrix.rules.contradictory_node_class import contradictions
+from buildmatrix.rules.contradictions import contradictions
 from buildmatrix.spec.model import NodeClass, Position
 
 DIGEST = "ghcr.io/acme/a@sha256:" + "0" * 64

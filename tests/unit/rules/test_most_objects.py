@@ -15,7 +15,7 @@ from test_partial_architecture import found, group, library, machines
 
 from buildmatrix.catalogue.architectures import Grade
 from buildmatrix.device_code.model import CodeGroup, DeviceCode
-from buildmatrix.rules.code_objects import CodeObjects, portable, prevailing
+from buildmatrix.rules.coverage import CodeObjects, portable, prevailing
 
 PHI = ("sm_61", "sm_70", "sm_75", "sm_80", "sm_86")
 LINKED = ("sm_35", "sm_50", "sm_52", "sm_60", "sm_61", "sm_70", "sm_90")

@@ -9,8 +9,8 @@ from rulecases import codes, elf, file, image, of_image, of_lock, only, pin, sas
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.rules.engine import judge_image, judge_wheels
+from buildmatrix.rules.locks import Wheels
 from buildmatrix.rules.model import Finding, Verdict
-from buildmatrix.rules.wheels import Wheels
 from buildmatrix.spec.model import Policy, Target
 
 CPU, ROCM, CUDA = target("cpu"), target("rocm", "6.4"), target("cuda", "12.8")

@@ -9,7 +9,7 @@ import pytest
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.reports.run.model import Report, exit_code
 from buildmatrix.rules.model import Finding, Fix
-from buildmatrix.rules.repeats import drop_repeats
+from buildmatrix.rules.registry import drop_repeats
 
 REPLACE = Fix("replace", 'write `replace = { nixl-cu12 = "nixl-cu13" }` under [backend.cuda]')
 

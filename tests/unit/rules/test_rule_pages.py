@@ -8,9 +8,8 @@ import pytest
 
 from buildmatrix.errors import UsageError
 from buildmatrix.rules import engine
-from buildmatrix.rules.generated_file import check
-from buildmatrix.rules.pages import rule_page
-from buildmatrix.rules.registry import BY_CODE, RULES, Scope
+from buildmatrix.rules.locks import check_generated_file_out_of_date
+from buildmatrix.rules.registry import BY_CODE, RULES, Scope, rule_page
 
 SCOPES = get_args(Scope)
 SECTIONS = ("Why", "How it is decided", "How to fix it", "How to waive it", "What stays quiet")
@@ -50,7 +49,7 @@ def test_an_unknown_code_is_a_usage_error_that_lists_the_known_ones(code: str) -
 
 
 def test_each_stale_generated_file_is_a_finding_that_says_what_to_run() -> None:
-    findings = check(["b/Dockerfile", "a/Dockerfile"])
+    findings = check_generated_file_out_of_date(["b/Dockerfile", "a/Dockerfile"])
     assert [one.path for one in findings] == ["a/Dockerfile", "b/Dockerfile"]
     assert findings[0].fix is not None and "buildmatrix generate" in findings[0].fix.text
-    assert check([]) == ()
+    assert check_generated_file_out_of_date([]) == ()

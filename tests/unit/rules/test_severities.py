@@ -8,9 +8,9 @@ import pytest
 from rulecases import elf, file, image, of_image, only, sass, target
 
 from buildmatrix.errors import SpecError
+from buildmatrix.rules.acceptance import apply_policy, check_severities, fails, leaves_open
 from buildmatrix.rules.model import Finding, Severity
 from buildmatrix.rules.registry import BY_CODE, RULES
-from buildmatrix.rules.severities import apply_policy, check_severities, fails, leaves_open
 from buildmatrix.spec.model import Policy, PolicySeverity, Position, RuleSeverity
 
 AT = Position("buildmatrix.toml", 12, 9)

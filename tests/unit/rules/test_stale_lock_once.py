@@ -9,8 +9,8 @@ from buildmatrix.reports import json_form as as_json
 from buildmatrix.reports.run import junit, table
 from buildmatrix.reports.run.model import assemble, exit_code
 from buildmatrix.reports.run.saved import accept
+from buildmatrix.rules.locks import merge_stale_locks
 from buildmatrix.rules.model import Finding, Fix, TargetResult
-from buildmatrix.rules.stale_lock import merged
 from buildmatrix.spec.model import Position, Waiver
 
 STALE = Finding(
@@ -31,7 +31,7 @@ FOREIGN = replace(STALE, rule="BM101", target="cuda")
 
 
 def test_targets_with_one_cause_are_named_in_one_finding() -> None:
-    found = merged([STALE, FOREIGN, OTHER, UNLIKE])
+    found = merge_stale_locks([STALE, FOREIGN, OTHER, UNLIKE])
     assert [(one.rule, one.target, one.also) for one in found] == [
         ("BM101", "cuda", ()),
         ("BM106", "cpu", ("rocm",)),
@@ -41,12 +41,14 @@ def test_targets_with_one_cause_are_named_in_one_finding() -> None:
 
 
 def test_what_one_waiver_covers_stays_apart_from_what_none_does() -> None:
-    assert len(merged([STALE, replace(OTHER, waived="until the move")])) == 2
+    assert len(merge_stale_locks([STALE, replace(OTHER, waived="until the move")])) == 2
 
 
 def test_a_report_counts_it_once_and_fails_the_gate_of_each_target() -> None:
     targets = [TargetResult(id, id, {"lock": "failed"}) for id in ("cpu", "rocm")]
-    report = assemble("x", "2026-01-01", targets=targets, findings=merged([STALE, OTHER]))
+    report = assemble(
+        "x", "2026-01-01", targets=targets, findings=merge_stale_locks([STALE, OTHER])
+    )
     assert "2 failed; 1 error," in table.render(report, width=100, color=False)
     assert exit_code(report) == 1
     assert "lock failed: 1 open finding in rocm" in junit.render(report)

@@ -8,9 +8,9 @@ import pytest
 from rulecases import target
 
 from buildmatrix.catalogue.load import load
+from buildmatrix.rules.base_images import check_unpinned_base
 from buildmatrix.rules.model import Finding
 from buildmatrix.rules.subject import Subject
-from buildmatrix.rules.unpinned_base import check
 from buildmatrix.spec.model import Base, PinnedBases, Policy, Position
 
 AT = Position("buildmatrix.toml", 23, 8)
@@ -22,7 +22,9 @@ def of_base(
 ) -> list[Finding]:
     base = Base(build, final or build, AT, replace(AT, line=24))
     policy = Policy(pinned_bases=demand)
-    return list(check(Subject(replace(target("cpu"), base=base), load(), policy, None, ())))
+    return list(
+        check_unpinned_base(Subject(replace(target("cpu"), base=base), load(), policy, None, ()))
+    )
 
 
 @pytest.mark.parametrize(
@@ -74,4 +76,4 @@ def test_two_stages_with_two_tags_of_one_image_are_two_findings() -> None:
 
 def test_what_no_specification_names_stays_quiet() -> None:
     subject = Subject(target("cpu"), load(), Policy(), None, ())
-    assert list(check(subject)) == []
+    assert list(check_unpinned_base(subject)) == []

@@ -11,12 +11,17 @@ from buildmatrix.locks.model import Lock, Package
 from buildmatrix.progress import Silent
 from buildmatrix.spec.model import Policy
 from buildmatrix.store.cache import Cache
-from buildmatrix.vulnerabilities.advisories import AdvisoryOptions, ask
-from buildmatrix.vulnerabilities.check import check
-from buildmatrix.vulnerabilities.command import last_complaint
-from buildmatrix.vulnerabilities.memory import FRESH, STALE, AdvisoryMemory, Remembered
+from buildmatrix.vulnerabilities.advisories import (
+    FRESH,
+    STALE,
+    AdvisoryMemory,
+    AdvisoryOptions,
+    Remembered,
+    ask,
+    check,
+)
 from buildmatrix.vulnerabilities.model import Advisory, Unchecked
-from buildmatrix.vulnerabilities.pins import Pin, batches, pin, pins_of
+from buildmatrix.vulnerabilities.pip_audit import Pin, batches, last_complaint, pin, pins_of
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

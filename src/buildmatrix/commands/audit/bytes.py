@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from buildmatrix.index.model import WheelFacts
 from buildmatrix.inventory.model import Artefact, Binary
-from buildmatrix.rules.carried import HELD
+from buildmatrix.rules.evidence import HELD
+from buildmatrix.rules.locks import Wheels
 from buildmatrix.rules.model import AuditTotals, Verdict
-from buildmatrix.rules.wheels import Wheels
 
 
 def weigh(

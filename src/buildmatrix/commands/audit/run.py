@@ -40,12 +40,12 @@ from buildmatrix.judge import Judge
 from buildmatrix.locks.model import Wheel
 from buildmatrix.progress import Progress
 from buildmatrix.reports.run.model import Report, assemble
-from buildmatrix.rules import stale_lock
+from buildmatrix.rules.acceptance import fails
 from buildmatrix.rules.certainty import DECISIVE, Gain
+from buildmatrix.rules.locks import merge_stale_locks
 from buildmatrix.rules.model import GATES, AuditTotals, Gate, GateState, TargetResult
 from buildmatrix.rules.registry import LOAD_FAILURES
-from buildmatrix.rules.severities import fails
-from buildmatrix.rules.unread_file import merge_causes
+from buildmatrix.rules.unread import merge_causes
 from buildmatrix.sources.resolution.resolved import Resolved, Unresolved
 from buildmatrix.vulnerabilities.advisories import AdvisoryOptions, pending_advisories
 
@@ -331,7 +331,7 @@ def _report(
         judge.catalogue_date,
         targets=targets,
         # A waiver is unused only if it covers nothing in the image either, which `build` reports.
-        findings=[*stale_lock.merged(findings), *judge.stale_waivers(findings, ())],
+        findings=[*merge_stale_locks(findings), *judge.stale_waivers(findings, ())],
         verdicts=[
             replace(verdict, targets=(work.resolved.target.id,))
             for work in works

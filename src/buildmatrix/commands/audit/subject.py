@@ -8,7 +8,7 @@ from datetime import date
 
 from buildmatrix.errors import BuildmatrixError, UsageError
 from buildmatrix.judge import Judge
-from buildmatrix.rules.severities import FailOn
+from buildmatrix.rules.acceptance import FailOn
 from buildmatrix.sources.resolution.resolved import Resolved
 from buildmatrix.spec.bare import bare_spec
 from buildmatrix.spec.model import Spec, Waiver

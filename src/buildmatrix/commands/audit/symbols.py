@@ -28,8 +28,8 @@ from buildmatrix.loader.resolution import Resolution
 from buildmatrix.locks.platform import marker_environment
 from buildmatrix.locks.requires import requirements
 from buildmatrix.parsing import requirement_or_none, version_or_none
+from buildmatrix.rules.locks import resolved
 from buildmatrix.rules.subject import LinkedFiles
-from buildmatrix.rules.wheels import resolved
 from buildmatrix.spec.model import Target
 
 #: Rounds of reading: who needs symbols, some after the others, who should have them, and who could.

@@ -31,11 +31,10 @@ from buildmatrix.rules.certainty import (
 )
 from buildmatrix.rules.composing import compose
 from buildmatrix.rules.composition import Composition
+from buildmatrix.rules.locks import resolved, wheels
 from buildmatrix.rules.model import AuditTotals, Finding, Verdict
-from buildmatrix.rules.source_only import source_verdicts
 from buildmatrix.rules.subject import LinkedFiles
-from buildmatrix.rules.unread_file import unread_rests
-from buildmatrix.rules.wheels import resolved, wheels
+from buildmatrix.rules.unread import source_verdicts, unread_rests
 from buildmatrix.sources.resolution.chosen import chosen_wheels
 from buildmatrix.sources.resolution.resolved import Resolved
 

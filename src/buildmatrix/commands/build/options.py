@@ -9,8 +9,8 @@ from typing import Literal
 from buildmatrix.attestation.attach import Signer
 from buildmatrix.engines.model import Surroundings
 from buildmatrix.index.reading import Reader
+from buildmatrix.rules.acceptance import FailOn
 from buildmatrix.rules.rungs import Rung
-from buildmatrix.rules.severities import FailOn
 from buildmatrix.vulnerabilities.advisories import AdvisoryOptions
 
 

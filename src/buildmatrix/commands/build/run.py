@@ -34,7 +34,7 @@ from buildmatrix.judge import Judge
 from buildmatrix.phrases import count
 from buildmatrix.progress import Progress
 from buildmatrix.reports.run.model import Report, assemble, exit_code
-from buildmatrix.rules import generated_file
+from buildmatrix.rules.locks import check_generated_file_out_of_date
 from buildmatrix.rules.model import Finding, TargetResult
 from buildmatrix.spec.model import Spec, Target
 from buildmatrix.spec.paths import check_copied
@@ -181,7 +181,7 @@ class _BuildRun:
     def compare_with_git(self, files: Mapping[str, bytes]) -> None:
         """Find the generated files that somebody committed and that `files` had to correct."""
         try:
-            stale = generated_file.check(outdated(self.spec, files))
+            stale = check_generated_file_out_of_date(outdated(self.spec, files))
             self.outdated = self.judge.settled(stale)
         except UndecidedError as error:
             self.progress.note(f"committed generated files were not checked: {error.message}")

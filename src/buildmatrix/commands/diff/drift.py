@@ -20,7 +20,7 @@ from buildmatrix.locks.model import Lock, Package
 from buildmatrix.parsing import requirement_or_none, version_or_none
 from buildmatrix.phrases import listing
 from buildmatrix.reports.diff.drift import Drift, Drifts, ExplainedDrift, Pinned
-from buildmatrix.rules.belonging import title
+from buildmatrix.rules.evidence import title
 from buildmatrix.rules.subject import Subject, locked
 from buildmatrix.spec.model import Policy, Target
 

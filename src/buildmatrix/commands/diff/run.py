@@ -6,7 +6,7 @@ from buildmatrix.commands.diff.compare import compare
 from buildmatrix.commands.diff.model import Side
 from buildmatrix.errors import EXIT_FINDINGS, UndecidedError, UsageError, most_severe
 from buildmatrix.reports.diff.model import Comparison, FindingChange
-from buildmatrix.rules.severities import FailOn, fails
+from buildmatrix.rules.acceptance import FailOn, fails
 
 
 def compare_sides(before: Side, after: Side) -> Comparison:

@@ -12,7 +12,7 @@ from buildmatrix.commands.diff.model import Side
 from buildmatrix.commands.diff.sides import add_inventory
 from buildmatrix.commands.inspect.shares import sum_shares
 from buildmatrix.inventory.model import Inventory
-from buildmatrix.rules.severities import FailOn
+from buildmatrix.rules.acceptance import FailOn
 from buildmatrix.sources.model import Facts, ReadingOptions
 from buildmatrix.spec.model import Spec, Waiver
 

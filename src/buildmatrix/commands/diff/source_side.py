@@ -19,9 +19,13 @@ from buildmatrix.errors import UsageError
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.locks.model import Lock
 from buildmatrix.reports.run.model import Report, assemble, is_undecided
+from buildmatrix.rules.acceptance import (
+    apply_policy,
+    apply_waivers,
+    check_severities,
+    check_waived_rules,
+)
 from buildmatrix.rules.engine import judge_image
-from buildmatrix.rules.severities import apply_policy, check_severities
-from buildmatrix.rules.waivers import apply, check_rules
 from buildmatrix.sources.model import Declared, Installed, Source
 from buildmatrix.sources.report import SavedReport
 from buildmatrix.spec.bare import ANY, bare_spec, bare_target
@@ -165,9 +169,9 @@ def _apply_waivers(side: Side, spec: Spec, settings: DiffSettings) -> Side:
     if side.findings is None:
         return replace(side, is_undecided=bool(side.unread))
     accepted = (*spec.waivers, *settings.waivers)
-    check_rules(accepted)
+    check_waived_rules(accepted)
     check_severities(spec.policy)
     counted = apply_policy(side.findings, spec.policy)
-    findings = tuple(apply(counted, accepted, settings.today))
+    findings = tuple(apply_waivers(counted, accepted, settings.today))
     report = Report(side.source, findings=findings, unread=side.unread)
     return replace(side, findings=findings, is_undecided=is_undecided(report))

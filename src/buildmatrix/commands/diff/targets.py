@@ -9,7 +9,7 @@ from buildmatrix.catalogue.load import load
 from buildmatrix.commands.diff.drift import find_drifts
 from buildmatrix.errors import EXIT_FINDINGS, BuildmatrixError, most_severe
 from buildmatrix.reports.diff.drift import Drifts
-from buildmatrix.rules.severities import FailOn
+from buildmatrix.rules.acceptance import FailOn
 from buildmatrix.sources.resolution.resolved import Resolved
 
 

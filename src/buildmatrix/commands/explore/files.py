@@ -10,8 +10,7 @@ from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.commands.explore.model import FileFact, Item, ItemKind, name_key
 from buildmatrix.inventory.model import Distribution, Inventory
-from buildmatrix.rules.belonging import is_foreign
-from buildmatrix.rules.carried import HELD, total
+from buildmatrix.rules.evidence import HELD, is_foreign, total
 from buildmatrix.rules.model import Verdict, keep_worst
 from buildmatrix.text import printable, shown
 

@@ -16,8 +16,8 @@ from buildmatrix.commands.scan import scan
 from buildmatrix.commands.why.joined import make_graph
 from buildmatrix.errors import UsageError
 from buildmatrix.judge import Judge
+from buildmatrix.rules.locks import wheels
 from buildmatrix.rules.model import Finding, Verdict
-from buildmatrix.rules.wheels import wheels
 from buildmatrix.sources.model import Facts
 from buildmatrix.spec.bare import bare_spec, bare_target
 from buildmatrix.spec.model import Spec, Target

@@ -10,7 +10,7 @@ from buildmatrix.commands.explore.files import Files, Holder, make_item, shorten
 from buildmatrix.commands.explore.model import Item, ViewName
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.reports.why.model import Graph
-from buildmatrix.rules.carried import HELD
+from buildmatrix.rules.evidence import HELD
 from buildmatrix.text import printable
 
 OTHER_FILES = "other files"

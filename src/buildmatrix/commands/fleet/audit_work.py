@@ -31,9 +31,9 @@ from buildmatrix.locks.uv_errors import Unreached
 from buildmatrix.progress import Silent
 from buildmatrix.reports.fleet.model import FleetFinding, FleetResult, FleetState
 from buildmatrix.reports.run.model import Report, unread
+from buildmatrix.rules.acceptance import leaves_open
 from buildmatrix.rules.composition import Composition
 from buildmatrix.rules.model import Finding, TargetResult
-from buildmatrix.rules.severities import leaves_open
 from buildmatrix.scratch import scratch
 from buildmatrix.sources.resolution.resolved import Resolved, Unresolved, resolve_sources
 from buildmatrix.spec.bare import bare_spec

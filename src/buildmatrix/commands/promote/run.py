@@ -16,9 +16,8 @@ from buildmatrix.registry.reference import Reference
 from buildmatrix.reports.promote import Promotion, TagMove
 from buildmatrix.reports.run.model import Report, exit_code
 from buildmatrix.reports.run.saved import merge
+from buildmatrix.rules.acceptance import FailOn, fails, ran_out
 from buildmatrix.rules.model import TargetResult
-from buildmatrix.rules.severities import FailOn, fails
-from buildmatrix.rules.waivers import ran_out
 
 
 def promote(

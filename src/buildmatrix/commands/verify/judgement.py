@@ -16,8 +16,8 @@ from buildmatrix.errors import UndecidedError
 from buildmatrix.oci.documents import Platform
 from buildmatrix.phrases import count, listing
 from buildmatrix.reports.verify import Reason, Refusal
+from buildmatrix.rules.acceptance import ran_out
 from buildmatrix.rules.model import Gate, GateState
-from buildmatrix.rules.waivers import ran_out
 
 #: Characters of a foreign name in a sentence.
 _SHOWN = 19

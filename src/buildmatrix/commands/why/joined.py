@@ -49,7 +49,7 @@ def make_graph(facts: Facts) -> SourceGraph:
     from buildmatrix.catalogue.load import load
     from buildmatrix.catalogue.match import evidence
     from buildmatrix.commands.why.join import join_graph
-    from buildmatrix.rules.wheels import resolved
+    from buildmatrix.rules.locks import resolved
 
     catalogue = load(facts.catalogue)
     parted = split_leftovers(facts.inventory, catalogue)

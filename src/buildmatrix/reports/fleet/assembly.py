@@ -19,8 +19,8 @@ from buildmatrix.reports.fleet.model import (
     finding_order,
 )
 from buildmatrix.reports.run.model import ReportTool
+from buildmatrix.rules.acceptance import FailOn
 from buildmatrix.rules.model import NODE_STATES, SEVERITY_RANK
-from buildmatrix.rules.severities import FailOn
 from buildmatrix.text import each_text, shown
 
 # Texts of a fleet

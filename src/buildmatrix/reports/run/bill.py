@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from buildmatrix.reports.run.model import Report
-from buildmatrix.rules.composition import DistributionBytes
-from buildmatrix.rules.contents import NativeComponent, SbomComponent
+from buildmatrix.rules.composition import DistributionBytes, NativeComponent, SbomComponent
 from buildmatrix.rules.model import Finding, Verdict
 from buildmatrix.rules.registry import rule_of
 from buildmatrix.text import printable

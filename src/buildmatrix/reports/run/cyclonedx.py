@@ -34,7 +34,7 @@ from buildmatrix.reports.run.bill import (
     vulnerabilities,
 )
 from buildmatrix.reports.run.model import Report
-from buildmatrix.rules.contents import NativeComponent, SbomComponent
+from buildmatrix.rules.composition import NativeComponent, SbomComponent
 from buildmatrix.rules.model import VERDICT_RANK
 from buildmatrix.text import printable
 

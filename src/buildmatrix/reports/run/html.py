@@ -38,10 +38,9 @@ from buildmatrix.reports.run.revision import (
     row,
 )
 from buildmatrix.reports.run.summary import cures, headline, ladders, unsettled, without_device
-from buildmatrix.rules.baseline import is_from_baseline
+from buildmatrix.rules.acceptance import fails, is_from_baseline
 from buildmatrix.rules.composition import Composition, LayerBytes
 from buildmatrix.rules.model import Finding, GateState, TargetResult
-from buildmatrix.rules.severities import fails
 from buildmatrix.vulnerabilities.model import Advisory
 
 # Links and requirements between the distributions of a target

@@ -14,6 +14,7 @@ from buildmatrix.errors import EXIT_FINDINGS, BuildError, UndecidedError, most_s
 from buildmatrix.inventory.model import Inventory, Stats, Unread
 from buildmatrix.reports.diff.model import DistributionChanges, FindingChanges, VerdictChange
 from buildmatrix.reports.json_form import Tool
+from buildmatrix.rules.acceptance import FailOn, fails, leaves_open
 from buildmatrix.rules.model import (
     GATES,
     IF_KNOWN,
@@ -27,9 +28,7 @@ from buildmatrix.rules.model import (
     in_order,
     keep_worst,
 )
-from buildmatrix.rules.registry import rule_of
-from buildmatrix.rules.repeats import drop_repeats
-from buildmatrix.rules.severities import FailOn, fails, leaves_open
+from buildmatrix.rules.registry import drop_repeats, rule_of
 from buildmatrix.text import each_text, printable, shown
 
 # A report: everything that a run says, as data. Formats are pure functions of it

@@ -13,7 +13,7 @@ from buildmatrix.reports.run.groups import FindingGroup, groups
 from buildmatrix.reports.run.model import Difference, TargetDifference
 from buildmatrix.reports.terminal import STATES, Painter, wrapped
 from buildmatrix.rules.model import AuditTotals, Finding, TargetResult
-from buildmatrix.rules.repeats import drop_repeats
+from buildmatrix.rules.registry import drop_repeats
 from buildmatrix.text import printable
 
 # Effect of a change (`audit --diff`), in words for a terminal and for Markdown

@@ -27,8 +27,7 @@ from buildmatrix.reports.run.replacements import (
     requirement_region,
 )
 from buildmatrix.rules.model import SEVERITY_RANK, Finding, Severity
-from buildmatrix.rules.pages import rule_page
-from buildmatrix.rules.registry import BY_CODE, RULES, Rule
+from buildmatrix.rules.registry import BY_CODE, RULES, Rule, rule_page
 from buildmatrix.text import printable
 
 #: What reads a file of the repository, by its name in the report; None where it has no text.

@@ -22,10 +22,15 @@ from buildmatrix.reports.run.model import (
     assemble,
     is_undecided,
 )
-from buildmatrix.rules import baseline, waivers
+from buildmatrix.rules.acceptance import (
+    FailOn,
+    apply_baseline,
+    apply_waivers,
+    check_expired_or_unused_waiver,
+    fails,
+)
 from buildmatrix.rules.model import Finding, Gate, GateState, TargetResult, in_order
 from buildmatrix.rules.registry import rule_of
-from buildmatrix.rules.severities import FailOn, fails
 from buildmatrix.spec.model import Waiver
 
 # Which shards of a matrix a report is made of, and which are missing
@@ -84,11 +89,11 @@ def accept(
     if not accepted and not fingerprints:
         return report
     open_before = [finding for finding in report.findings if finding.waived is None]
-    settled = iter(baseline.apply(waivers.apply(open_before, accepted, today), fingerprints))
+    settled = iter(apply_baseline(apply_waivers(open_before, accepted, today), fingerprints))
     findings = tuple(
         finding if finding.waived is not None else next(settled) for finding in report.findings
     )
-    stale = waivers.check(findings, accepted, today, judged=())
+    stale = check_expired_or_unused_waiver(findings, accepted, today, judged=())
     changed = replace(report, findings=in_order((*findings, *stale)))
     return replace(
         changed,

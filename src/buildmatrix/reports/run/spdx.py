@@ -19,7 +19,7 @@ from buildmatrix.reports.json_form import TOOL, Json, dumps
 from buildmatrix.reports.json_form import render as as_json
 from buildmatrix.reports.run import bill
 from buildmatrix.reports.run.model import Report
-from buildmatrix.rules.contents import NativeComponent
+from buildmatrix.rules.composition import NativeComponent
 from buildmatrix.text import printable
 
 _CONTEXT = "https://spdx.org/rdf/3.0.1/spdx-context.jsonld"

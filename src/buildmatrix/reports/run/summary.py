@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from buildmatrix.phrases import count, listing, size
 from buildmatrix.reports.run.groups import FindingGroup, SharedText, by_text, cure_key, cure_text
 from buildmatrix.reports.run.model import Report, targets_in
-from buildmatrix.rules.baseline import is_from_baseline
+from buildmatrix.rules.acceptance import is_from_baseline
 from buildmatrix.rules.model import ClimbedRung, Finding, Severity, Verdict
 from buildmatrix.rules.rungs import RUNGS
 
