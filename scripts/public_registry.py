@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from buildmatrix.errors import BuildmatrixError
-from buildmatrix.http.patience import Patience
+from buildmatrix.http.failures import Patience
 from buildmatrix.registry.client import Registry
 from buildmatrix.registry.reference import Reference
 

@@ -32,7 +32,7 @@ from buildmatrix.progress import Silent
 from buildmatrix.rules.engine import Judgement
 from buildmatrix.rules.model import Finding, Verdict
 from buildmatrix.rules.registry import rule_of
-from buildmatrix.sources.resolution.resolved import Resolved
+from buildmatrix.sources.resolved import Resolved
 from buildmatrix.spec.bare import bare_target
 
 #: Bytes of a small share: the first binaries, and not all that a look can use.

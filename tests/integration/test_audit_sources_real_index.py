@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.locks.choose import choose
+from buildmatrix.locks.selection import choose_wheel
 from buildmatrix.progress import Silent
-from buildmatrix.sources.resolution.resolved import Resolved, resolve_sources
+from buildmatrix.sources.resolved import Resolved, resolve_sources
 
 pytestmark = pytest.mark.network
 
@@ -27,7 +27,7 @@ def test_one_version_is_looked_at_for_each_backend_with_a_python_that_it_support
     assert rocm.lock.packages == cpu.lock.packages
     packages = {package.name: package for package in rocm.lock.packages}
     assert packages["nvidia-nccl-cu13"].via == ("xgboost",)
-    wheel = choose(packages["xgboost"], rocm.target)
+    wheel = choose_wheel(packages["xgboost"], rocm.target)
     assert wheel is not None
     assert wheel.filename.endswith("_x86_64.whl")
 
@@ -36,7 +36,7 @@ def test_a_poetry_lock_gets_the_addresses_of_its_files() -> None:
     (one,) = resolved(DATA / "poetry", "poetry.lock", "cpu")
     assert one.stale is None
     for package in one.lock.packages:
-        wheel = choose(package, one.target)
+        wheel = choose_wheel(package, one.target)
         assert wheel is not None
         assert wheel.url.startswith("http"), package
 

@@ -25,7 +25,7 @@ from buildmatrix.oci.documents import (
     RootFileSystem,
     encode,
 )
-from buildmatrix.registry import catalog
+from buildmatrix.registry import client
 from buildmatrix.registry.client import Registry
 from buildmatrix.registry.reference import Reference
 
@@ -109,7 +109,7 @@ def test_a_real_catalog(
                 push(registry, Reference.parse(f"{name}:{tag}"), f"2026-0{month}-01T00:00:00Z")
     # Pages of so many names as are asked for are refused by this registry.
     assert len(found(f"registry:{guarded.host}/*").subjects) == 21
-    monkeypatch.setattr(catalog, "_PAGE_NAMES", 2)
+    monkeypatch.setattr(client, "_PAGE_NAMES", 2)
     held = found(f"registry:{guarded.host}/team-1/*:cuda-*", newest=1)
     assert [item.reference for item in held.subjects] == [
         f"{guarded.host}/team-1/app-1:cuda-1.10",

@@ -11,7 +11,7 @@ import pytest
 
 from buildmatrix.engines.docker.engine import DockerEngine
 from buildmatrix.engines.text import plain
-from buildmatrix.sources.docker import DockerImage
+from buildmatrix.sources.images import DockerImage
 from buildmatrix.sources.model import Facts, ReadingOptions
 from buildmatrix.store.cache import Cache
 from buildmatrix.store.facts import FactCache

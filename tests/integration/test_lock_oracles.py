@@ -21,11 +21,10 @@ from lock_cases import target
 from package_index import PackageIndex, serve
 
 from buildmatrix.errors import SpecError
-from buildmatrix.locks.choose import choose
 from buildmatrix.locks.committed import read_committed
 from buildmatrix.locks.lookup import find_files
 from buildmatrix.locks.recent import Recent
-from buildmatrix.locks.selection import LockSelection
+from buildmatrix.locks.selection import LockSelection, choose_wheel
 from buildmatrix.locks.taken import _ask_tool
 from buildmatrix.locks.uv import find_uv
 from buildmatrix.spec.model import Base
@@ -421,7 +420,7 @@ def files_in(lock: Path, asked: Asked) -> Files | str:
     lock_with_files = find_files(find_uv(), one, pins, Recent(None), offline=False, jobs=1)
     files = set()
     for package in lock_with_files.packages:
-        wheel = choose(package, one)
+        wheel = choose_wheel(package, one)
         if wheel is None:
             return f"{package.name} {package.version}: {package.unknown}"
         files.add((package.name, package.version, wheel.filename, wheel.sha256))

@@ -37,7 +37,7 @@ from buildmatrix.oci.documents import (
     encode,
     manifest_of,
 )
-from buildmatrix.registry import uploads
+from buildmatrix.registry import blobs
 from buildmatrix.registry.client import Registry
 from buildmatrix.registry.reference import Reference
 
@@ -275,7 +275,7 @@ def test_a_broken_upload_begins_again(
     piece: int,
 ) -> None:
     """This registry forgets an upload whose piece broke, and says so by 404."""
-    monkeypatch.setattr(uploads, "CHUNK", piece)
+    monkeypatch.setattr(blobs, "CHUNK", piece)
     with Relay(plain.port) as relay, Registry() as registry:
         reference = Reference.parse(f"127.0.0.1:{relay.port}/team/app:1.0")
         relay.cut_up(after)
@@ -289,7 +289,7 @@ def test_a_broken_upload_begins_again(
 def test_an_upload_that_broke_between_pieces_goes_on(
     plain: DebianRegistry, image: Image, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(uploads, "CHUNK", 1 << 20)
+    monkeypatch.setattr(blobs, "CHUNK", 1 << 20)
     layer = image.parsed.layers[1]
     with Relay(plain.port) as relay, Registry() as registry:
         reference = Reference.parse(f"127.0.0.1:{relay.port}/team/app:1.0")

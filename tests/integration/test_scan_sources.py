@@ -20,7 +20,7 @@ import pytest
 from buildmatrix.engines.model import Engine
 from buildmatrix.errors import BuildmatrixError, ComponentError, UndecidedError, UsageError
 from buildmatrix.inventory.model import Inventory, Stats
-from buildmatrix.sources.environments import system_packages
+from buildmatrix.sources.local import system_packages
 from buildmatrix.sources.model import Argument, Facts, ReadingOptions, Source
 from buildmatrix.sources.parse import parse as parse_argument
 from buildmatrix.store.cache import Cache

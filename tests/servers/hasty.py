@@ -10,7 +10,7 @@ import pytest
 from registry import RegistryServer
 
 from buildmatrix.http import transport
-from buildmatrix.http.patience import Patience
+from buildmatrix.http.failures import Patience
 
 #: A pause takes a moment. Nothing is given up: a busy machine takes its time over an answer.
 HASTY = Patience(

@@ -190,7 +190,7 @@ def test_nobody_reads_foreign_text_past_it() -> None:
         "locks/projects.py: Marker",
         "locks/projects.py: Requirement",
         # That is `parsing.holds`, by another name.
-        "locks/markers.py: evaluate",
+        "locks/selection.py: evaluate",
     }
     assert {one for one in found if one.partition(":")[0] not in _ALLOWED} <= expected
 

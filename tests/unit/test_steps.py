@@ -17,8 +17,8 @@ from buildmatrix.locks.model import Wheel
 from buildmatrix.locks.resolve import lock_targets
 from buildmatrix.progress import Silent
 from buildmatrix.registry.reference import Reference
-from buildmatrix.sources.resolution import resolved
-from buildmatrix.sources.resolution.questions import IndexQuestion
+from buildmatrix.sources import resolved
+from buildmatrix.sources.questions import IndexQuestion
 
 
 class Steps(Silent):

@@ -109,7 +109,7 @@ def drift(
     """
     from buildmatrix.commands.diff.targets import compare_targets as compared
     from buildmatrix.commands.diff.targets import exit_code
-    from buildmatrix.sources.resolution.resolved import resolve_sources
+    from buildmatrix.sources.resolved import resolve_sources
 
     workspace = workspace or Workspace()
     spec = None

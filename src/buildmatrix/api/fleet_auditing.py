@@ -69,7 +69,7 @@ def fleet_audit(
     from buildmatrix.commands.fleet.model import ClusterOptions, WorkerSettings
     from buildmatrix.commands.fleet.repositories import find_repositories
     from buildmatrix.commands.fleet.repository_files import plan_audit
-    from buildmatrix.sources.resolution.points import check_platform
+    from buildmatrix.sources.points import check_platform
     from buildmatrix.spec.bare import PLATFORM
 
     workspace = workspace or Workspace()

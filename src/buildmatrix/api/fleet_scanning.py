@@ -82,7 +82,7 @@ def fleet_scan(
     from buildmatrix.commands.fleet.model import TIME_LIMIT, ClusterOptions, WorkerSettings
     from buildmatrix.commands.fleet.run import Steps, scan
     from buildmatrix.commands.fleet.subjects import Lister
-    from buildmatrix.sources.registry import this_platform
+    from buildmatrix.sources.images import this_platform
 
     workspace = workspace or Workspace()
     spec = workspace.declared()()

@@ -84,7 +84,7 @@ def command(
     """
     from buildmatrix.api.auditing import audit
     from buildmatrix.commands.audit.malloc import share_one_heap
-    from buildmatrix.sources.resolution.points import spec_targets
+    from buildmatrix.sources.points import spec_targets
 
     pairs = check_formats(formats, output)
     share_one_heap()

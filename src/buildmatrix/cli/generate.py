@@ -35,7 +35,7 @@ def command(
 
     The same specification and locks give the same bytes.
     """
-    from buildmatrix.locks.pylock_reader import read_lock
+    from buildmatrix.locks.pylock import read_lock
     from buildmatrix.render.generate import differences, generate, write
 
     spec, targets = load_targets(settings, globs, subset)

@@ -54,10 +54,9 @@ def command(
     Locks that are current are left alone, and then no network is used. A lock that the project
     has is not resolved: the files of the target are taken from it.
     """
-    from buildmatrix.locks.changes import changes, versions_in, versions_of
     from buildmatrix.locks.model import Lock
     from buildmatrix.locks.resolve import lock_targets
-    from buildmatrix.locks.status import leftovers, staleness
+    from buildmatrix.locks.status import changes, leftovers, staleness, versions_in, versions_of
 
     spec, part = load_shard(settings, globs, subset, sharding)
     targets = part.targets
@@ -121,7 +120,7 @@ def _check_locked(spec: Spec, targets: Sequence[Target], names: Sequence[str]) -
     """Raise `UsageError` for names that no lock of `targets` has: they are spelled wrong."""
     from packaging.utils import canonicalize_name
 
-    from buildmatrix.locks.pylock_reader import read_lock
+    from buildmatrix.locks.pylock import read_lock
 
     if not names:
         return

@@ -103,7 +103,7 @@ def command(
     from buildmatrix.commands.verify.run import exit_code, verify
     from buildmatrix.oci.documents import Platform
     from buildmatrix.registry.client import Registry
-    from buildmatrix.sources.registry import reference_of
+    from buildmatrix.sources.images import reference_of
 
     pairs = check_formats(formats, output, FORMATS)
     if not keys and not subjects:

@@ -1,13 +1,20 @@
-"""http and https URLs, parsed so that no credential reaches a message."""
+"""Addresses of servers, and what belongs to each: credentials and certificates."""
 
 from __future__ import annotations
 
+import base64
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
+from pathlib import Path
+from typing import Protocol
 from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
 
 from buildmatrix.errors import UndecidedError
+
+# http and https URLs, parsed so that no credential reaches a message
+
 
 #: Maximum length of a URL in characters; servers commonly take no more.
 MAX_URL_LENGTH = 8192
@@ -119,3 +126,99 @@ def _port_number(parts: SplitResult) -> int:
     except ValueError:
         # The standard library's message quotes the port, which may be a password.
         raise ValueError("its port is not a number from 0 to 65535") from None
+
+
+# Credentials of requests
+
+
+class Authorization(Protocol):
+    """Credentials for one server."""
+
+    @property
+    def source(self) -> str:
+        """Place where the credentials were found, for messages."""
+
+    def header(self) -> str:
+        """Return the value of the `Authorization` header."""
+
+
+class Logins(Protocol):
+    """Credentials by server."""
+
+    def of(self, address: HttpAddress) -> Authorization | None:
+        """Return the credentials for the server of `address`, which may be a redirect's target."""
+
+
+@dataclass(frozen=True, slots=True)
+class SingleOriginLogins:
+    """Credentials for one origin, never sent to the targets of its redirects."""
+
+    origin: Origin
+    authorization: Authorization | None
+
+    def of(self, address: HttpAddress) -> Authorization | None:
+        """See `Logins`."""
+        return self.authorization if address.origin == self.origin else None
+
+
+@dataclass(frozen=True, slots=True)
+class Bearer:
+    """A token from a token server."""
+
+    token: str
+    source: str
+
+    def header(self) -> str:
+        """Return the value of the `Authorization` header (RFC 6750)."""
+        return f"Bearer {self.token}"
+
+    def __repr__(self) -> str:
+        return f"Bearer(source={self.source!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """A user name and a password."""
+
+    user: str
+    password: str
+    #: Place where they were found, for messages.
+    source: str
+
+    def header(self) -> str:
+        """Return the value of the `Authorization` header (RFC 7617)."""
+        token = base64.b64encode(f"{self.user}:{self.password}".encode())
+        return f"Basic {token.decode('ascii')}"
+
+    def __repr__(self) -> str:
+        return f"Login(source={self.source!r})"
+
+
+# Certificate settings by server
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """Certificate settings of this machine."""
+
+    #: `HOST` or `HOST:PORT` of servers whose certificates are not verified; `*` for all.
+    unchecked: frozenset[str] = frozenset()
+    #: Name of a further setting with a certificate file, and that file.
+    certificates: tuple[str, str | None] = ("", None)
+
+    #: Folders with one subfolder of certificates per server, named `HOST[:PORT]`.
+    folders: tuple[Path, ...] = ()
+    #: Certificate authorities for one server, by `HOST[:PORT]`; may grow.
+    authorities: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
+
+    def own(self, address: HttpAddress) -> tuple[Path, ...]:
+        """Return the certificate files of this server, or else its folder."""
+        if files := self.authorities.get(address.authority):
+            return files
+        folders = (folder / address.authority for folder in self.folders)
+        return tuple([folder for folder in folders if folder.is_dir()][:1])
+
+    def is_checked(self, address: HttpAddress) -> bool:
+        """True if the certificate of this server must be valid."""
+        names = {"*", address.host, f"{address.host}:{address.port}"}
+        return names.isdisjoint(self.unchecked)

@@ -11,11 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from buildmatrix.errors import UndecidedError
-from buildmatrix.http.addresses import HttpAddress
-from buildmatrix.http.failures import RequestError, error_for_status
-from buildmatrix.http.logins import Logins
-from buildmatrix.http.patience import READING_METHODS, Patience
-from buildmatrix.http.trust import Trust
+from buildmatrix.http.addresses import HttpAddress, Logins, Trust
+from buildmatrix.http.failures import READING_METHODS, Patience, RequestError, error_for_status
 
 if TYPE_CHECKING:
     from buildmatrix.http.transport import Transport

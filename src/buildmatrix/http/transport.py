@@ -23,10 +23,8 @@ import certifi
 import httpcore
 
 from buildmatrix.errors import UndecidedError
-from buildmatrix.http.addresses import HttpAddress
-from buildmatrix.http.failures import error_for_connection
-from buildmatrix.http.patience import READING_METHODS, Patience
-from buildmatrix.http.trust import Trust
+from buildmatrix.http.addresses import HttpAddress, Trust
+from buildmatrix.http.failures import READING_METHODS, Patience, error_for_connection
 
 #: More than the threads that read at once, so that no thread waits for another one's stream.
 MAX_CONNECTIONS = 64

@@ -11,7 +11,7 @@ from buildmatrix.binaries.head import HeadReader, Malformed
 from buildmatrix.elf.model import Section
 from buildmatrix.elf.regions import DEVICE_SECTIONS
 from buildmatrix.elf.source import BytesSource
-from buildmatrix.index.amounts import (
+from buildmatrix.index.budget import (
     CONTAINERS_WHOLE,
     ENDS,
     FIRST_PART,
@@ -22,8 +22,7 @@ from buildmatrix.index.amounts import (
     NEARLY_SMALL,
     is_small,
 )
-from buildmatrix.index.ending import Ending, inflate_end, inflate_middle
-from buildmatrix.index.forward import Forward
+from buildmatrix.index.ending import Ending, Forward, inflate_end, inflate_middle
 from buildmatrix.index.model import Member
 from buildmatrix.index.parts import DLOPEN, LARGEST_HEAD, WheelParts
 from buildmatrix.inventory.file_facts import FileFacts, add_contents, inspect_source

@@ -120,7 +120,7 @@ class Readings:
         self.failures: dict[str, str] = {}
         #: Facts of source distributions, or why there are none, by `key` of the archive.
         self.sources: dict[str, SourceFacts | str] = {}
-        #: Tables of libraries by path, by `key` of their wheels; see `index.tables`.
+        #: Tables of libraries by path, by `key` of their wheels; see `index.depth`.
         self.tables: dict[str, dict[str, Tables]] = {}
         #: Bytes that came over the network, and wheels for which none had to.
         self.bytes_read = 0

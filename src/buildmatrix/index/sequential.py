@@ -14,14 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from buildmatrix.index.depth import Reading
-from buildmatrix.index.forward import Forward
-from buildmatrix.index.members import (
-    LARGEST_PACKED,
-    HeldTree,
-    facts_of_bytes,
-    is_metadata,
-    is_source,
-)
+from buildmatrix.index.ending import Forward
+from buildmatrix.index.parts import LARGEST_PACKED, HeldTree, facts_of_bytes, is_metadata, is_source
 from buildmatrix.inventory.file_facts import FileFacts, add_contents, inspect_source
 from buildmatrix.inventory.shallow import collect_shallow
 from buildmatrix.trees.base import Unreadable

@@ -18,8 +18,17 @@ from packaging.version import InvalidVersion, Version
 
 from buildmatrix.errors import UndecidedError
 from buildmatrix.http.addresses import parse
-from buildmatrix.index.facts import LIMIT, WheelCache, WheelEntry, content, place
-from buildmatrix.index.model import Depth, SourceFacts, Tables, WheelFacts
+from buildmatrix.index.model import (
+    WHEEL_CACHE_LIMIT,
+    Depth,
+    SourceFacts,
+    Tables,
+    WheelCache,
+    WheelEntry,
+    WheelFacts,
+    content_key,
+    place_key,
+)
 from buildmatrix.inventory.archive import PACKAGES
 from buildmatrix.inventory.model import Distribution
 from buildmatrix.locks.model import LockedFile, Wheel
@@ -60,11 +69,11 @@ class WheelReader:
         self._cache = WheelCache(cache or Cache(None))
         version = source_digest("index", "locks")
         self._sources = (cache or Cache(None)).store(
-            "sources", version, limit=LIMIT, age=90 * DAY, by_use=True
+            "sources", version, limit=WHEEL_CACHE_LIMIT, age=90 * DAY, by_use=True
         )
         version = source_digest(*PACKAGES, "index")
         self._kept_tables = (cache or Cache(None)).store(
-            "tables", version, limit=LIMIT // 8, age=90 * DAY, by_use=True
+            "tables", version, limit=WHEEL_CACHE_LIMIT // 8, age=90 * DAY, by_use=True
         )
         self._opened = _Opened()
 
@@ -101,7 +110,7 @@ class WheelReader:
 
     def read_source(self, archive: LockedFile, name: str, version: str, most: int) -> SourceFacts:
         """The facts of a source distribution of at most `most` bytes. Raises `UndecidedError`."""
-        from buildmatrix.index.sources import source_facts
+        from buildmatrix.index.source_archive import source_facts
 
         entry = f"{archive.sha256} {name} {version}"
         kept = self._sources.load(entry, _SOURCE) if archive.sha256 else None
@@ -135,7 +144,7 @@ class WheelReader:
         try:
             path = local_path(wheel.url)
             if path is not None:
-                identity = content(_digest(path, wheel))
+                identity = content_key(_digest(path, wheel))
                 known = self._load_tables(identity, paths)
                 if len(known) < len(paths):
                     with _LocalWheel(path) as file:
@@ -175,7 +184,7 @@ class WheelReader:
     def _read_and_keep_tables(
         self, source: Ranged, identity: str | None, paths: Iterable[str]
     ) -> Mapping[str, Tables]:
-        from buildmatrix.index.tables import read_tables
+        from buildmatrix.index.depth import read_tables
 
         tables = read_tables(source, sorted(paths))
         for path, entry in tables.items() if identity is not None else ():
@@ -185,7 +194,7 @@ class WheelReader:
     def _cached(self, wheel: Wheel, depth: Depth, most: int | None) -> WheelFacts | None:
         if not wheel.sha256:
             return None  # There may be another file at the same URL since.
-        entry = self._cache.get(content(wheel.sha256), depth, most)
+        entry = self._cache.get(content_key(wheel.sha256), depth, most)
         if entry is None:
             entry = self._cache.get(_place(wheel), depth, most)
             if entry is None or entry.claim != wheel.sha256:
@@ -196,7 +205,7 @@ class WheelReader:
         from buildmatrix.index.depth import read_parts
 
         sha256 = _digest(path, wheel)
-        entry = self._cache.get(content(sha256), depth, most)
+        entry = self._cache.get(content_key(sha256), depth, most)
         if entry is not None:
             return _answer(entry, wheel)
         with _LocalWheel(path) as file:
@@ -207,7 +216,7 @@ class WheelReader:
                 )
             reading = _whole_file(path) if depth == "whole" else read_parts(file, depth, most)
             facts = _facts_of(wheel, sha256, file.size, depth, reading, 0)
-        self._keep(WheelEntry(content(sha256), facts, most, reading.limited))
+        self._keep(WheelEntry(content_key(sha256), facts, most, reading.limited))
         return facts
 
     def _remote(self, wheel: Wheel, depth: Depth, most: int | None) -> WheelFacts:
@@ -248,7 +257,7 @@ class WheelReader:
         if depth == "listing":
             self._opened.keep(wheel, remote)
         if sha256 is not None and claim is not None:
-            self._keep(WheelEntry(content(sha256), facts, most, reading.limited))
+            self._keep(WheelEntry(content_key(sha256), facts, most, reading.limited))
         else:
             version = remote.version
             self._keep(WheelEntry(_place(wheel), facts, most, reading.limited, claim, version))
@@ -281,7 +290,7 @@ class _Opened:
 
 
 def _place(wheel: Wheel) -> str:
-    return place(parse(wheel.url))
+    return place_key(parse(wheel.url))
 
 
 def _answer(entry: WheelEntry, wheel: Wheel) -> WheelFacts:

@@ -2,25 +2,284 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
 from buildmatrix.errors import SpecError, UsageError
-from buildmatrix.locks import committed_staleness, pinned, pipfilelock, poetrylock, pylock, uvlock
-from buildmatrix.locks.lock_file import open_lock
+from buildmatrix.locks import pinned, pipfilelock, poetrylock, pylock, uvlock
+from buildmatrix.locks.lines import RequirementLine, bracketed
+from buildmatrix.locks.lock_file import LockCommand, LockFile, input_file, open_lock
 from buildmatrix.locks.lookup import Pins
 from buildmatrix.locks.model import File, Lock, Staleness
-from buildmatrix.locks.projects import find_project
+from buildmatrix.locks.projects import (
+    Project,
+    ProjectRequirement,
+    expand,
+    find_project,
+    read_project,
+)
+from buildmatrix.locks.requirement_files import read_requirements
+from buildmatrix.locks.requirement_lines import applies
 from buildmatrix.locks.selection import LockSelection
-from buildmatrix.locks.uvsettings import settings_of
-from buildmatrix.parsing import requirement_or_none
+from buildmatrix.locks.text import read_toml
+from buildmatrix.locks.uv import settings_of
+from buildmatrix.locks.uvlock import groups_of, own_folder, roots_of
+from buildmatrix.parsing import parse_specifiers, requirement_or_none, version_or_none
 from buildmatrix.spec.model import is_pylock
-from buildmatrix.toml import string, strings, tables, tool_table
+from buildmatrix.toml import mapping, string, strings, tables, tool_table
+
+# Staleness of a committed lock of another tool.
+#
+# Proven is what the lock itself shows: what is asked for is not in it, or not in that version, or
+# it records a requirement that is gone. How a tool writes a range is its own affair and changes
+# with its releases: such a difference is said as what it seems to be, with the command that
+# decides. Hashes of inputs are compared by the tool that wrote them (`taken`). What a tool does not
+# record is not known, and not knowing is no staleness.
+
+
+#: Part of a project and a name → the extras and ranges that are asked for.
+_Requests = dict[tuple[str, str], set[tuple[frozenset[str], SpecifierSet | str]]]
+_EXTRA = re.compile(r"""extra == ['"]([^'"]+)['"]""")
+#: Keys of what uv takes from an address.
+_ADDRESSES = ("url", "git", "path", "directory", "editable", "virtual")
+#: Locks that hold a hash of their inputs, which changes with the releases of its tool: the file it
+#: is made from, and the command that compares them.
+TOOL_CHECKS: Mapping[str, tuple[str, str]] = {
+    "poetry.lock": ("pyproject.toml", "poetry check --lock"),
+    "Pipfile.lock": ("Pipfile", "pipenv verify"),
+}
+
+
+def uv_staleness(file: LockFile, lock: Lock) -> Staleness | None:
+    """Why `uv.lock` does not fit the projects that it locks; None when it does, or none is here."""
+    selection = file.selection
+    seeming: Staleness | None = None
+    for root in roots_of(file.document):
+        folder = own_folder(root)
+        place = posixpath.normpath(posixpath.join(folder, "pyproject.toml"))
+        project = find_project(*selection.beside(place))
+        metadata = root.get("metadata")
+        if project is None or not isinstance(metadata, dict):
+            continue
+        requested = _requested(project)
+        recorded, elsewhere = _recorded(metadata, project.name)
+        if reason := _other_names(project, requested, recorded, file.label):
+            return Staleness(reason)
+        # Overrides: uv takes these whatever the ranges of the project say.
+        settled = elsewhere | _names(mapping(file.document.get("manifest")).get("overrides"))
+        pins = {
+            package.name: package.version
+            for package in lock.packages
+            if package.name not in settled
+        }
+        lines = (
+            _line(project, requirement) for requirement in expand(project, {"", *selection.extras})
+        )
+        if reason := _unmet((line for line in lines if line.name in pins), pins, selection):
+            return Staleness(reason)
+        if reason := _other_ranges(project, requested, recorded, elsewhere, file.label):
+            seeming = seeming or Staleness(f"{reason}; `uv lock --check` decides", is_proven=False)
+    return seeming
+
+
+def pipenv_staleness(file: LockFile) -> Staleness | None:
+    """Return what proves that `Pipfile.lock` does not fit the `Pipfile`, or None."""
+    path, label = file.selection.beside("Pipfile")
+    try:
+        document = read_toml(path, label)
+    except SpecError:
+        return None
+    for section, part in (("packages", "default"), ("dev-packages", "develop")):
+        held = set(map(canonicalize_name, mapping(file.document.get(part))))
+        for name in mapping(document.get(section)):
+            if canonicalize_name(name) not in held:
+                return Staleness(f"{label} asks for {name}, and {file.label} was made without it")
+    return None
+
+
+def describe_unchecked(selection: LockSelection) -> str:
+    """Return a sentence if only the lock's own tool knows that it fits its inputs; else nothing."""
+    inputs, command = TOOL_CHECKS.get(selection.path.name, ("", ""))
+    path, label = selection.beside(inputs)
+    if not (command and path.is_file()):
+        return ""
+    return f"{selection.label} was not checked against {label}; `{command}` decides"
+
+
+def pinned_staleness(
+    selection: LockSelection, lock: Lock, command: LockCommand | None
+) -> Staleness | None:
+    """Why pinned requirements do not fit the inputs that their header names."""
+    pins = {package.name: package.version for package in lock.packages}
+    own_files = {package.place.partition(":")[0] for package in lock.packages}
+    requested: set[str] = set()
+    inputs: list[str] = []
+    for file in command.files if command is not None else ():
+        location = input_file(selection, file)
+        if location is None or location[1] in own_files:
+            continue
+        try:
+            lines = list(_lines(*location))
+        except SpecError:
+            return None  # The resolution reports what is wrong with it.
+        inputs.append(location[1])
+        requested |= {line.name for line in lines}
+        if reason := _unmet(lines, pins, selection):
+            return Staleness(reason)
+    for package in lock.packages:
+        named = [via for via in package.via if via in inputs]
+        if named and package.name not in requested:
+            reason = (
+                f"{selection.label} has {package.name} for {named[0]}, which no longer asks for it"
+            )
+            return Staleness(reason)
+    return None
+
+
+# uv.lock
+
+
+def _other_names(
+    project: Project, requested: _Requests, recorded: _Requests, label: str
+) -> str | None:
+    """The distribution that only the project requires, or that only the lock has."""
+    table = mapping(project.document.get("project"))
+    dynamic = {"dependencies", "optional-dependencies"} & set(strings(table.get("dynamic")))
+    for part, name in sorted({*requested} ^ {*recorded}):
+        if dynamic and not part.startswith(":"):
+            continue  # Only a build of the project would say.
+        part_phrase = f" in `{part.lstrip(':')}`" if part else ""
+        if (part, name) in recorded:
+            return (
+                f"{project.label} no longer asks for {name}{part_phrase}, and {label} still has it"
+            )
+        return f"{project.label} asks for {name}{part_phrase}, and {label} was made without it"
+    return None
+
+
+def _other_ranges(
+    project: Project,
+    requested: _Requests,
+    recorded: _Requests,
+    elsewhere: Collection[str],
+    label: str,
+) -> str | None:
+    """The distribution that the project requires in another range, or with other extras."""
+    for part, name in sorted({*requested} & {*recorded}):
+        if requested[part, name] != recorded[part, name] and name not in elsewhere:
+            part_phrase = f" in `{part.lstrip(':')}`" if part else ""
+            wants, was = (
+                _shown(name, requirements[part, name]) for requirements in (requested, recorded)
+            )
+            return f"{project.label} asks for {wants}{part_phrase}, and {label} was made for {was}"
+    return None
+
+
+def _requested(project: Project) -> _Requests:
+    requests: _Requests = {}
+    for part in {requirement.part for requirement in project.requirements}:
+        for requirement in expand(project, {part}):
+            key = _part(str(requirement.parsed.marker or ""), part), requirement.name
+            extras = frozenset(map(canonicalize_name, requirement.parsed.extras))
+            requests.setdefault(key, set()).add((extras, requirement.parsed.specifier))
+    return requests
+
+
+def _recorded(metadata: Mapping[str, object], own: str) -> tuple[_Requests, set[str]]:
+    """What uv noted that each part asks for, and the names that it takes from an address.
+
+    The project's own extras are expanded. Some releases of uv, and some build backends, write down
+    what `all = ["acme[docs]"]` expands to, others what it says: both mean the same.
+    """
+    by_part: dict[str, list[Mapping[str, object]]] = {}
+    for item in tables(metadata.get("requires-dist")):
+        by_part.setdefault(_part(string(item.get("marker")), ""), []).append(item)
+    for group, items in groups_of(metadata).items():
+        by_part[f":{canonicalize_name(group)}"] = tables(items)
+    requests: _Requests = {}
+    elsewhere: set[str] = set()
+    for part in by_part:
+        reached = [part]
+        for reached_part in reached:  # grows while it is walked
+            for item in by_part.get(reached_part, ()):
+                name = canonicalize_name(string(item.get("name")))
+                extras = frozenset(map(canonicalize_name, strings(item.get("extras"))))
+                if name == own:
+                    reached += [extra for extra in sorted(extras) if extra not in reached]
+                    continue
+                ranged = _range(string(item.get("specifier")))
+                requests.setdefault((part, name), set()).add((extras, ranged))
+                if any(key in item for key in _ADDRESSES):
+                    elsewhere.add(name)
+    return requests, elsewhere
+
+
+def _part(marker: str, part: str) -> str:
+    """The extra that a marker names; else `part`."""
+    extra = _EXTRA.search(marker)
+    return canonicalize_name(extra[1]) if extra else part
+
+
+def _range(text: str) -> SpecifierSet | str:
+    """A range, equal to those that say the same in another order or spelling."""
+    try:
+        return parse_specifiers(text)
+    except InvalidSpecifier:
+        return text
+
+
+def _names(items: object) -> set[str]:
+    return {canonicalize_name(string(item.get("name"))) for item in tables(items)}
+
+
+def _shown(name: str, requests: set[tuple[frozenset[str], SpecifierSet | str]]) -> str:
+    extras, ranged = min(requests, key=lambda request: (str(request[1]), sorted(request[0])))
+    return f"{name}{bracketed(extras)}{ranged}"
+
+
+# What is asked for, against what is locked
+
+
+def _lines(path: Path, label: str) -> Iterator[RequirementLine]:
+    if path.name == "pyproject.toml":
+        project = read_project(path, label)
+        yield from (_line(project, requirement) for requirement in expand(project, {""}))
+    elif path.suffix in (".in", ".txt"):
+        yield from read_requirements(path, label).lines
+
+
+def _line(project: Project, requirement: ProjectRequirement) -> RequirementLine:
+    return RequirementLine(project.label, requirement.line, requirement.name, requirement.parsed)
+
+
+def _unmet(
+    lines: Iterable[RequirementLine], pins: Mapping[str, str], selection: LockSelection
+) -> str | None:
+    """The first line that the versions of a lock do not meet, in words."""
+    for line in lines:
+        if not applies(line, selection.environment) or _is_met(line, pins):
+            continue
+        has = f"has {line.name} {pins[line.name]}" if line.name in pins else f"has no {line.name}"
+        return f"{line} asks for {line.requirement}, and {selection.label} {has}"
+    return None
+
+
+def _is_met(line: RequirementLine, pins: Mapping[str, str]) -> bool:
+    if line.requirement.url is not None:
+        return True
+    version = pins.get(line.name)
+    if version is None:
+        return False
+    valid = version_or_none(version)
+    # What is built from a folder or a repository has none.
+    return valid is None or line.requirement.specifier.contains(valid, prereleases=True)
 
 
 def is_lock(name: str) -> bool:
@@ -53,7 +312,7 @@ def read_committed(selection: LockSelection) -> tuple[Pins, Staleness | None]:
         pins, stale = _READERS[name](selection)
     elif name.endswith((".txt", ".in")):
         pins, command = pinned.read(selection)
-        stale = committed_staleness.pinned_staleness(selection, pins.lock, command)
+        stale = pinned_staleness(selection, pins.lock, command)
     elif export := export_command(selection.label):
         made = f"{selection.label} is not read; `{export}` makes a lock that is"
         raise UsageError(made)
@@ -86,7 +345,7 @@ def _decided(selection: LockSelection) -> frozenset[str]:
 def _uv(selection: LockSelection) -> tuple[Pins, Staleness | None]:
     file = open_lock(selection, "uv lock")
     lock = uvlock.read(file)
-    return Pins(lock, {}), committed_staleness.uv_staleness(file, lock)
+    return Pins(lock, {}), uv_staleness(file, lock)
 
 
 def _poetry(selection: LockSelection) -> tuple[Pins, Staleness | None]:
@@ -98,7 +357,7 @@ def _poetry(selection: LockSelection) -> tuple[Pins, Staleness | None]:
 def _pipenv(selection: LockSelection) -> tuple[Pins, Staleness | None]:
     file = open_lock(selection, "pipenv lock")
     lock, hashes = pipfilelock.read(file)
-    return Pins(lock, hashes), committed_staleness.pipenv_staleness(file)
+    return Pins(lock, hashes), pipenv_staleness(file)
 
 
 _READERS: Mapping[str, Callable[[LockSelection], tuple[Pins, Staleness | None]]] = {

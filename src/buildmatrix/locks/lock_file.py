@@ -1,21 +1,81 @@
-"""A lock of another tool: read once, for what it holds and for whether it fits its inputs."""
+"""A lock of another tool: its entries, its state, and the command in its header."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+import re
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
 from buildmatrix.errors import Problem, SpecError
 from buildmatrix.locks.model import LeftOut, Lock, Package
+from buildmatrix.locks.projects import find_project, places, read_project
+from buildmatrix.locks.requirement_files import read_requirements
 from buildmatrix.locks.selection import LockSelection
 from buildmatrix.locks.text import check_count, decode, load_toml, read_bytes, table_lines
-from buildmatrix.locks.walk import LockEdge, LockEntry
 from buildmatrix.strict_json import parse_json
 from buildmatrix.toml import mapping, string, tables
+
+# Entries of a lock of all platforms and extras, and the edges between them
+
+
+@dataclass(frozen=True, slots=True)
+class LockEdge:
+    """One dependency of an entry on another."""
+
+    #: Normalized name.
+    name: str
+    extras: frozenset[str] = frozenset()
+    marker: str | None = None
+    #: Version and source that the dependency names, where a lock holds several entries of one name.
+    version: str = ""
+    source: object = None
+    #: Range of versions that the dependency allows, in the syntax of the tool that wrote it.
+    allows: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LockEntry:
+    """One entry of a lock."""
+
+    name: str
+    version: str
+    #: As the lock has it.
+    table: Mapping[str, object]
+    #: `file:line`; empty where that is not known.
+    place: str
+    #: Extra → what it requires; the empty name for what is always required.
+    dependencies: Mapping[str, tuple[LockEdge, ...]]
+    #: Markers, one of which must hold for the entry to apply; it always applies without any.
+    forks: tuple[str, ...] = ()
+
+    @property
+    def source(self) -> object:
+        """Where its files are, in the words of the tool that wrote the lock."""
+        return self.table.get("source")
+
+
+class InconsistentLock(ValueError):
+    """A lock does not hold together; the message says where."""
+
+
+def in_order(
+    entries: Sequence[LockEntry], askers: Mapping[int, set[str]]
+) -> list[tuple[LockEntry, tuple[str, ...]]]:
+    """Entries by name and version, with what requires them; `askers` has it by their index."""
+    return sorted(
+        ((entries[number], tuple(sorted(names))) for number, names in askers.items()),
+        key=lambda reached: (reached[0].name, reached[0].version),
+    )
+
+
+# A lock of another tool: read once, for its content and its state
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,3 +131,150 @@ def open_lock(selection: LockSelection, tool: str) -> LockFile:
         raise SpecError(
             [Problem(problem, selection.label, error.lineno, error.colno, hint)]
         ) from error
+
+
+# The command in the header of a lock, by which a tool made it.
+#
+# uv, pip-compile and PDM write it, in pinned requirements and in a `pylock.toml`. Without one, a
+# lock is taken to be that of the project beside it.
+
+
+_COMMAND = re.compile(
+    r"#\s+(uv pip compile|uv export|pip-compile|python -m piptools compile)\b(.*)"
+)
+#: Options that stand alone; every other option may be followed by its value.
+_ALONE = re.compile(
+    r"--(no-[a-z-]+|generate-hashes|upgrade|strip-extras|allow-unsafe|all-extras|all-groups"
+    r"|all-packages|universal|quiet|verbose|emit-[a-z-]+|annotate|header|pre|rebuild|resolver=\S+"
+    r"|locked|frozen|offline|only-dev|dev|.*=.*)|-[qvUn]+"
+)
+#: Lines at the beginning of a file among which the command is.
+_HEADER = 20
+#: Folders above a lock in which the input that it names is looked for.
+_ABOVE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class LockCommand:
+    """What a lock was made from."""
+
+    #: As seen from where the tool ran.
+    files: tuple[str, ...]
+    #: Parts of a project (`ProjectRequirement.part`); empty where the command does not name them.
+    parts: frozenset[str] = frozenset()
+
+
+def command_of(text: str) -> LockCommand | None:
+    """The command in the header of a file; None where there is none."""
+    for line in text.split("\n", _HEADER)[:_HEADER]:
+        match = _COMMAND.match(line)
+        if match is None:
+            continue
+        try:
+            words = shlex.split(match[2])
+        except ValueError:
+            return None
+        files, options = _sorted_out(words)
+        if match[1] == "uv export":
+            return LockCommand(("pyproject.toml",), _parts(options))
+        return LockCommand(tuple(files) or ("requirements.in",), _parts(options))
+    return None
+
+
+def _sorted_out(words: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
+    """The files of a command line, and its options with their values."""
+    files: list[str] = []
+    options: list[tuple[str, str]] = []
+    expects_value = False
+    for word in words:
+        if word.startswith("-"):
+            name, _, value = word.partition("=")
+            options.append((name, value))
+            expects_value = _ALONE.fullmatch(word) is None
+        elif expects_value:
+            options[-1] = options[-1][0], word
+            expects_value = False
+        else:
+            files.append(word)
+    return files, options
+
+
+def _parts(options: list[tuple[str, str]]) -> frozenset[str]:
+    if any(name in ("--all-extras", "--all-groups") for name, _ in options):
+        return frozenset()
+    extras = {canonicalize_name(value) for name, value in options if name == "--extra"}
+    groups = {
+        canonicalize_name(value) for name, value in options if name in ("--group", "--only-group")
+    }
+    return frozenset({"", *extras, *(f":{name}" for name in groups)})
+
+
+class CommandInputs:
+    """The lines of the files that a lock was made from, each file read once."""
+
+    def __init__(self, selection: LockSelection, command: LockCommand | None) -> None:
+        self._selection = selection
+        self._command = command
+        self._labels_and_places: dict[str, tuple[str, Mapping[str, str]]] = {}
+
+    @cached_property
+    def project(self) -> str:
+        """Normalized name of the project beside the lock; empty for none."""
+        location = input_file(self._selection, "pyproject.toml")
+        project = find_project(*location) if location is not None else None
+        return project.name if project is not None else ""
+
+    def place(self, file: str, name: str) -> str:
+        """`file:line` of what asks for a distribution; the file alone where no line does."""
+        label, places = self._file(file)
+        return places.get(name, label)
+
+    def places(self, name: str) -> set[str]:
+        """`file:line` of what asks for a distribution, in all inputs."""
+        files = self._command.files if self._command is not None else ("pyproject.toml",)
+        candidates = (self._file(file)[1].get(name) for file in files)
+        return {place for place in candidates if place is not None}
+
+    def _file(self, file: str) -> tuple[str, Mapping[str, str]]:
+        if file not in self._labels_and_places:
+            self._labels_and_places[file] = self._read(file)
+        return self._labels_and_places[file]
+
+    def _read(self, file: str) -> tuple[str, Mapping[str, str]]:
+        """What a file is called, and name → `file:line`."""
+        location = input_file(self._selection, file)
+        if location is None:
+            return file, {}
+        path, label = location
+        try:
+            if path.name == "pyproject.toml":
+                return label, self._project_lines(path, label)
+            lines = read_requirements(path, label).lines
+        except SpecError:
+            return label, {}
+        return label, {line.name: str(line) for line in reversed(lines)}
+
+    def _project_lines(self, path: Path, label: str) -> Mapping[str, str]:
+        project = read_project(path, label)
+        parts = self._command.parts if self._command is not None else frozenset[str]()
+        all_parts = {"", *project.extras, *(f":{name}" for name in project.groups)}
+        # What is always installed comes first, where an extra asks for the same.
+        return {**places(project, parts or all_parts), **places(project, {""})}
+
+
+def input_file(selection: LockSelection, file: str) -> tuple[Path, str] | None:
+    """An input that a lock names, and what it is called; None where it is not there.
+
+    Tools write the path as seen from where they ran: beside the lock or in a folder above it.
+    """
+    folder, prefix = selection.path.parent, selection.label.rpartition("/")[0]
+    up = ""
+    for _ in range(_ABOVE):
+        path = folder / up / file
+        if path.is_file():
+            parts = [part for part in prefix.split("/") if part]
+            above = up.count("..")
+            names = parts[: len(parts) - above] if above <= len(parts) else [".."] * above
+            return path, "/".join([*names, file])
+        up = f"../{up}"
+    return None

@@ -16,15 +16,12 @@ from hashlib import sha256
 from pathlib import Path
 
 from buildmatrix.errors import UndecidedError
-from buildmatrix.locks.local_state import local_state
 from buildmatrix.locks.model import File, Lock, LockedFile, Package
 from buildmatrix.locks.plan import TORCH_FAMILY, index_of
-from buildmatrix.locks.platform import installed_environment, python_platform
-from buildmatrix.locks.pylock_reader import entries_of
-from buildmatrix.locks.recent import Recent
-from buildmatrix.locks.uv import Uv
-from buildmatrix.locks.uv_errors import NoSolution, Unreached, explain
-from buildmatrix.locks.uvsettings import project_text
+from buildmatrix.locks.pylock import entries_of
+from buildmatrix.locks.recent import Recent, local_state
+from buildmatrix.locks.selection import installed_environment, python_platform
+from buildmatrix.locks.uv import NoSolution, Unreached, Uv, explain_failure, project_text
 from buildmatrix.scratch import scratch
 from buildmatrix.spec.model import Target
 from buildmatrix.text import without_login
@@ -155,7 +152,7 @@ class _Lookup:
                 process = self.uv.run([*arguments, *found, "--", *texts], folder, self.options)
             answer = without_login(process.stdout).encode()
             if process.returncode != 0:
-                error = explain(self.target, process.stderr)
+                error = explain_failure(self.target, process.stderr)
                 if not isinstance(error, NoSolution) or self.offline:
                     raise error
                 answer = b""

@@ -13,14 +13,13 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from buildmatrix.errors import Problem, SpecError
-from buildmatrix.locks.command import CommandInputs, LockCommand, command_of
-from buildmatrix.locks.environment import is_environment
-from buildmatrix.locks.graph import ResolvedNode, read_graph
 from buildmatrix.locks.lines import RequirementLine, expand_variables
+from buildmatrix.locks.lock_file import CommandInputs, LockCommand, command_of
 from buildmatrix.locks.lookup import Pins
 from buildmatrix.locks.model import Lock, Package, Wheel
-from buildmatrix.locks.requirement_files import read_requirements
-from buildmatrix.locks.requirement_set import applies
+from buildmatrix.locks.plan import ResolvedNode, read_graph
+from buildmatrix.locks.requirement_files import is_environment, read_requirements
+from buildmatrix.locks.requirement_lines import applies
 from buildmatrix.locks.selection import LockSelection
 from buildmatrix.locks.text import BYTE_ORDER_MARKS, decode
 

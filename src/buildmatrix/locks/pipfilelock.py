@@ -13,10 +13,9 @@ from packaging.utils import canonicalize_name
 
 from buildmatrix.errors import Problem, SpecError
 from buildmatrix.locks.lock_file import LockFile
-from buildmatrix.locks.markers import BrokenMarker
 from buildmatrix.locks.model import Lock, Package
 from buildmatrix.locks.projects import line_of_key
-from buildmatrix.locks.selection import LockSelection
+from buildmatrix.locks.selection import BrokenMarker, LockSelection
 from buildmatrix.locks.text import check_count, decode, load_toml, read_bytes, sha256_digits
 from buildmatrix.text import without_login
 from buildmatrix.toml import mapping, string, strings, tables

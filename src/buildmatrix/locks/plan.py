@@ -17,16 +17,68 @@ front what only the resolution shows:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from packaging.utils import canonicalize_name
 
 from buildmatrix.errors import Problem, SpecError, UsageError
-from buildmatrix.locks.graph import ResolvedNode
 from buildmatrix.locks.lines import RequirementLine, bracketed
 from buildmatrix.spec.model import Target
 from buildmatrix.text import without_login
+
+# Askers of each package: uv's annotated requirements output.
+#
+# uv's PEP 751 output has no dependency edges and names no index. Its requirements output has both
+# as comments, when asked with `--annotation-style split --emit-index-annotation`:
+#
+#     torch==2.9.1+cpu
+#         # via
+#         #   -r requirements/base.in
+#         #   sentence-transformers
+#         # from https://wheels.example.com/cpu
+
+
+_PACKAGE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^]]*\])?\s*(?:==\s*([^\s;]+)|@\s*(\S+))")
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedNode:
+    """One resolved distribution."""
+
+    name: str
+    #: None for what is taken from a URL.
+    version: str | None
+    #: Index that it comes from, as uv shows it.
+    index: str | None
+    #: Askers as uv writes them: `name`, `-r file`, `-c file` or `project (pyproject.toml)`.
+    via: tuple[str, ...]
+
+
+def read_graph(text: str) -> Mapping[str, ResolvedNode]:
+    """The nodes of annotated output, by normalized name."""
+    nodes: dict[str, ResolvedNode] = {}
+    name, version, index, via = "", None, None, list[str]()
+
+    def close() -> None:
+        if name:
+            nodes[name] = ResolvedNode(name, version, index, tuple(via))
+
+    for line in text.splitlines():
+        comment = line.strip()
+        if not line.startswith((" ", "#")) and (match := _PACKAGE.match(line)):
+            close()
+            name, version, index, via = canonicalize_name(match.group(1)), match.group(2), None, []
+        elif comment.startswith("# from "):
+            index = comment.removeprefix("# from ")
+        elif comment.startswith("# via "):
+            via.append(comment.removeprefix("# via "))
+        elif comment.startswith("#   "):
+            via.append(comment.removeprefix("#   "))
+    close()
+    return nodes
+
 
 #: What lives on the PyTorch indexes beside mirrored copies of common packages: the list that uv's
 #: own `--torch-backend` goes by (`crates/uv-torch/src/backend.rs`, read 2026-11).

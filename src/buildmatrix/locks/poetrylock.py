@@ -11,23 +11,25 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from packaging.utils import canonicalize_name
-from packaging.version import Version
 
 from buildmatrix.errors import Problem, SpecError
-from buildmatrix.locks import constraints
-from buildmatrix.locks.lock_file import LockFile
-from buildmatrix.locks.markers import BrokenMarker
+from buildmatrix.locks.lock_file import InconsistentLock, LockEdge, LockEntry, LockFile
 from buildmatrix.locks.model import Lock, Package, Sdist, Wheel
+from buildmatrix.locks.poetry_resolution import (
+    SOURCE_KINDS,
+    Resolution,
+    Root,
+    allows_version,
+    find_askers,
+    python_marker,
+)
 from buildmatrix.locks.projects import Project, expand, find_project, line_of_key
-from buildmatrix.locks.selection import LockSelection
+from buildmatrix.locks.selection import BrokenMarker, LockSelection
 from buildmatrix.locks.text import sha256_digits
-from buildmatrix.locks.walk import InconsistentLock, LockEdge, LockEntry
-from buildmatrix.parsing import parse_version, version_or_none
 from buildmatrix.text import without_login
 from buildmatrix.toml import mapping, string, strings, tables, tool_table
 
@@ -36,10 +38,6 @@ _HINT = "run `poetry lock`"
 _MAIN = "main"
 #: Name at the start of a requirement that a lock lists for an extra: `trio (>=0.32.0)`.
 _NAME = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)")
-#: Edges that are looked at for one lock; the largest real ones have some 5000.
-_MOST = 500_000
-#: Key of a dependency that says where it is → types of the source of its entry.
-_KINDS = {"git": ("git",), "url": ("url",), "path": ("directory", "file"), "file": ("file",)}
 
 
 def read(file: LockFile) -> Lock:
@@ -52,7 +50,7 @@ def read(file: LockFile) -> Lock:
         raise SpecError([Problem(problem, selection.label)])
     pythons = string(metadata.get("python-versions")) or "*"
     # As for other locks, only the minor version counts.
-    if not any(constraints.allows(pythons, f"{target.python}.{patch}") for patch in range(100)):
+    if not any(allows_version(pythons, f"{target.python}.{patch}") for patch in range(100)):
         problem = f"the lock is for Python {pythons}, and {target.id} has {target.python}"
         raise SpecError([Problem(problem, selection.label)])
     entries = file.entries(_dependencies, lambda _: ())
@@ -75,7 +73,7 @@ def read(file: LockFile) -> Lock:
             chosen = _resolved(selection, document, entries, project, roots)
         else:
             chosen = _marked(selection, entries)
-        askers = _askers(selection, [*roots, *(_Root("", LockEdge(n)) for n in chosen)], chosen)
+        askers = find_askers(selection, [*roots, *(Root("", LockEdge(n)) for n in chosen)], chosen)
     except (InconsistentLock, BrokenMarker) as error:
         raise SpecError([Problem(str(error), selection.label, hint=_HINT)]) from error
     files = mapping(metadata.get("files"))
@@ -106,17 +104,6 @@ def _optional_groups(project: Project) -> set[str]:
         for name, group in mapping(poetry.get("group")).items()
         if mapping(group).get("optional") is True
     }
-
-
-@dataclass(frozen=True, slots=True)
-class _Root:
-    """One requirement of the project."""
-
-    #: `file:line`.
-    place: str
-    edge: LockEdge
-    #: Installed only with an extra that lists it.
-    is_optional: bool = False
 
 
 def _selected(selection: LockSelection) -> set[str]:
@@ -150,7 +137,7 @@ def _resolved(
     document: Mapping[str, object],
     entries: Sequence[LockEntry],
     project: Project | None,
-    roots: Sequence[_Root],
+    roots: Sequence[Root],
 ) -> dict[str, LockEntry]:
     """The entries that Poetry picks when it resolves the project again, by name."""
     listed = _of_extras(document, selection)
@@ -163,7 +150,7 @@ def _resolved(
             if not is_optional and (not category or category in groups):
                 late.append(entry.name)
     own = _own_name(project) if project is not None else ""
-    resolution = _Resolution(selection, entries, own)
+    resolution = Resolution(selection, entries, own)
     solution = resolution.solve(roots, late if project is None else ())
     if project is None:
         return solution
@@ -174,7 +161,7 @@ def _resolved(
         for root in roots
         if not root.is_optional and resolution.is_met(root.edge)
     ]
-    required = _askers(selection, required_roots, solution)
+    required = find_askers(selection, required_roots, solution)
     queue, reachable = sorted(listed), {*listed}
     by_name = {entry.name: entry for entry in entries}
     for name in queue:  # grows while it is walked
@@ -189,264 +176,6 @@ def _resolved(
     return {name: entry for name, entry in solution.items() if name in wanted}
 
 
-@dataclass(slots=True)
-class _Frame:
-    """One decision, and what is left to try."""
-
-    #: Length of the undo list, and positions in the lists of names, before the decision.
-    mark: int
-    at: list[int]
-    name: str
-    candidates: list[LockEntry]
-    #: Names whose decisions made candidates fail.
-    blame: set[str] = field(default_factory=set)
-    #: The last requirement that made one fail.
-    failed: tuple[str, LockEdge] | None = None
-
-
-class _Resolution:
-    """Resolves a project with the entries of a lock as the only index.
-
-    As Poetry does: one entry of a name, usable on the target's Python and allowed by all that
-    require it; what is decided stays, and the highest version comes first.
-    """
-
-    def __init__(self, selection: LockSelection, entries: Sequence[LockEntry], own: str) -> None:
-        self._selection = selection
-        self._own = own
-        self._locked = {entry.name for entry in entries}
-        python = selection.environment["python_full_version"]
-        self._usable: dict[str, list[LockEntry]] = {}
-        # Of equal versions, Poetry takes that of the source which the lock names first.
-        sources = list(dict.fromkeys(map(_source_name, entries)))
-        ordered = sorted(entries, key=lambda entry: sources.index(_source_name(entry)))
-        for entry in sorted(ordered, key=_rank, reverse=True):
-            if constraints.allows(string(entry.table.get("python-versions")) or "*", python):
-                self._usable.setdefault(entry.name, []).append(entry)
-        self._edges: dict[str, list[tuple[str, LockEdge]]] = {}
-        self._extras: dict[str, frozenset[str]] = {}
-        self._chosen: dict[str, LockEntry] = {}
-        #: Names to decide, those that are always required first.
-        self._waiting: tuple[list[str], list[str]] = [], []
-        self._undo: list[Callable[[], object]] = []
-        self._steps = 0
-
-    def solve(self, roots: Iterable[_Root], late: Sequence[str] = ()) -> dict[str, LockEntry]:
-        """The chosen entries, by name; names of `late` are decided when nothing else is left.
-
-        Raises `InconsistentLock` where no entries fit together.
-        """
-        late = [name for name in late if name in self._usable]
-        starts = [
-            (root.place, root.edge)
-            for root in roots
-            if _is_active(self._selection, root.edge, frozenset(), root.place)
-        ]
-        self._impose(starts)
-        at = [0, 0, 0]
-        frames: list[_Frame] = []
-        why: InconsistentLock | None = None
-        while (name := self._next(at, late)) is not None:
-            frame = _Frame(len(self._undo), [*at], name, self._candidates(name))
-            while not self._decide(frame):
-                why = why or self._conflict(frame)
-                # Only a change of what leads here can help: the latest such decision is tried anew.
-                blame = self._causes({frame.name, *frame.blame})
-                while frames and frames[-1].name not in blame:
-                    frames.pop()
-                if not frames:
-                    raise why
-                frame = frames.pop()
-                frame.blame |= blame - {frame.name}
-                self._roll_back(frame.mark)
-                at[:] = frame.at
-            frames.append(frame)
-        return self._chosen
-
-    def is_met(self, edge: LockEdge) -> bool:
-        """Return True if the solution has what an edge asks for, whether or not its marker holds.
-
-        As in Poetry, extras count as a whole: `a[x]` is not met where `a[x,y]` is asked for.
-        """
-        entry = self._chosen.get(edge.name)
-        if entry is None or not constraints.allows(edge.allows, entry.version):
-            return False
-        asked = [other.extras for _, other in self._edges.get(edge.name, ())]
-        return not edge.extras or edge.extras in asked
-
-    def _next(self, at: list[int], late: Sequence[str]) -> str | None:
-        for place, names in enumerate((*self._waiting, late)):
-            while at[place] < len(names):
-                at[place] += 1
-                if names[at[place] - 1] not in self._chosen:
-                    return names[at[place] - 1]
-        return None
-
-    def _candidates(self, name: str) -> list[LockEntry]:
-        edges = self._edges.get(name, [])
-        self._count(len(edges))
-        return [
-            entry
-            for entry in self._usable.get(name, ())
-            if all(_serves(edge, entry) for _, edge in edges)
-        ]
-
-    def _decide(self, frame: _Frame) -> bool:
-        """Choose the first candidate that what is chosen allows; False where none is left."""
-        name = frame.name
-        while frame.candidates:
-            entry = self._chosen[name] = frame.candidates.pop(0)
-            self._undo.append(lambda: self._chosen.pop(name))
-            failed = self._impose(self._required(entry))
-            if failed is None:
-                return True
-            frame.failed = failed
-            frame.blame |= {failed[0], failed[1].name}
-            self._roll_back(frame.mark)
-        return False
-
-    def _causes(self, names: set[str]) -> set[str]:
-        """The names with all that lead to them."""
-        queue, causes = sorted(names), {*names}
-        for name in queue:  # grows while it is walked
-            edges = self._edges.get(name, ())
-            self._count(len(edges))
-            new = {asker for asker, _ in edges} - causes
-            causes |= new
-            queue += new
-        return causes
-
-    def _required(self, entry: LockEntry) -> list[tuple[str, LockEdge]]:
-        extras = self._extras.get(entry.name, frozenset())
-        edges = list(_active_edges(self._selection, entry, extras))
-        self._count(len(edges))
-        return [(entry.name, edge) for edge in edges]
-
-    def _impose(self, edges: list[tuple[str, LockEdge]]) -> tuple[str, LockEdge] | None:
-        """Add requirements, and return the first that does not allow what is chosen."""
-        for asker, edge in edges:  # grows while it is walked
-            name = edge.name
-            if name not in self._locked and self._own in ("", name):
-                continue  # The project itself.
-            if name not in self._edges:
-                names = self._waiting[edge.marker is not None]
-                self._edges[name] = []
-                names.append(name)
-                self._undo += [names.pop, partial(self._edges.pop, name)]
-            self._edges[name].append((asker, edge))
-            self._undo.append(self._edges[name].pop)
-            before = self._extras.get(name, frozenset())
-            self._extras[name] = before | edge.extras
-            self._undo.append(partial(self._extras.__setitem__, name, before))
-            if (entry := self._chosen.get(name)) is None:
-                continue
-            if not _serves(edge, entry):
-                return asker, edge
-            if not edge.extras <= before:
-                edges += self._required(entry)
-        return None
-
-    def _conflict(self, frame: _Frame) -> InconsistentLock:
-        name = frame.name
-        edges = [*self._edges.get(name, ()), *([frame.failed] if frame.failed else [])]
-        for asker, edge in edges:
-            usable = self._usable.get(edge.name, ())
-            if not any(_serves(edge, entry) for entry in usable):
-                here = edge.name in self._locked and not usable
-                where = f" for Python {self._selection.target.python}" if here else ""
-                problem = f"{asker} asks for `{edge.name}`, which the lock does not hold{where}"
-                return InconsistentLock(problem)
-        askers = " and ".join(sorted({asker for asker, _ in edges})[:3])
-        return InconsistentLock(f"no entry of `{name}` fits all that asks for it: {askers}")
-
-    def _count(self, steps: int) -> None:
-        self._steps += steps + 1
-        if self._steps > _MOST:
-            raise InconsistentLock(f"more than {_MOST} dependencies lead out of it")
-
-    def _roll_back(self, mark: int) -> None:
-        while len(self._undo) > mark:
-            self._undo.pop()()
-
-
-def _askers(
-    selection: LockSelection,
-    roots: Iterable[_Root],
-    chosen: Mapping[str, LockEntry],
-) -> dict[str, tuple[str, ...]]:
-    """The names of `chosen` that roots lead to, with what requires them: `file:line`, and names."""
-    askers: dict[str, set[str]] = {}
-    extras: dict[str, frozenset[str]] = {}
-    queue = [
-        (root.place, root.edge)
-        for root in roots
-        if _is_active(selection, root.edge, frozenset(), root.place)
-    ]
-    for asker, edge in queue:  # grows while it is walked
-        name = edge.name
-        if len(queue) > _MOST:
-            raise InconsistentLock(f"more than {_MOST} dependencies lead out of it")
-        if name not in chosen:
-            continue
-        new = name not in askers
-        askers.setdefault(name, set())
-        if asker not in ("", name):
-            askers[name].add(asker)
-        before = extras.get(name, frozenset())
-        extras[name] = before | edge.extras
-        if new or extras[name] != before:
-            # An extra can also activate a plain dependency, through its marker.
-            queue += [(name, edge) for edge in _active_edges(selection, chosen[name], extras[name])]
-    return {name: tuple(sorted(names)) for name, names in askers.items()}
-
-
-def _active_edges(
-    selection: LockSelection, entry: LockEntry, extras: frozenset[str]
-) -> Iterator[LockEdge]:
-    for extra in ("", *sorted(extras)):
-        for edge in entry.dependencies.get(extra, ()):
-            if _is_active(selection, edge, extras, entry.name):
-                yield edge
-
-
-def _is_active(
-    selection: LockSelection, edge: LockEdge, extras: frozenset[str], asker: str
-) -> bool:
-    try:
-        return selection.fits(edge.marker, extras)
-    except BrokenMarker as error:
-        raise InconsistentLock(
-            f"the marker of `{edge.name}` for {asker} is not valid: {error}"
-        ) from error
-
-
-def _serves(edge: LockEdge, entry: LockEntry) -> bool:
-    """Return True if an edge allows the version and the source of an entry."""
-    if not constraints.allows(edge.allows, entry.version):
-        return False
-    if edge.source is None:
-        return True
-    source = mapping(entry.source)
-    kind, name = string(source.get("type")), string(source.get("reference")).lower()
-    if isinstance(edge.source, str):
-        return name == edge.source if kind == "legacy" else not kind and edge.source == "pypi"
-    assert isinstance(edge.source, tuple)  # See `_edges`.
-    wanted, address = edge.source
-    return kind in _KINDS[wanted] and (wanted != "url" or source.get("url") == address)
-
-
-def _source_name(entry: LockEntry) -> tuple[str, str]:
-    """Return the kind and the name of the index that an entry is from; empty for the public one."""
-    source = mapping(entry.source)
-    kind = string(source.get("type"))
-    return kind, string(source.get("reference")) if kind == "legacy" else ""
-
-
-def _rank(entry: LockEntry) -> tuple[bool, Version]:
-    version = version_or_none(entry.version)
-    return version is not None, version or parse_version("0")
-
-
 def _of_extras(table: Mapping[str, object], selection: LockSelection) -> set[str]:
     """The distributions that a table lists for the extras which are asked for."""
     return {
@@ -457,7 +186,7 @@ def _of_extras(table: Mapping[str, object], selection: LockSelection) -> set[str
     }
 
 
-def _roots(selection: LockSelection, project: Project) -> Iterator[_Root]:
+def _roots(selection: LockSelection, project: Project) -> Iterator[Root]:
     """What the project asks for, in `[project]` and in `[tool.poetry]`."""
     for requirement in expand(
         project, {"", *selection.extras, *(f":{group}" for group in selection.groups)}
@@ -465,7 +194,7 @@ def _roots(selection: LockSelection, project: Project) -> Iterator[_Root]:
         marker = str(requirement.parsed.marker) if requirement.parsed.marker else None
         extras = frozenset(map(canonicalize_name, requirement.parsed.extras))
         edge = LockEdge(requirement.name, extras, marker, allows=str(requirement.parsed.specifier))
-        yield _Root(project.place(requirement), edge)
+        yield Root(project.place(requirement), edge)
     named = {requirement.name for requirement in project.requirements if not requirement.part}
     for group, dependencies in _poetry_groups(project).items():
         if group not in _selected(selection):
@@ -478,7 +207,7 @@ def _roots(selection: LockSelection, project: Project) -> Iterator[_Root]:
                 continue
             place = f"{project.label}:{line_of_key(project.text, name, table)}"
             for edge, is_optional in _edges(name, value):
-                yield _Root(place, edge, is_optional)
+                yield Root(place, edge, is_optional)
 
 
 def _poetry_groups(project: Project) -> dict[str, Mapping[str, object]]:
@@ -517,12 +246,12 @@ def _edges(name: str, value: object) -> Iterator[tuple[LockEdge, bool]]:
         table = mapping(item)
         marker = string(table.get("markers")) or None
         python = string(table.get("python"))
-        if python and (condition := constraints.marker(python)):
+        if python and (condition := python_marker(python)):
             marker = f"({marker}) and ({condition})" if marker else condition
         extras = frozenset(map(canonicalize_name, strings(table.get("extras"))))
         allowed = item if isinstance(item, str) else string(table.get("version"))
         source: object = string(table.get("source")).lower() or None
-        for kind in _KINDS:
+        for kind in SOURCE_KINDS:
             if kind in table:
                 source = kind, table[kind]
         edge = LockEdge(canonicalize_name(name), extras, marker, source=source, allows=allowed)
@@ -551,7 +280,7 @@ def _package(
     archives = [file for file in files if not file[0].endswith(".whl") and "/" not in file[0]]
     pythons, target = string(entry.table.get("python-versions")) or "*", selection.target
     # Poetry 2 locks such entries, and installs them; an index offers them to no other tool.
-    is_offered = constraints.allows(pythons, selection.environment["python_full_version"])
+    is_offered = allows_version(pythons, selection.environment["python_full_version"])
     reference = string(source.get("resolved_reference")) or string(source.get("reference"))
     origin = {
         "git": f"git+{url}@{reference}",

@@ -1,14 +1,103 @@
-"""Resolutions of the last minutes, so that an audit that is run again does not ask the index again.
-
-An entry is addressed by everything that decided it. It is young for as long as PyPI lets its pages
-be kept (`Cache-Control: max-age=600`), as uv's own cache keeps them; offline, any age will do.
-"""
+"""Resolutions of the last minutes, and the state of this machine that they depend on."""
 
 from __future__ import annotations
 
+import os
 import re
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 
+from buildmatrix.locks.machine_indexes import for_uv, local_path, places, uv_files
 from buildmatrix.store.cache import DAY, Cache
+
+# State of this machine that decides an answer of uv beside the question: settings and files.
+#
+# What is remembered without them answers for another state of the machine: a wheel that was added
+# to a folder of `--find-links` would not be seen.
+
+
+#: Files of one folder that are looked at; a folder with more is looked at anew in every run.
+MOST_STAMPS = 50_000
+#: An index has a folder for each project, and its files in there or beside it.
+_DEEPEST = 2
+#: Differs from run to run.
+_RUN = secrets.token_hex(16)
+
+
+def local_state(
+    environment: Mapping[str, str],
+    project: Mapping[str, object],
+    options: Sequence[str],
+    addresses: Iterable[str],
+) -> object:
+    """A value, fit for JSON, that changes when one of those does.
+
+    Args:
+        environment: of this process.
+        project: the settings of uv that count in the project.
+        options: index options of the requirements files.
+        addresses: of files that requirements name, and of indexes that a target has.
+    """
+    forwarded = for_uv(environment, project, options)
+    locations = places({**environment, **forwarded.variables}, project, options)
+    return [
+        {name: value for name, value in environment.items() if name.startswith("UV_")},
+        [*forwarded.variables.items()],
+        forwarded.arguments,
+        [[str(path), _text(path)] for path in uv_files(environment)],
+        [[place, _state(place, 0)] for place in locations.find_links],
+        [[place, _state(place, _DEEPEST)] for place in (*locations.indexes, *addresses)],
+    ]
+
+
+def _text(path: Path) -> str | None:
+    with suppress(OSError, ValueError):
+        return path.read_text(encoding="utf-8")
+    return None
+
+
+def _state(place: str, deep: int) -> object:
+    """Stamps of a file, or of the files in a folder; None for what is elsewhere or not there."""
+    path = local_path(place)
+    if path is None:
+        return None
+    stamps = []
+    for stamp in _stamps(path, deep):
+        stamps.append(stamp)
+        if len(stamps) > MOST_STAMPS:
+            return _RUN
+    return sorted(stamps)
+
+
+def _stamps(path: Path, deep: int) -> Iterator[tuple[str, int, int, int, int]]:
+    try:
+        if not path.is_dir():
+            yield _stamp(os.fspath(path), path.stat())
+            return
+        entries = os.scandir(path)
+    except OSError:
+        return
+    with entries:
+        for entry in entries:
+            with suppress(OSError):
+                if not entry.is_dir():
+                    yield _stamp(entry.path, entry.stat())
+                elif deep:
+                    yield from _stamps(Path(entry.path), deep - 1)
+
+
+def _stamp(path: str, status: os.stat_result) -> tuple[str, int, int, int, int]:
+    return path, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+# Resolutions of the last minutes, so that an audit that is run again does not ask the index again.
+#
+# An entry is addressed by everything that decided it. It is young for as long as PyPI lets its
+# pages be kept (`Cache-Control: max-age=600`), as uv's own cache keeps them; offline, any age will
+# do.
+
 
 #: Seconds.
 YOUNG = 600.0

@@ -1,14 +1,11 @@
-"""What one line of a requirements file adds: versions of a distribution, a file, a local project.
-
-Format: https://pip.pypa.io/en/stable/reference/requirements-file-format/.
-"""
+"""Requirements as locking, auditing and fixing use them, and lines of files that add to them."""
 
 from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Collection
-from dataclasses import replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -16,6 +13,7 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name
 from packaging.version import InvalidVersion
 
 from buildmatrix.errors import Problem, SpecError
+from buildmatrix.inventory.model import Unread
 from buildmatrix.locks.lines import (
     ARCHIVE,
     HASHES,
@@ -32,13 +30,74 @@ from buildmatrix.locks.lines import (
     parse_requirement,
     too_many,
 )
-from buildmatrix.locks.markers import BrokenMarker, holds
+from buildmatrix.locks.model import LeftOut, Package
 from buildmatrix.locks.projects import Project, expand, read_project, under
-from buildmatrix.locks.requirement_set import RequirementSet, Unbuilt
+from buildmatrix.locks.selection import BrokenMarker, marker_holds
 from buildmatrix.parsing import parse_wheel_name
 from buildmatrix.text import without_login
 from buildmatrix.toml import mapping, strings
 from buildmatrix.urls import path_in
+
+
+@dataclass(frozen=True, slots=True)
+class Unbuilt:
+    """A line that names something to build: a folder, a repository, an archive of sources."""
+
+    #: Normalized name; where the line does not say it, the last part of its address.
+    name: str
+    #: What it is built from, without credentials.
+    source: str
+    #: `file:line`.
+    place: str
+    #: Environments that the line applies to (PEP 508); empty for all.
+    marker: str = ""
+
+
+@dataclass(slots=True)
+class RequirementSet:
+    """Everything that sources ask for."""
+
+    #: Label → bytes of every file that was read.
+    files: dict[str, bytes] = field(default_factory=dict)
+    #: What a resolver can be asked for.
+    lines: list[RequirementLine] = field(default_factory=list)
+    constraints: list[RequirementLine] = field(default_factory=list)
+    unbuilt: list[Unbuilt] = field(default_factory=list)
+    #: Index options as uv reads them, in the order of reading.
+    options: list[str] = field(default_factory=list)
+    #: Distributions that are to be built from source; `:all:` for every one.
+    no_binary: set[str] = field(default_factory=set)
+    prerelease: bool = False
+    #: Distribution → name of the index that `settings` ties it to.
+    bound: dict[str, str] = field(default_factory=dict)
+    #: Settings of uv that decide what is resolved (`locks.uv`).
+    settings: Mapping[str, object] = field(default_factory=dict)
+    #: A wheel that is not there is something unknown, and no mistake.
+    tolerant: bool = False
+    #: Whether this is for a lock that an image is built from, and uv reads the same files itself.
+    for_image: bool = False
+    problems: list[Problem] = field(default_factory=list)
+    #: Parts of a project that are not asked for.
+    left_out: LeftOut = field(default_factory=LeftOut)
+    #: Files that were begun, each with whether as constraints: the two readings differ.
+    begun: set[tuple[str, bool]] = field(default_factory=set)
+    #: What conda installs, as packages and as unread files.
+    conda: list[Package] = field(default_factory=list)
+    unread: list[Unread] = field(default_factory=list)
+    #: Projects in local folders that were asked for, by name, with their folders.
+    local: dict[str, tuple[Project, Path]] = field(default_factory=dict)
+
+
+def applies(line: RequirementLine | Unbuilt, environment: Mapping[str, str]) -> bool:
+    """Whether a line applies to an environment (PEP 508)."""
+    marker = line.marker if isinstance(line, Unbuilt) else line.requirement.marker
+    return not marker or marker_holds(str(marker), environment)
+
+
+# Lines of a requirements file: each adds versions of a distribution, a file or a local project.
+#
+# Format: https://pip.pypa.io/en/stable/reference/requirements-file-format/.
+
 
 _FRAGMENT = re.compile(r"[#&]egg=([A-Za-z0-9][A-Za-z0-9._-]*)")
 #: sha256 of the file, as pip and `pip freeze` write it behind an address.
@@ -203,7 +262,7 @@ def add_editable(text: str, place: Place, requirements: RequirementSet) -> None:
 def _no_marker(text: str) -> str | None:
     """What is wrong with a marker."""
     try:
-        holds(text, {})
+        marker_holds(text, {})
     except BrokenMarker as error:
         return f"`{text}` is not a valid marker: {error}"
     return None

@@ -1,22 +1,170 @@
-"""Which part of a committed lock is read: one target, with its extras and groups."""
+"""Selection of a lock's content for one target: platform, markers, extras, groups and files."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
+from packaging.markers import InvalidMarker, Marker
 from packaging.specifiers import InvalidSpecifier
-from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion
+from packaging.tags import Tag, compatible_tags, cpython_tags
+from packaging.utils import InvalidWheelFilename, canonicalize_name
+from packaging.version import InvalidVersion, Version
 
-from buildmatrix.errors import Problem, SpecError
-from buildmatrix.locks.markers import holds
-from buildmatrix.locks.model import LeftOut
-from buildmatrix.locks.platform import installed_environment
-from buildmatrix.parsing import parse_specifiers, parse_version
+from buildmatrix.errors import Problem, SpecError, UndecidedError
+from buildmatrix.locks.model import LeftOut, Package, Wheel
+from buildmatrix.parsing import holds as evaluate
+from buildmatrix.parsing import parse_marker, parse_specifiers, parse_version, parse_wheel_name
 from buildmatrix.spec.model import Target
+
+# Platforms: uv's name from a target's platform and base image
+
+
+#: Platforms that wheels can be locked for, and the machine that their names have.
+PLATFORMS = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
+
+#: Word in an image reference → minor version of that distribution's glibc 2.x. First match wins.
+#: Source: the `libc6` or `glibc` package of each release, read 2026-11.
+_GLIBC = (
+    (r"ubuntu[-_:]?2[56]\.|trixie|debian[-_:]?13|questing|plucky", 41),
+    (r"ubuntu[-_:]?24\.04|noble|fedora[-_:]?40|ubi10", 39),
+    (r"bookworm|debian[-_:]?12", 36),
+    (r"ubuntu[-_:]?22\.04|jammy", 35),
+    (r"ubi9|rockylinux[-_:]?9|almalinux[-_:]?9", 34),
+    (r"ubuntu[-_:]?20\.04|focal|bullseye|debian[-_:]?11", 31),
+    (r"ubi8|rockylinux[-_:]?8|almalinux[-_:]?8", 28),
+)
+_GLIBC_UNKNOWN = 35
+#: uv names no newer one; wheels for a later glibc are not published yet either.
+_GLIBC_NEWEST = 40
+
+#: Patch that no Python has reached; the highest so far is 3.8.20.
+_LATE_PATCH = "99"
+
+
+def python_platform(target: Target) -> str:
+    """Uv's `--python-platform` for the final image of `target`, `x86_64-manylinux_2_35`.
+
+    The glibc is guessed from the name of the final base image. An unknown name counts as
+    glibc 2.35 (Ubuntu 22.04), which every GPU vendor's current images have or exceed.
+    Raises `UndecidedError` for a platform that uv cannot resolve for.
+    """
+    if target.platform not in PLATFORMS:
+        platforms = " and ".join(PLATFORMS)
+        raise UndecidedError(
+            f"{target.id}: no wheels can be locked for platform `{target.platform}`; "
+            f"the platforms that can be are {platforms}."
+        )
+    return f"{machine(target)}-manylinux_2_{glibc_minor(target)}"
+
+
+def machine(target: Target) -> str:
+    """Machine of the target's platform as wheels and markers name it; empty for an unknown one."""
+    return PLATFORMS.get(target.platform, "")
+
+
+def glibc_minor(target: Target) -> int:
+    """Minor version of the glibc 2.x that `target` has, guessed as for `python_platform`."""
+    return min(_glibc_minor(target.base.final), _GLIBC_NEWEST)
+
+
+def marker_environment(target: Target) -> dict[str, str]:
+    """The environment markers (PEP 508) of `target` that a requirement line may ask for."""
+    return {
+        "implementation_name": "cpython",
+        "os_name": "posix",
+        "platform_machine": machine(target),
+        "platform_python_implementation": "CPython",
+        "platform_system": "Linux",
+        "python_full_version": f"{target.python}.0",
+        "python_version": target.python,
+        "sys_platform": "linux",
+    }
+
+
+def installed_environment(target: Target) -> dict[str, str]:
+    """The markers that an installer in the target's image asks for.
+
+    A lock is resolved for the first patch of a Python, and installed with the one that the base
+    has: what its tag says, else a late one.
+    """
+    named = re.search(rf":{re.escape(target.python)}\.(\d+)\b", target.base.final)
+    patch = named[1] if named else _LATE_PATCH
+    return {**marker_environment(target), "python_full_version": f"{target.python}.{patch}"}
+
+
+def _glibc_minor(image: str) -> int:
+    for pattern, minor in _GLIBC:
+        if re.search(pattern, image.lower()):
+            return minor
+    return _GLIBC_UNKNOWN
+
+
+# Environment markers (PEP 508) as locks have them, held against one target.
+#
+# Locks ask more than PEP 508 does. uv writes the choice between conflicting extras as further names
+# of extras (`extra == 'extra-7-inferno-gpu'`, see `uv-resolver/src/universal_marker.rs`), several
+# of which can hold at once; PEP 751 asks `'gpu' in extras` and `'dev' in dependency_groups`.
+
+
+_EXTRA = re.compile(
+    r"""\bextra\s*(==|!=)\s*(?:'([^']*)'|"([^"]*)")|(?:'([^']*)'|"([^"]*)")\s*(==|!=)\s*extra\b"""
+)
+_MEMBER = re.compile(r"""(?:'([^']*)'|"([^"]*)")\s+(not\s+in|in)\s+(extras|dependency_groups)\b""")
+#: Markers that always and never hold.
+_TRUE, _FALSE = "python_version >= '0'", "python_version < '0'"
+#: How Poetry writes the marker that never holds: `EmptyMarker` in `poetry/core/version/markers.py`.
+_EMPTY = "<empty>"
+#: Far above any marker that a tool writes; a longer one is taken for an attack on the parser.
+_LONGEST = 100_000
+
+
+class BrokenMarker(ValueError):
+    """A text is not a valid marker; the message says why."""
+
+
+def marker_holds(
+    marker: str | None,
+    environment: Mapping[str, str],
+    extras: Collection[str] = (),
+    groups: Collection[str] = (),
+) -> bool:
+    """Whether a marker holds where `extras` and `groups` (normalized names) are asked for.
+
+    Raises `BrokenMarker`.
+    """
+    if not marker:
+        return True
+    if marker.strip() == _EMPTY:
+        return False
+    if len(marker) > _LONGEST:
+        raise BrokenMarker("it is too long")
+
+    def extra(match: re.Match[str]) -> str:
+        name = canonicalize_name(match[2] or match[3] or match[4] or match[5] or "")
+        return _TRUE if (name in extras) == ((match[1] or match[6]) == "==") else _FALSE
+
+    def member(match: re.Match[str]) -> str:
+        name = canonicalize_name(match[1] or match[2] or "")
+        among = extras if match[4] == "extras" else groups
+        return _TRUE if (name in among) == (match[3] == "in") else _FALSE
+
+    try:
+        return evaluate(_parse(_EXTRA.sub(extra, _MEMBER.sub(member, marker))), environment)
+    except InvalidMarker as error:
+        raise BrokenMarker(str(error).splitlines()[0]) from error
+
+
+@lru_cache(maxsize=4096)
+def _parse(text: str) -> Marker:
+    return parse_marker(text)
+
+
+# Parts of a committed lock that are read: one target, with its extras and groups
+
 
 #: Grammar of names (https://packaging.python.org/en/latest/specifications/name-normalization/).
 _NAME = re.compile(r"[A-Za-z0-9]|[A-Za-z0-9][A-Za-z0-9._-]{0,200}[A-Za-z0-9]")
@@ -47,7 +195,7 @@ class LockSelection:
 
     def fits(self, marker: str | None, extras: Collection[str] = ()) -> bool:
         """Whether a marker holds; raises `BrokenMarker`."""
-        return holds(marker, self.environment, extras, self.groups)
+        return marker_holds(marker, self.environment, extras, self.groups)
 
     def beside(self, name: str) -> tuple[Path, str]:
         """A file next to the lock, and what it is called."""
@@ -131,3 +279,170 @@ class LockSelection:
         except InvalidVersion as error:
             problem = f"package `{name}`: `version` is {version!r}, and must be a version (PEP 440)"
             raise SpecError([Problem(problem, self.label, line)]) from error
+
+
+# Files of a locked package: the one that an installer takes on a target.
+#
+# Tags: https://packaging.python.org/en/latest/specifications/platform-compatibility-tags/. Order as
+# pip's and uv's: the most specific tag wins, then the highest build number.
+
+
+#: The oldest glibc of a `manylinux` tag, and what the old names mean (PEP 600).
+_OLDEST_GLIBC = {"x86_64": 5, "aarch64": 17}
+_OLD_NAMES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
+#: Tags that a message names.
+_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class NearestWheel:
+    """The version of a distribution nearest to a requested one that has a build for a target."""
+
+    version: str
+    filename: str
+
+
+def choose_wheel(package: Package, target: Target) -> Wheel | None:
+    """The wheel that an installer takes on `target`; None where it has to build, or cannot."""
+    return best_wheel(package.wheels, target)
+
+
+def best_wheel(wheels: Iterable[Wheel], target: Target) -> Wheel | None:
+    """The wheel among `wheels` of one version that fits `target` best; None where none fits."""
+    ranks = _ranks(target.python, machine(target), glibc_minor(target))
+    chosen: tuple[tuple[int, tuple[int, str] | tuple[()]], Wheel] | None = None
+    for wheel in wheels:
+        try:
+            _, _, build, tags = parse_wheel_name(wheel.filename)
+        except (InvalidWheelFilename, InvalidVersion):
+            continue
+        rank = min((ranks[tag] for tag in tags if tag in ranks), default=None)
+        if rank is None:
+            continue
+        key = (-rank, build)
+        if chosen is None or key > chosen[0]:
+            chosen = key, wheel
+    return chosen[1] if chosen else None
+
+
+def is_wheel_of(wheel: Wheel, package: Package) -> bool:
+    """Whether a file is one of the distribution that a lock names it for, by its name.
+
+    A pin without a local version (`2.9.0`) allows a build with one (`2.9.0+cpu`).
+    """
+    try:
+        name, version, _, _ = parse_wheel_name(wheel.filename)
+        pinned = parse_version(package.version) if package.version else version
+    except (InvalidWheelFilename, InvalidVersion):
+        return False
+    if name != canonicalize_name(package.name):
+        return False
+    return version == pinned or (pinned.local is None and parse_version(version.public) == pinned)
+
+
+def refusal(package: Package, target: Target) -> str | None:
+    """Why `choose` finds nothing for `target`, in words; None where it finds a wheel."""
+    if choose_wheel(package, target) is not None:
+        return None
+    if package.unknown:
+        return package.unknown
+    if package.source:
+        return f"it is built from {package.source}"
+    platform = f"{target.platform} with Python {target.python}"
+    if package.source_only:
+        # A resolver leaves out the wheels of other platforms: there may be some.
+        return f"there is only its source code, and no wheel for {platform}"
+    if not package.wheels:
+        return "its lock names no file of it"
+    return f"it has no wheel for {platform}; the nearest is for {_shown(package.wheels, target)}"
+
+
+def nearest_build(
+    requested: str, target: Target, files: Iterable[str], marks: Sequence[str]
+) -> NearestWheel | None:
+    """The version nearest to `requested` that has a wheel for the target's platform and a mark.
+
+    Args:
+        requested: version that was asked for, PEP 440; its local part is not looked at.
+        target: gives Python and platform.
+        files: names of all files of the distribution on an index.
+        marks: starts of local versions that mean the target's backend (`rocm6.4`, `rocm`),
+            the best first. A wheel of a version without any mark is not a build for it.
+
+    A better mark wins over a nearer version only at the same release: of the versions with any
+    mark, the newest that is not newer than `requested` is the nearest, else the oldest newer one.
+    """
+    ranks = _ranks(target.python, machine(target), glibc_minor(target))
+    builds: list[tuple[Version, int, str]] = []
+    for name in files:
+        try:
+            _, version, _, tags = parse_wheel_name(name)
+        except (InvalidWheelFilename, InvalidVersion):
+            continue
+        local = version.local or ""
+        mark = next((n for n, mark in enumerate(marks) if _begins(local, mark)), None)
+        if mark is not None and any(tag in ranks for tag in tags):
+            builds.append((version, mark, name))
+    if not builds:
+        return None
+    limit = _release(parse_version(requested))
+    older = [build for build in builds if _release(build[0]) <= limit]
+    near = (
+        max(_release(v) for v, _, _ in older) if older else min(_release(v) for v, _, _ in builds)
+    )
+    version, _, name = min(
+        (build for build in builds if _release(build[0]) == near),
+        key=lambda build: (build[1], build[2]),
+    )
+    return NearestWheel(str(version), name)
+
+
+def _release(version: Version) -> Version:
+    return parse_version(version.public)
+
+
+def _begins(local: str, mark: str) -> bool:
+    """Whether a local version is one of `mark`: `rocm6.4.1` is one of `rocm6.4`, `rocm6.41` not.
+
+    A mark without digits means all of its kind.
+    """
+    mark = mark.lower()
+    if not any(character.isdigit() for character in mark):
+        return local.rstrip("0123456789.") == mark
+    return local == mark or local.startswith(f"{mark}.")
+
+
+def _shown(wheels: Sequence[Wheel], target: Target) -> str:
+    """Tags of the wheels that miss the target, those of its machine first."""
+    tags: dict[str, bool] = {}
+    for wheel in wheels:
+        stem = wheel.filename.removesuffix(".whl").split("-")
+        tags["-".join(stem[-3:])] = machine(target) in stem[-1]
+    order = sorted(tags, key=lambda tag: (not tags[tag], tag))
+    more = f" and {len(order) - _SHOWN} more" if len(order) > _SHOWN else ""
+    return ", ".join(order[:_SHOWN]) + more
+
+
+@lru_cache(maxsize=64)
+def _ranks(python: str, machine: str, glibc: int) -> dict[Tag, int]:
+    """Tag → its place among all that fit, the most specific first."""
+    major, _, minor = python.partition(".")
+    version = (int(major), int(minor))
+    platforms = list(_platforms(machine, glibc))
+    interpreter = f"cp{major}{minor}"
+    tags = [
+        *cpython_tags(version, platforms=platforms),
+        *compatible_tags(version, interpreter=interpreter, platforms=platforms),
+    ]
+    ranks: dict[Tag, int] = {}
+    for tag in tags:
+        ranks.setdefault(tag, len(ranks))
+    return ranks
+
+
+def _platforms(machine: str, glibc: int) -> Iterator[str]:
+    for minor in range(glibc, _OLDEST_GLIBC.get(machine, 17) - 1, -1):
+        yield f"manylinux_2_{minor}_{machine}"
+        if minor in _OLD_NAMES:
+            yield f"{_OLD_NAMES[minor]}_{machine}"
+    yield f"linux_{machine}"

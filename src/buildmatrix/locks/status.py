@@ -1,19 +1,69 @@
-"""Whether a lock still fits its inputs, and whether there is a target for it."""
+"""State of locks: fit to their inputs, unused locks, and changes that a new lock brings."""
 
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from buildmatrix.errors import SpecError
-from buildmatrix.locks.inputs import difference, input_values
 from buildmatrix.locks.model import Lock
-from buildmatrix.locks.pylock_reader import read_lock_and_record
+from buildmatrix.locks.pylock import read_lock, read_lock_and_record
+from buildmatrix.locks.pylock_writer import difference, input_values
 from buildmatrix.locks.taken import COMMANDS, trouble_with
 from buildmatrix.locks.target_requirements import read_target_requirements
 from buildmatrix.spec.hints import toml_string
 from buildmatrix.spec.model import LOCK_HEADER, Spec, Target
+
+# Changes from an old lock to a new one, in words
+
+
+#: Name → version.
+Versions = Mapping[str, str]
+
+
+def versions_of(lock: Lock) -> Versions:
+    """The versions in a lock."""
+    return {package.name: package.version for package in lock.packages}
+
+
+def versions_in(path: Path) -> Versions | None:
+    """The versions in the lock at `path`; None where there is none that can be read."""
+    try:
+        return versions_of(read_lock(path))
+    except SpecError:
+        return None
+
+
+def changes(
+    before: Mapping[str, Versions | None], after: Mapping[str, Versions]
+) -> tuple[str, ...]:
+    """One line per change, with the targets that it is for unless it is for all that were locked.
+
+    `before` and `after` are by target. A target that had no lock has no changes.
+    """
+    locked_before = {id: now for id, now in after.items() if before.get(id) is not None}
+    ids_of: dict[tuple[str, str], list[str]] = {}
+    for id, now in locked_before.items():
+        was = before[id] or {}
+        for name in sorted({*was, *now}):
+            if was.get(name) != now.get(name):
+                ids_of.setdefault((name, _words(name, was, now)), []).append(id)
+    return tuple(
+        f"  {words}" + (f"  ({', '.join(ids)})" if len(ids) < len(locked_before) else "")
+        for (_, words), ids in sorted(ids_of.items())
+    )
+
+
+def _words(name: str, was: Versions, now: Versions) -> str:
+    if name not in was:
+        return f"{name} {now[name]} is new".replace("  ", " ")
+    if name not in now:
+        return f"{name} {was[name]} is gone".replace("  ", " ")
+    return f"{name} {was[name] or 'without version'} -> {now[name] or 'without version'}"
+
+
+# State of a lock: fit to its inputs, and a target that uses it
 
 
 def staleness(spec: Spec, target: Target) -> str | None:

@@ -27,17 +27,14 @@ from buildmatrix.errors import (
     UsageError,
 )
 from buildmatrix.files import keep_out_of_git, write_changed
-from buildmatrix.locks.choose import best, refusal
-from buildmatrix.locks.committed import read_committed
-from buildmatrix.locks.committed_staleness import TOOL_CHECKS, describe_unchecked
-from buildmatrix.locks.inputs import inputs_digest
+from buildmatrix.locks.committed import TOOL_CHECKS, describe_unchecked, read_committed
 from buildmatrix.locks.lookup import Pins, find_files, lacks_files
 from buildmatrix.locks.model import LeftOut, Lock, LockedFile, Package, Staleness, Wheel
 from buildmatrix.locks.projects import read_project
-from buildmatrix.locks.pylock_reader import read_lock
-from buildmatrix.locks.pylock_writer import taken_document
+from buildmatrix.locks.pylock import read_lock
+from buildmatrix.locks.pylock_writer import inputs_digest, taken_document
 from buildmatrix.locks.recent import Recent
-from buildmatrix.locks.selection import LockSelection
+from buildmatrix.locks.selection import LockSelection, best_wheel, refusal
 from buildmatrix.locks.uv import Uv, find_uv
 from buildmatrix.progress import Progress
 from buildmatrix.spec.model import TAKEN_LOCKS, Target, is_pylock
@@ -413,7 +410,7 @@ def _files(package: Package, target: Target) -> list[LockedFile]:
 
 
 def _wheels(package: Package, target: Target) -> tuple[Wheel, ...]:
-    return tuple(wheel for wheel in package.wheels if best([wheel], target) is not None)
+    return tuple(wheel for wheel in package.wheels if best_wheel([wheel], target) is not None)
 
 
 def _installable(package: Package, target: Target) -> Package:

@@ -1,4 +1,4 @@
-"""Finding and running `uv`, which does all resolving."""
+"""uv, which does all resolving: its settings in a project, its calls and its errors."""
 
 from __future__ import annotations
 
@@ -7,16 +7,298 @@ import re
 import shutil
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from urllib.parse import urlsplit
+
+from packaging.utils import canonicalize_name
 
 from buildmatrix import child
-from buildmatrix.errors import ComponentError
+from buildmatrix.errors import BuildmatrixError, ComponentError, Problem, SpecError, UndecidedError
+from buildmatrix.http.failures import TEMPORARY_STATUSES
 from buildmatrix.locks.machine_indexes import for_uv, names_python
-from buildmatrix.locks.uv_errors import TOO_LONG
-from buildmatrix.locks.uvsettings import settings_above
+from buildmatrix.locks.plan import INDEX_PROJECT
+from buildmatrix.locks.selection import BrokenMarker, LockSelection
+from buildmatrix.locks.text import read_toml
+from buildmatrix.spec.model import Target
+from buildmatrix.text import shown
+from buildmatrix.toml import mapping, string, tool_table, written
+
+# uv's account of a failure, said in terms of the target.
+#
+# uv has no machine-readable errors: its exit status 1 means "no solution", 2 anything else, and the
+# reason is a text. All reading of that text is in this module.
+
+
+#: What uv puts in front of a line, now and in older releases.
+_LEAD = re.compile(r"^\s*(?:error:|cause:|Caused by:|×|├─▶|╰─▶|│)\s*")
+_TLS = re.compile(r"certificate|UnknownIssuer|InvalidContentType|tls handshake", re.IGNORECASE)
+#: What uv says of a requirements file that it cannot parse, with the place.
+_UNPARSED = re.compile(r"((?:Unexpected|Expected) .*): (\S[^:]*):(\d+):(\d+)")
+#: What uv says when nothing but source code is published, and building is switched off.
+_SOURCE_ONLY = re.compile(r"Wheels are required for `([^`]+)` because building from source")
+#: Name of the project that an audit generates beside `PROJECT`.
+REQUEST_PROJECT = "buildmatrix-asked"
+#: What uv says of a distribution that is for newer Pythons than the target's.
+_TOO_OLD = re.compile(r"Python>=(3\.\d+)")
+#: What is put in the place of uv's account where it was ended for taking too long.
+TOO_LONG = "no answer in time"
+#: How a program in Rust reports that it is out of memory.
+_NO_MEMORY = re.compile(r"memory allocation of \d+ bytes failed")
+#: Whom uv could not reach, or what it answered.
+_UNREACHABLE = re.compile(r"Failed to (?:fetch|download)[^h]*(https?://[^\s`]+)")
+_STATUS = re.compile(r"\((\d{3} [^)]*)\)")
+_LONGEST = 700
+
+
+class NoSolution(UndecidedError):
+    """What is asked for cannot be had together, or not at all."""
+
+    def __init__(self, message: str, python: str | None) -> None:
+        super().__init__(message)
+        #: The oldest Python that what is asked for would need, where that is the reason.
+        self.python = python
+
+
+class NeedsBuilding(UndecidedError):
+    """A distribution is published as source code only, and nothing may be built."""
+
+    def __init__(self, message: str, name: str) -> None:
+        super().__init__(message)
+        #: Normalized name.
+        self.name = name
+
+
+class Unreached(UndecidedError):
+    """An index gives no answer, and may later."""
+
+    def __init__(self, message: str, host: str) -> None:
+        super().__init__(message)
+        #: Host and port.
+        self.host = host
+
+
+def explain_failure(target: Target, stderr: str) -> BuildmatrixError:
+    """The error to raise for a `uv pip compile` that failed with `stderr`."""
+    lines = [_LEAD.sub("", line).strip() for line in shown(stderr).splitlines()]
+    lines = [line for line in lines if line and not line.startswith("warning:")]
+    for line in lines:
+        if unparsed := _UNPARSED.fullmatch(line):
+            reason, file, number, column = unparsed.groups()
+            hint = "write it as uv reads it"
+            return SpecError([Problem(_cut(reason), file, int(number), int(column), hint)])
+    message = f"{target.id}: {_sentence(target, lines)}"
+    if lines and lines[0].startswith("No solution found") and not _SOURCE_ONLY.search(stderr):
+        pythons = _TOO_OLD.findall(stderr) if "requested Python version" in stderr else []
+        return NoSolution(message, max(pythons, key=_minor, default=None))
+    if source := _SOURCE_ONLY.search(stderr):
+        return NeedsBuilding(message, canonicalize_name(source[1]))
+    if (host := _away(" ".join(lines))) is not None:
+        return Unreached(message, host)
+    return UndecidedError(message)
+
+
+def _away(text: str) -> str | None:
+    """The host that gave no answer and may later; None where that is not the reason."""
+    unreachable = _UNREACHABLE.search(text)
+    if unreachable is None or TOO_LONG in text:
+        return None
+    if status := _STATUS.search(text):
+        if int(status[1][:3]) not in TEMPORARY_STATUSES:
+            return None
+    elif _TLS.search(text):
+        return None
+    return urlsplit(unreachable[1]).netloc.rpartition("@")[2]
+
+
+def _sentence(target: Target, lines: list[str]) -> str:
+    text = " ".join(lines)
+    if TOO_LONG in text:
+        return (
+            f"uv gave {TOO_LONG} and was ended: an index answers too slowly or without end; see "
+            "which one does, or pin more versions where the search is long."
+        )
+    if _NO_MEMORY.search(text):
+        return (
+            "uv needed too many gigabytes of memory and was ended: an index sends a page that has "
+            "no end, or that unpacks to gigabytes."
+        )
+    if "network was disabled" in text or "Network connectivity is disabled" in text:
+        return (
+            "not everything that it needs is in uv's cache, and the network is off; "
+            "run this once without `--offline`."
+        )
+    if refused := re.search(r"\((https?://\S+)\) (?:could not|returned).*?(40[13])", text):
+        return (
+            f"the index {refused[1]} refused the request (HTTP {refused[2]}); give its credentials "
+            "in a netrc file or in UV_INDEX_<NAME>_USERNAME and UV_INDEX_<NAME>_PASSWORD."
+        )
+    if unreachable := _UNREACHABLE.search(text):
+        if status := _STATUS.search(text):
+            return f"{unreachable[1]} answers {status[1]}; try again later."
+        if _TLS.search(text):
+            return (
+                f"no trusted connection to {unreachable[1]} ({lines[-1]}); set SSL_CERT_FILE to "
+                "the certificate bundle that your network uses."
+            )
+        return (
+            f"{unreachable[1]} cannot be reached ({lines[-1]}); check the network, the proxy and "
+            "the address of the index."
+        )
+    if lines and lines[0].startswith("No solution found"):
+        reasons = [line for line in lines[1:] if not line.startswith("hint:")]
+        hints = [line.removeprefix("hint: ") for line in lines[1:] if line.startswith("hint:")]
+        reason = " ".join(reasons).replace(f"{INDEX_PROJECT} depends on", "you require")
+        reason = reason.replace(f"{REQUEST_PROJECT} depends on", "you require")
+        bound = "".join(
+            f" The {family} family is taken from {shown(url)} only."
+            for family, url in target.index.items()
+            if family in reason
+        )
+        return f"its requirements cannot be resolved. {_cut(reason)}{bound}" + "".join(
+            f" {hint}" for hint in hints[:1]
+        )
+    return f"uv failed: {_cut(text)}" if text else "uv failed and gave no reason."
+
+
+def _minor(python: str) -> int:
+    return int(python.partition(".")[2])
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 4].rsplit(" ", 1)[0] + " ..."
+
+
+# The settings of uv in a project that decide what is resolved.
+#
+# An audit runs uv in a folder of its own, so that nothing else in a project that is not reviewed
+# yet takes effect: `[tool.uv.pip] python`, for example, names a program that uv would run. Keys:
+# https://docs.astral.sh/uv/reference/settings/.
+
+
+_RESOLUTION_KEYS = (
+    "index",
+    "index-url",
+    "extra-index-url",
+    "find-links",
+    "no-index",
+    "index-strategy",
+    "constraint-dependencies",
+    "override-dependencies",
+    "exclude-dependencies",
+    "dependency-metadata",
+    "prerelease",
+    "resolution",
+    "exclude-newer",
+    "exclude-newer-package",
+)
+#: Settings whose values are addresses or paths that start from the project.
+_PLACES = ("index-url", "extra-index-url", "find-links")
+
+
+def settings_of(folder: Path) -> Mapping[str, object]:
+    """The settings in `folder` that decide what is resolved.
+
+    Of `uv.toml`, else of `[tool.uv]` in `pyproject.toml`. Raises `SpecError` for a file that is
+    there and no TOML.
+    """
+    table = _table(folder) or {}
+    return {key: _rooted(key, table[key], folder) for key in _RESOLUTION_KEYS if key in table}
+
+
+def settings_above(folder: Path) -> Mapping[str, object]:
+    """All settings that a uv that runs in `folder` takes from there, or from the nearest above."""
+    for place in (folder.absolute(), *folder.absolute().parents):
+        try:
+            table = _table(place)
+        except SpecError:
+            continue  # uv says so
+        if table is not None:
+            return table
+    return {}
+
+
+def _table(folder: Path) -> Mapping[str, object] | None:
+    for name in ("uv.toml", "pyproject.toml"):
+        path = folder / name
+        if not path.is_file():
+            continue
+        document = read_toml(path, name)
+        if name == "uv.toml":
+            return document
+        if "uv" in mapping(document.get("tool")):
+            return mapping(mapping(document["tool"])["uv"])
+    return None
+
+
+def source_of(
+    name: str, project: Mapping[str, object], selection: LockSelection
+) -> Mapping[str, object]:
+    """The entry of `[tool.uv.sources]` that holds for a distribution; empty for none."""
+    sources = mapping(tool_table(project, "uv").get("sources"))
+    for key, value in sources.items():
+        if canonicalize_name(key) != name:
+            continue
+        for item in value if isinstance(value, list) else [value]:
+            entry = mapping(item)
+            extra, group = string(entry.get("extra")), string(entry.get("group"))
+            if extra and canonicalize_name(extra) not in selection.extras:
+                continue
+            if group and canonicalize_name(group) not in selection.groups:
+                continue
+            try:
+                if selection.fits(string(entry.get("marker")) or None):
+                    return entry
+            except BrokenMarker:
+                continue  # uv reports it where it matters.
+    return {}
+
+
+def project_text(
+    bound: Mapping[str, str],
+    settings: Mapping[str, object],
+    lines: list[str],
+    name: str = REQUEST_PROJECT,
+) -> str:
+    """A `pyproject.toml` that asks for `lines`, with those settings and bindings."""
+    sources = {distribution: {"index": index} for distribution, index in sorted(bound.items())}
+    document = {
+        "project": {"name": name, "version": "0", "dependencies": lines},
+        "tool": {"uv": {**settings, "sources": sources}},
+    }
+    return "".join(f"{key} = {written(value)}\n" for key, value in document.items())
+
+
+def _rooted(key: str, value: object, folder: Path) -> object:
+    if key == "index":
+        items = value if isinstance(value, list) else []
+        return [
+            {
+                name: _place(content, folder) if name == "url" else content
+                for name, content in item.items()
+            }
+            for item in items
+            if isinstance(item, dict)
+        ]
+    if key in _PLACES:
+        return (
+            [_place(content, folder) for content in value]
+            if isinstance(value, list)
+            else _place(value, folder)
+        )
+    return value
+
+
+def _place(value: object, folder: Path) -> object:
+    if not isinstance(value, str) or "://" in value:
+        return value
+    return str((folder / value).resolve())
+
+
+# Finding and running `uv`, which does all resolving
+
 
 #: The first release with all of `--excludes`, PEP 751 output and per-package index annotations.
 MINIMUM = (0, 9, 8)

@@ -14,13 +14,11 @@ from typing import NamedTuple
 from packaging.utils import canonicalize_name
 
 from buildmatrix.errors import Problem, SpecError
-from buildmatrix.locks.lock_file import LockFile
-from buildmatrix.locks.markers import BrokenMarker, holds
+from buildmatrix.locks.lock_file import InconsistentLock, LockEdge, LockEntry, LockFile, in_order
 from buildmatrix.locks.model import Lock, Package, Sdist, Wheel
 from buildmatrix.locks.projects import Project, find_project, places, reached
-from buildmatrix.locks.selection import LockSelection
+from buildmatrix.locks.selection import BrokenMarker, LockSelection, marker_holds
 from buildmatrix.locks.text import address_of, byte_count, sha256_digits
-from buildmatrix.locks.walk import InconsistentLock, LockEdge, LockEntry, in_order
 from buildmatrix.text import without_login
 from buildmatrix.toml import mapping, string, strings, tables, tool_table
 from buildmatrix.urls import path_in
@@ -257,7 +255,9 @@ class _Walk:
             new = encoded - activated if self._conflicts else set()
             activated.update(new)
             try:
-                if not every and not holds(edge.marker, self._selection.environment, activated):
+                if not every and not marker_holds(
+                    edge.marker, self._selection.environment, activated
+                ):
                     activated.difference_update(new)
                     return
                 number = self._find(edge, asker)
@@ -300,7 +300,7 @@ class _Walk:
                 for number in candidates
                 if not self._entries[number].forks
                 or any(
-                    holds(marker, self._selection.environment)
+                    marker_holds(marker, self._selection.environment)
                     for marker in self._entries[number].forks
                 )
             ] or candidates

@@ -1,16 +1,21 @@
-"""Image names, parsed as `distribution/reference` does.
-
-Grammar: https://github.com/distribution/reference/blob/main/reference.go. A name without a host is
-on Docker Hub, and one without a slash in its `library/`.
-"""
+"""Names of images, parsed as `distribution/reference` does, and digests of content."""
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass, replace
 
 from buildmatrix.errors import UndecidedError
+from buildmatrix.http.failures import RequestError
+from buildmatrix.oci.documents import Descriptor
 from buildmatrix.text import printable
+
+# Image names, parsed as `distribution/reference` does.
+#
+# Grammar: https://github.com/distribution/reference/blob/main/reference.go. A name without a host
+# is on Docker Hub, and one without a slash in its `library/`.
+
 
 DOCKER_HUB = "docker.io"
 #: Docker's default if a name has neither tag nor digest.
@@ -112,3 +117,50 @@ class Reference:
     def __str__(self) -> str:
         tag = f":{self.tag}" if self.tag else ""
         return f"{self.name}{tag}" + (f"@{self.digest}" if self.digest else "")
+
+
+# Verification of content by digest and length
+
+
+class ContentVerifier:
+    """Incremental verification of one blob or document."""
+
+    def __init__(self, descriptor: Descriptor, subject: str) -> None:
+        """Start the verification; `subject` starts the sentence of an error."""
+        self._descriptor = descriptor
+        self._subject = subject
+        self._sum = hashlib.new(descriptor.digest.partition(":")[0])
+        self.length = 0
+
+    def add(self, data: bytes) -> None:
+        """Add the next bytes. Raises RequestError if there are too many."""
+        self.length += len(data)
+        if self.length > self._descriptor.size:
+            raise RequestError(
+                f"{self._subject} has more than the {self._descriptor.size} bytes that its "
+                "descriptor says"
+            )
+        self._sum.update(data)
+
+    def finish(self) -> None:
+        """Raise RequestError if the length or digest differs."""
+        size = self._descriptor.size
+        if self.length != size:
+            raise RequestError(
+                f"{self._subject} has {self.length} bytes, and its descriptor states {size}"
+            )
+        digest = f"{self._sum.name}:{self._sum.hexdigest()}"
+        if digest != self._descriptor.digest:
+            raise RequestError(
+                f"{self._subject} is not what its digest says: its bytes have {digest}"
+            )
+
+
+def digest_of(data: bytes, algorithm: str = "sha256") -> str:
+    """Return the digest of a document."""
+    return f"{algorithm}:{hashlib.new(algorithm, data).hexdigest()}"
+
+
+def is_digest(text: str) -> bool:
+    """Return True if the text is a sha256 or sha512 digest."""
+    return _DIGEST.fullmatch(text) is not None

@@ -10,18 +10,26 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from buildmatrix.errors import UndecidedError
-from buildmatrix.http.addresses import HttpAddress, parse
-from buildmatrix.http.failures import RequestError, iter_causes
-from buildmatrix.http.logins import Authorization, Login, SingleOriginLogins
-from buildmatrix.http.patience import Patience
+from buildmatrix.http.addresses import (
+    Authorization,
+    HttpAddress,
+    Login,
+    SingleOriginLogins,
+    Trust,
+    parse,
+)
+from buildmatrix.http.failures import Patience, RequestError, iter_causes
 from buildmatrix.http.requests import Body, HttpResponse, Requests, Traffic, drain
-from buildmatrix.http.trust import Trust
 from buildmatrix.locks.machine_indexes import configured_trust
-from buildmatrix.registry.challenges import Challenge, parse_challenges
 from buildmatrix.registry.credentials import FoundCredentials, RegistryCredentials
-from buildmatrix.registry.failures import error_for_response
 from buildmatrix.registry.reference import DOCKER_HUB, Reference
-from buildmatrix.registry.tokens import Permissions, Tokens
+from buildmatrix.registry.tokens import (
+    Challenge,
+    Permissions,
+    Tokens,
+    error_for_response,
+    parse_challenges,
+)
 
 #: API host of Docker Hub.
 _HUB = "registry-1.docker.io"

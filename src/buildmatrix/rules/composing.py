@@ -11,8 +11,8 @@ from urllib.parse import unquote
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.names import demangle
 from buildmatrix.inventory.model import Artefact, Binary, ClosedFile, Container, Distribution
-from buildmatrix.locks.platform import marker_environment
 from buildmatrix.locks.requires import metadata_of, requirements
+from buildmatrix.locks.selection import marker_environment
 from buildmatrix.rules.composition import (
     Composition,
     DistributionBytes,

@@ -14,8 +14,8 @@ from buildmatrix.inventory.model import Inventory
 from buildmatrix.loader.resolution import Needed, Resolution
 from buildmatrix.loader.resolver import resolve
 from buildmatrix.locks.model import Lock, Staleness
-from buildmatrix.locks.platform import installed_environment
 from buildmatrix.locks.requires import unmet
+from buildmatrix.locks.selection import installed_environment
 from buildmatrix.phrases import listing
 from buildmatrix.rules.findings import finding, run_finding
 from buildmatrix.rules.fixes import accept

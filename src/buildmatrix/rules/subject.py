@@ -20,7 +20,7 @@ from buildmatrix.loader.resolution import Resolution
 from buildmatrix.loader.resolver import resolve
 from buildmatrix.locks.machine_indexes import PYPI
 from buildmatrix.locks.model import Lock, Package, Wheel
-from buildmatrix.locks.platform import marker_environment
+from buildmatrix.locks.selection import marker_environment
 from buildmatrix.python_imports.reach import Reach
 from buildmatrix.rules.evidence import HELD, is_foreign, total
 from buildmatrix.rules.model import Verdict

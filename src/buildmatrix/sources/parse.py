@@ -5,10 +5,48 @@ from __future__ import annotations
 from pathlib import Path
 
 from buildmatrix.errors import UsageError
-from buildmatrix.sources import table
+from buildmatrix.sources.declarations import (
+    LockSource,
+    PackageRequirement,
+    ProjectFile,
+    RequirementsFile,
+)
+from buildmatrix.sources.images import (
+    DockerImage,
+    ImageArchive,
+    ImageLayout,
+    NamedImage,
+    RegistryImage,
+)
+from buildmatrix.sources.local import Directory, SavedReport, SingleBinary
 from buildmatrix.sources.model import Argument, Declared, Source
+from buildmatrix.sources.target import BuiltTarget
+from buildmatrix.sources.wheel import WheelFile
 from buildmatrix.text import shown
 from buildmatrix.urls import remember
+
+# Kinds of SOURCE: a new one is a class in a module, and a line here
+
+
+#: In the order in which they are tried: what has no prefix is the first that recognizes itself.
+SOURCES: tuple[type[Source], ...] = (
+    Directory,
+    WheelFile,
+    ImageArchive,
+    ImageLayout,
+    RequirementsFile,
+    ProjectFile,
+    LockSource,
+    PackageRequirement,
+    SavedReport,
+    SingleBinary,
+    BuiltTarget,
+    DockerImage,
+    RegistryImage,
+    # Anything may be the name of an image.
+    NamedImage,
+)
+
 
 #: What an empty SOURCE should have been.
 _EXPECTED = {
@@ -25,14 +63,14 @@ def parse(argument: Argument) -> Source:
         raise UsageError(f"SOURCE is empty; name {_EXPECTED.get(command, _EXPECTED_OTHERWISE)}")
     remember(text)
     prefix, colon, name = text.partition(":")
-    for kind in table.SOURCES:
+    for kind in SOURCES:
         if colon and prefix == kind.prefix:
             if command not in kind.commands:
                 raise _refused(kind, argument)
             if not name.strip():
                 raise UsageError(f"{text} names nothing; write {prefix}: and what to read")
             return kind.named(name, argument)
-    for kind in table.SOURCES:
+    for kind in SOURCES:
         if command in kind.commands and (source := kind.recognized(argument)) is not None:
             return source
     raise _unrecognized(argument)
@@ -47,7 +85,7 @@ def declared(text: str, root: Path) -> Declared:
 
 def prefixes(command: str) -> str:
     """The prefixes that a command takes, as a sentence has them."""
-    named = [kind for kind in table.SOURCES if command in kind.commands and kind.prefix]
+    named = [kind for kind in SOURCES if command in kind.commands and kind.prefix]
     return ", ".join(f"{kind.prefix}:" for kind in named)
 
 

@@ -13,8 +13,8 @@ from buildmatrix.engines.exports import OpenTree
 from buildmatrix.engines.model import Engine
 from buildmatrix.errors import UndecidedError, UsageError
 from buildmatrix.locks.model import Lock
-from buildmatrix.locks.platform import marker_environment
-from buildmatrix.locks.pylock_reader import read_lock
+from buildmatrix.locks.pylock import read_lock
+from buildmatrix.locks.selection import marker_environment
 from buildmatrix.sources.model import (
     LOOKING,
     Argument,

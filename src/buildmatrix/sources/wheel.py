@@ -14,8 +14,7 @@ from buildmatrix.engines.exports import OpenTree
 from buildmatrix.errors import UsageError
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.locks.model import Wheel
-from buildmatrix.locks.requirement_lines import add_line
-from buildmatrix.locks.requirement_set import RequirementSet
+from buildmatrix.locks.requirement_lines import RequirementSet, add_line
 from buildmatrix.locks.selection import LockSelection
 from buildmatrix.parsing import parse_wheel_name, split_variant
 from buildmatrix.sources.model import (

@@ -6,8 +6,8 @@ files, then the beginnings of binaries within the budget of an audit.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from buildmatrix.errors import BuildmatrixError, UndecidedError, UsageError
@@ -16,17 +16,48 @@ from buildmatrix.index.model import WheelFacts
 from buildmatrix.index.reading import Reader, Readings, WheelRequest, key
 from buildmatrix.inventory.merge import merge
 from buildmatrix.inventory.model import Inventory, Unread
-from buildmatrix.locks.platform import marker_environment
+from buildmatrix.locks.model import Wheel
 from buildmatrix.locks.requires import with_askers
+from buildmatrix.locks.selection import choose_wheel, is_wheel_of, marker_environment, refusal
 from buildmatrix.phrases import count
 from buildmatrix.progress import Progress
 from buildmatrix.rules.unread import merge_causes
 from buildmatrix.sources.model import Declared, Facts, OnlineIndex, ReadingOptions, with_lines
-from buildmatrix.sources.resolution.chosen import chosen_wheels
-from buildmatrix.sources.resolution.questions import lock_owner
-from buildmatrix.sources.resolution.resolved import Resolved, resolve_sources
+from buildmatrix.sources.questions import lock_owner
+from buildmatrix.sources.resolved import Resolved, resolve_sources
 from buildmatrix.spec.model import Spec
 from buildmatrix.text import shown
+
+# The wheels that an installer takes for a target, out of all that its lock names
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The wheels of one target."""
+
+    #: By distribution.
+    wheels: Mapping[str, Wheel]
+    #: Why no wheel is taken, for the other distributions.
+    without_wheel: Mapping[str, str]
+
+
+def chosen_wheels(resolved: Resolved) -> Chosen:
+    """Choose the wheels of a lock for its target."""
+    chosen: dict[str, Wheel] = {}
+    without: dict[str, str] = {}
+    for package in resolved.lock.packages:
+        wheel = choose_wheel(package, resolved.target)
+        if wheel is None or not wheel.url:
+            reason = refusal(package, resolved.target) if wheel is None else None
+            without[package.name] = reason or "its lock does not say where its wheel is"
+        elif not is_wheel_of(wheel, package):
+            without[package.name] = (
+                f"its lock names {wheel.filename}, which is not a file of this version"
+            )
+        else:
+            chosen[package.name] = wheel
+    return Chosen(chosen, without)
+
 
 #: Wheels that are read at the same time.
 JOBS = 16

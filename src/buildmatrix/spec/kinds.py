@@ -161,7 +161,7 @@ RUNTIME = Kind(
 )
 VARIANT = Kind("a variant name", "server", _NAME, 32, rule=_NAME_RULE)
 PYTHON = Kind("a Python version", "3.12", r"3\.(?:0|[1-9][0-9]?)", 4)
-#: Those that locks can be made for (`locks.platform`).
+#: Those that locks can be made for (`locks.selection`).
 PLATFORM = Kind("a platform", "linux/amd64", choices=("linux/amd64", "linux/arm64"))
 RUNTIME_KEY = Kind("a name for a value", "full", r"[a-z][a-z0-9_-]*", 32)
 RUNTIME_VALUE = Kind("a value of a runtime", "12.8.1", r"[A-Za-z0-9][A-Za-z0-9._+-]*", 128)

@@ -21,7 +21,7 @@ from buildmatrix.index.wheels import WheelReader
 from buildmatrix.locks.model import Lock, Package, Staleness, Wheel
 from buildmatrix.progress import Silent
 from buildmatrix.reports.run.model import Report
-from buildmatrix.sources.resolution.resolved import Resolved
+from buildmatrix.sources.resolved import Resolved
 from buildmatrix.spec.bare import bare_target
 from buildmatrix.store.cache import Cache
 

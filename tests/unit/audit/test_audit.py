@@ -453,7 +453,7 @@ def test_a_target_that_could_not_be_resolved_is_undecided_beside_one_that_was(
     from buildmatrix.commands.audit.subject import judge_for
     from buildmatrix.errors import UndecidedError
     from buildmatrix.progress import Silent
-    from buildmatrix.sources.resolution.resolved import Resolved, Unresolved
+    from buildmatrix.sources.resolved import Resolved, Unresolved
     from buildmatrix.spec.bare import bare_target
 
     class NoReader:

@@ -8,7 +8,7 @@ from rulecases import lock, pin, target
 from buildmatrix.commands.audit.rebuilding import look_up
 from buildmatrix.errors import UndecidedError
 from buildmatrix.rules.model import Finding, Fix, Trial
-from buildmatrix.sources.resolution.resolved import Resolved
+from buildmatrix.sources.resolved import Resolved
 
 WHERE = target("rocm")
 FIX = Fix("rebuild", "build it from source")

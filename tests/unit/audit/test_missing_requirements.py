@@ -27,7 +27,7 @@ from buildmatrix.index.wheels import WheelReader
 from buildmatrix.locks.uv import find_uv
 from buildmatrix.progress import Silent
 from buildmatrix.reports.run.model import Report
-from buildmatrix.sources.resolution.resolved import resolve_sources
+from buildmatrix.sources.resolved import resolve_sources
 
 #: Name of a case → its wheels, each with what it requires; and what uv misses. `X` in a name is the
 #: name of the case.

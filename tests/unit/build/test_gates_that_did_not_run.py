@@ -28,7 +28,7 @@ from buildmatrix.engines.oci import sandbox
 from buildmatrix.errors import UndecidedError
 from buildmatrix.judge import Judge
 from buildmatrix.locks import status
-from buildmatrix.locks.pylock_reader import read_lock
+from buildmatrix.locks.pylock import read_lock
 from buildmatrix.progress import Silent
 from buildmatrix.reports.run import html, junit, markdown
 from buildmatrix.reports.run import table as run_table

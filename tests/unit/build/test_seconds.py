@@ -18,7 +18,7 @@ from buildmatrix.commands.build.options import Options
 from buildmatrix.commands.build.work import BuildWork
 from buildmatrix.errors import BuildmatrixError, UndecidedError
 from buildmatrix.locks import resolve
-from buildmatrix.locks.question import Question
+from buildmatrix.locks.target_requirements import Question
 from buildmatrix.progress import Silent
 from buildmatrix.reports.run.model import assemble
 from buildmatrix.reports.run.table import render

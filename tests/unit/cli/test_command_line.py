@@ -23,7 +23,7 @@ from buildmatrix.commands.build import smoke
 from buildmatrix.errors import UndecidedError, UsageError
 from buildmatrix.reports.run.model import Report, assemble
 from buildmatrix.rules.model import TargetResult
-from buildmatrix.sources.docker import DockerImage
+from buildmatrix.sources.images import DockerImage
 from buildmatrix.sources.model import Argument, ReadingOptions
 from buildmatrix.sources.parse import parse
 from buildmatrix.spec.bare import bare_spec, bare_target

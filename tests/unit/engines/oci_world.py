@@ -15,7 +15,7 @@ from wheel_cases import ODD, ODD_FOLDERS, make_wheel, sha256
 
 from buildmatrix.engines.oci.store import ImageStore
 from buildmatrix.locks.model import Lock
-from buildmatrix.locks.pylock_reader import read_lock
+from buildmatrix.locks.pylock import read_lock
 from buildmatrix.oci.documents import (
     CONFIGURATION,
     MANIFEST,

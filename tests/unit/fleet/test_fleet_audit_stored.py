@@ -24,7 +24,7 @@ from buildmatrix.index.client import Client
 from buildmatrix.locks import recent
 from buildmatrix.locks.model import Lock, Package, Wheel
 from buildmatrix.reports.fleet.model import FleetResult
-from buildmatrix.sources.resolution.resolved import Resolved
+from buildmatrix.sources.resolved import Resolved
 from buildmatrix.spec.bare import bare_target
 from buildmatrix.spec.model import Position, Waiver
 from buildmatrix.store.cache import Cache

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from buildmatrix.index.amounts import HEAD, MOST_SNIFFED, SNIFF
-from buildmatrix.index.budget import LEAST_OF_ONE, Need, leftover_shares, most, shares
+from buildmatrix.index.budget import (
+    HEAD,
+    LEAST_OF_ONE,
+    MOST_SNIFFED,
+    SNIFF,
+    Need,
+    leftover_shares,
+    most,
+    shares,
+)
 from buildmatrix.index.model import Member
 
 MB = 1_000_000

@@ -12,8 +12,7 @@ from loopback import answering, redirecting
 
 from buildmatrix.errors import UndecidedError
 from buildmatrix.http.addresses import parse
-from buildmatrix.index.client import Client
-from buildmatrix.index.credentials import Credentials
+from buildmatrix.index.client import Client, Credentials
 from buildmatrix.locks.machine_indexes import Index
 from buildmatrix.store.cache import Cache
 

@@ -24,8 +24,7 @@ from buildmatrix.http import transport
 from buildmatrix.http.addresses import parse
 from buildmatrix.http.failures import RequestError, retry_after
 from buildmatrix.http.requests import Requests
-from buildmatrix.index.client import Client
-from buildmatrix.index.credentials import Credentials
+from buildmatrix.index.client import Client, Credentials
 from buildmatrix.locks.machine_indexes import configured_trust
 
 

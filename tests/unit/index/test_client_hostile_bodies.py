@@ -80,7 +80,7 @@ def test_what_has_no_end_costs_neither_time_nor_memory(
     pause: float,
     kind: str,
 ) -> None:
-    monkeypatch.setattr("buildmatrix.index.simple.LARGEST_PAGE", 1 << 20)
+    monkeypatch.setattr("buildmatrix.index.client.LARGEST_PAGE", 1 << 20)
     client = new_client(patience=replace(HASTY, tries=1, request=10.0, slowest=1 << 30))
     hurry(monkeypatch)
     with _sending(*pieces, forever=forever, pause=pause) as origin:

@@ -15,8 +15,7 @@ from index import IndexServer, huge
 from loopback import answering, redirecting, with_headers
 
 from buildmatrix.errors import UndecidedError
-from buildmatrix.index.cache import Page, pages_of
-from buildmatrix.index.client import Client
+from buildmatrix.index.client import Client, Page, pages_of
 from buildmatrix.store.cache import Cache
 
 NewClient = Callable[..., Client]
@@ -75,7 +74,7 @@ def test_a_page_may_be_compressed(packages: Path, wheel: Path, client: Client) -
 def test_a_page_without_end_is_given_up(
     packages: Path, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("buildmatrix.index.simple.LARGEST_PAGE", 1 << 20)
+    monkeypatch.setattr("buildmatrix.index.client.LARGEST_PAGE", 1 << 20)
     bomb = gzip.compress(bytes(20 << 20))
     with IndexServer(packages) as server:
         server.misbehave("/simple/alpha/", huge(100 << 20))

@@ -15,8 +15,7 @@ from loopback import answering, cut_after, redirecting, with_headers
 from buildmatrix.errors import UndecidedError
 from buildmatrix.index.client import Client
 from buildmatrix.index.ranges import TAIL
-from buildmatrix.index.remote import HELD, RemoteFile
-from buildmatrix.index.windows import Windows
+from buildmatrix.index.remote import HELD, RemoteFile, Windows
 
 
 class _Seekable(io.RawIOBase):

@@ -15,7 +15,7 @@ from headcases import fed, whole
 
 from buildmatrix.binaries.ending import UNKNOWN, EndSections, add_end_sections, read_end
 from buildmatrix.binaries.model import Elf
-from buildmatrix.index.amounts import ENDS
+from buildmatrix.index.budget import ENDS
 from buildmatrix.index.depth import read_parts
 from buildmatrix.index.ending import Ending, inflate_end
 from buildmatrix.index.wheels import _LocalWheel

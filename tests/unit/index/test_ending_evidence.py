@@ -17,7 +17,7 @@ from buildmatrix.binaries.ending import EndSections, begins_device_code, read_en
 from buildmatrix.binaries.head import HeadReader
 from buildmatrix.elf.source import BytesSource
 from buildmatrix.index import ends
-from buildmatrix.index.amounts import ENDS
+from buildmatrix.index.budget import ENDS
 from buildmatrix.index.depth import read_parts
 from buildmatrix.index.ending import Ending, inflate_end, inflate_middle
 from buildmatrix.index.wheels import _LocalWheel

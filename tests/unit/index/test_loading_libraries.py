@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from elf_images import Image, Part
 
-from buildmatrix.index.amounts import HEAD
+from buildmatrix.index.budget import HEAD
 from buildmatrix.index.depth import Reading, read_parts
 from buildmatrix.index.parts import DLOPEN
 from buildmatrix.index.wheels import _LocalWheel

@@ -20,9 +20,9 @@ from elf_images import Image, Part, fat_binary, fat_entry
 from index import IndexServer, ignoring_ranges
 
 from buildmatrix.errors import UndecidedError
-from buildmatrix.index.amounts import HEAD
+from buildmatrix.index.budget import HEAD
 from buildmatrix.index.client import Client
-from buildmatrix.index.facts import WheelCache
+from buildmatrix.index.model import WheelCache
 from buildmatrix.index.wheels import WheelReader
 from buildmatrix.inventory.collect import collect
 from buildmatrix.inventory.model import Inventory, Stats

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from buildmatrix.index.members import is_metadata
+from buildmatrix.index.parts import is_metadata
 from buildmatrix.inventory.codec import encode
 from buildmatrix.inventory.collect import collect
 from buildmatrix.inventory.model import Inventory, Variant

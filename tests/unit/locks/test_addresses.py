@@ -11,7 +11,7 @@ from buildmatrix.errors import SpecError
 from buildmatrix.locks.lines import parse_requirement
 from buildmatrix.locks.pinned import is_pinned
 from buildmatrix.locks.requirement_files import read_requirements
-from buildmatrix.locks.requirement_set import RequirementSet
+from buildmatrix.locks.requirement_lines import RequirementSet
 from buildmatrix.locks.target_requirements import read_target_requirements
 
 URL = "https://example.com/whl/fast-1.0+cu128-py3-none-any.whl"

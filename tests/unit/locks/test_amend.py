@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buildmatrix.locks.amend import CannotAmend, amended
+from buildmatrix.locks.edits import CannotAmend, amended
 
 ENTRY = {"backend": {"cpu": {"replace": {"xgboost": "xgboost-cpu"}}}}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from lock_cases import target
 
-from buildmatrix.locks.choose import choose, nearest_build, refusal
 from buildmatrix.locks.model import Package, Wheel
+from buildmatrix.locks.selection import choose_wheel, nearest_build, refusal
 from buildmatrix.spec.model import Base
 
 
@@ -16,7 +16,7 @@ def package(*filenames: str, source_only: bool = False) -> Package:
 
 
 def chosen(*filenames: str, **changes: object) -> str | None:
-    wheel = choose(package(*filenames), target(**changes))
+    wheel = choose_wheel(package(*filenames), target(**changes))
     return wheel.filename if wheel else None
 
 

@@ -17,15 +17,13 @@ from lock_cases import target
 from package_index import PackageIndex
 
 from buildmatrix.errors import BuildmatrixError, SpecError, UsageError
-from buildmatrix.locks.choose import choose
-from buildmatrix.locks.committed import read_committed
-from buildmatrix.locks.committed_staleness import describe_unchecked
+from buildmatrix.locks.committed import describe_unchecked, read_committed
 from buildmatrix.locks.lookup import Pins, find_files, lacks_files
 from buildmatrix.locks.model import Package, Staleness
 from buildmatrix.locks.recent import Recent
-from buildmatrix.locks.selection import LockSelection
+from buildmatrix.locks.selection import LockSelection, choose_wheel
 from buildmatrix.locks.uv import find_uv
-from buildmatrix.sources.lock_file import LockSource
+from buildmatrix.sources.declarations import LockSource
 from buildmatrix.spec.model import Base
 
 DATA = Path(__file__).parent / "data"
@@ -116,7 +114,7 @@ def test_extras_of_a_uv_lock_that_exclude_one_another_are_kept_apart() -> None:
 
 
 def test_a_uv_lock_has_files_with_addresses() -> None:
-    wheel = choose(read(UV)["xgboost"], target())
+    wheel = choose_wheel(read(UV)["xgboost"], target())
     assert wheel is not None
     assert wheel.url.startswith("https://files.pythonhosted.org/packages/")
     assert len(wheel.sha256) == 64
@@ -241,7 +239,7 @@ def test_a_poetry_lock_without_its_project_goes_by_its_own_groups_and_markers(
 def test_a_poetry_lock_names_files_that_are_still_to_be_found() -> None:
     xgboost = read(POETRY)["xgboost"]
     assert lacks_files(xgboost)
-    wheel = choose(xgboost, target())
+    wheel = choose_wheel(xgboost, target())
     assert wheel is not None
     assert (wheel.url, len(wheel.sha256)) == ("", 64)
 

@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 
 from buildmatrix.errors import SpecError
-from buildmatrix.locks.environment import LARGEST, read_environment
-from buildmatrix.locks.requirement_files import read_requirements
-from buildmatrix.locks.rewrite import CannotRewrite, renamed_item
+from buildmatrix.locks.edits import CannotRewrite, renamed_item
+from buildmatrix.locks.requirement_files import (
+    LARGEST_ENVIRONMENT,
+    read_environment,
+    read_requirements,
+)
 
 HEAD = "dependencies:\n"
 
@@ -103,7 +106,7 @@ HOSTILE = {
     "an escape": f'{HEAD}  - "\\UFFFFFFFF"\n',
     "a version": f"%YAML 1.{'9' * 5000}\n---\n{HEAD}",
     "a NUL": f"{HEAD}  - a\0\n",
-    "too large": HEAD + "#" * LARGEST,
+    "too large": HEAD + "#" * LARGEST_ENVIRONMENT,
     "an unknown alias": f"{HEAD}  - <<: *x\n",
 }  # fmt: skip
 

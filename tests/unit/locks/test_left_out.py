@@ -13,7 +13,7 @@ from buildmatrix.locks.committed import read_committed
 from buildmatrix.locks.model import LeftOut, Lock
 from buildmatrix.locks.selection import LockSelection
 from buildmatrix.sources.parse import declared
-from buildmatrix.sources.resolution.left_out import parts_left_out
+from buildmatrix.sources.resolved import parts_left_out
 
 DATA = Path(__file__).parent / "data"
 

@@ -8,7 +8,7 @@ import pytest
 from package_index import PackageIndex
 
 from buildmatrix.cli import main
-from buildmatrix.locks.changes import changes
+from buildmatrix.locks.status import changes
 
 SPEC = """\
 [project]

@@ -14,9 +14,9 @@ from buildmatrix.locks.machine_indexes import (
     configured,
     default_indexes,
     for_uv,
+    pip_settings,
     trusted_hosts,
 )
-from buildmatrix.locks.pipsettings import pip_settings
 
 CONF = ".config/pip/pip.conf"
 A, B, C, D = (f"https://{host}.example.com/simple" for host in "abcd")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from lock_cases import target
 
-from buildmatrix.locks.markers import BrokenMarker, holds
-from buildmatrix.locks.platform import marker_environment
+from buildmatrix.locks.selection import BrokenMarker, marker_environment, marker_holds
 
 HERE = marker_environment(target())
 
@@ -27,10 +26,10 @@ HERE = marker_environment(target())
     ],
 )
 def test_several_extras_and_groups_can_hold_at_once(marker: str | None, expected: bool) -> None:
-    assert holds(marker, HERE, {"gpu", "web"}, {"dev"}) is expected
+    assert marker_holds(marker, HERE, {"gpu", "web"}, {"dev"}) is expected
 
 
 @pytest.mark.parametrize("marker", ["nonsense", "python_version >", "(" * 5000, "x" * 200_000])
 def test_what_is_no_marker_is_said_and_no_crash(marker: str) -> None:
     with pytest.raises(BrokenMarker):
-        holds(marker, HERE)
+        marker_holds(marker, HERE)

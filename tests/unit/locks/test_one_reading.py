@@ -14,7 +14,7 @@ from buildmatrix import toml
 from buildmatrix.locks.lines import RequirementLine
 from buildmatrix.locks.projects import read_project
 from buildmatrix.locks.requirement_files import add_file, read_requirements
-from buildmatrix.locks.requirement_set import RequirementSet
+from buildmatrix.locks.requirement_lines import RequirementSet
 from buildmatrix.locks.target_requirements import add_target
 
 PROJECTS = Path(__file__).parents[2] / "projects"

@@ -11,7 +11,7 @@ from buildmatrix.errors import SpecError
 from buildmatrix.locks.committed import read_committed
 from buildmatrix.locks.projects import expand, read_project
 from buildmatrix.locks.requirement_files import add_file, check
-from buildmatrix.locks.requirement_set import RequirementSet
+from buildmatrix.locks.requirement_lines import RequirementSet
 from buildmatrix.locks.selection import LockSelection
 from buildmatrix.locks.target_requirements import add_project, read_target_requirements
 

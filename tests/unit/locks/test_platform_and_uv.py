@@ -11,7 +11,7 @@ from lock_cases import target
 
 from buildmatrix.errors import ComponentError, UndecidedError
 from buildmatrix.locks import uv
-from buildmatrix.locks.platform import python_platform
+from buildmatrix.locks.selection import python_platform
 from buildmatrix.spec.model import Base
 from buildmatrix.text import without_login
 

@@ -12,7 +12,7 @@ import pytest
 from packaging.pylock import Pylock
 
 from buildmatrix import toml
-from buildmatrix.locks.pylock_reader import read_lock
+from buildmatrix.locks.pylock import read_lock
 from buildmatrix.locks.pylock_writer import Origin, document
 
 TESTS = Path(__file__).parents[2]

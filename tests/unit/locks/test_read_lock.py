@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from buildmatrix.errors import SpecError
-from buildmatrix.locks.inputs import inputs_digest
 from buildmatrix.locks.model import Wheel
-from buildmatrix.locks.pylock_reader import read_lock
-from buildmatrix.locks.pylock_writer import Origin, document
+from buildmatrix.locks.pylock import read_lock
+from buildmatrix.locks.pylock_writer import Origin, document, inputs_digest
 
 HASH = "ab" * 32
 PIP_STYLE = f"""\

@@ -10,10 +10,9 @@ from lock_cases import target
 from buildmatrix.errors import SpecError
 from buildmatrix.locks.pinned import is_pinned
 from buildmatrix.locks.pinned import read as read_pinned
-from buildmatrix.locks.platform import marker_environment
 from buildmatrix.locks.requirement_files import add_file, check, read_requirements
-from buildmatrix.locks.requirement_set import RequirementSet, applies
-from buildmatrix.locks.selection import LockSelection
+from buildmatrix.locks.requirement_lines import RequirementSet, applies
+from buildmatrix.locks.selection import LockSelection, marker_environment
 
 
 def write(folder: Path, text: str, name: str = "requirements.in") -> Path:

@@ -26,7 +26,7 @@ from buildmatrix.errors import (
 from buildmatrix.locks import resolve
 from buildmatrix.locks.model import Lock
 from buildmatrix.locks.resolve import lock_targets
-from buildmatrix.locks.uv_errors import NoSolution
+from buildmatrix.locks.uv import NoSolution
 from buildmatrix.progress import Silent
 from buildmatrix.spec.model import Base, CheckWaiver, NodeClass, Position, Smoke, Target, User
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.locks.rewrite import CannotRewrite, renamed_line, renamed_string, unified
+from buildmatrix.locks.edits import CannotRewrite, renamed_line, renamed_string, unified
 
 
 @pytest.mark.parametrize(

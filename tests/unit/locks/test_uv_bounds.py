@@ -18,7 +18,7 @@ from loopback import Response
 from buildmatrix import child
 from buildmatrix.errors import BuildmatrixError
 from buildmatrix.locks import uv
-from buildmatrix.locks.uv_errors import explain
+from buildmatrix.locks.uv import explain_failure
 
 #: Bytes that the page of the bomb unpacks to.
 BOMB = 1 << 30
@@ -39,7 +39,7 @@ def failure(folder: Path) -> BuildmatrixError:
     (folder / "a.in").write_text("endless\n")
     done = uv.find_uv().run(["pip", "compile", "--quiet", "a.in"], folder)
     assert done.returncode != 0
-    return explain(target(), done.stderr)
+    return explain_failure(target(), done.stderr)
 
 
 def test_an_index_that_drips_without_end_is_given_up(

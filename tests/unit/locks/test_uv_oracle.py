@@ -25,9 +25,8 @@ from packaging.tags import compatible_tags, cpython_tags
 
 from buildmatrix import toml
 from buildmatrix.errors import SpecError
-from buildmatrix.locks.choose import choose
 from buildmatrix.locks.committed import read_committed
-from buildmatrix.locks.selection import LockSelection
+from buildmatrix.locks.selection import LockSelection, choose_wheel
 from buildmatrix.spec.model import Base
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -143,7 +142,7 @@ class Workspace(NamedTuple):
         return {
             (package.name, package.version, wheel.filename, wheel.sha256)
             for package in pins.lock.packages
-            if (wheel := choose(package, one)) is not None
+            if (wheel := choose_wheel(package, one)) is not None
         }
 
 

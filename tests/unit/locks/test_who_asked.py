@@ -12,11 +12,10 @@ from buildmatrix.catalogue.load import load
 from buildmatrix.inventory.model import Distribution
 from buildmatrix.locks.committed import read_committed
 from buildmatrix.locks.model import Lock
-from buildmatrix.locks.platform import marker_environment
 from buildmatrix.locks.requires import with_askers
-from buildmatrix.locks.selection import LockSelection
+from buildmatrix.locks.selection import LockSelection, marker_environment
 from buildmatrix.rules.subject import locked
-from buildmatrix.sources.requirement_lines import requirement_lines
+from buildmatrix.sources.model import requirement_lines
 from buildmatrix.spec.model import Policy
 
 #: `Requires-Dist` of the real releases, as far as it names what the locks below hold.

@@ -20,7 +20,7 @@ from buildmatrix.loader.resolver import resolve
 from buildmatrix.locks.lines import logical_lines
 from buildmatrix.locks.lock_file import open_lock
 from buildmatrix.locks.poetrylock import read as read_poetry
-from buildmatrix.locks.pylock_reader import entries_of
+from buildmatrix.locks.pylock import entries_of
 from buildmatrix.locks.selection import LockSelection
 from buildmatrix.locks.uvlock import read as read_uv
 from buildmatrix.store.inventories import decode

@@ -10,7 +10,7 @@ from loopback import Misdeed, Request, Response, Serve, answering, filled, with_
 from registry import RegistryServer
 
 from buildmatrix.errors import UndecidedError
-from buildmatrix.registry import catalog
+from buildmatrix.registry import client
 from buildmatrix.registry.client import Registry
 from buildmatrix.registry.reference import Reference
 
@@ -19,7 +19,7 @@ CATALOG = "/v2/_catalog"
 
 @pytest.fixture
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalog, "_PAGE_NAMES", 2)
+    monkeypatch.setattr(client, "_PAGE_NAMES", 2)
 
 
 def page(link: str, *names: str) -> Misdeed:
@@ -86,7 +86,7 @@ def test_what_is_no_list(
 def test_pages_without_end(
     server: RegistryServer, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(catalog, "_MAX_PAGES", 5)
+    monkeypatch.setattr(client, "_MAX_PAGES", 5)
 
     def endless(request: Request, serve: Serve) -> Response:
         number = len(server.requests)
@@ -101,7 +101,7 @@ def test_pages_without_end(
 def test_names_without_end(
     server: RegistryServer, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(catalog, "MAX_NAMES", 2)
+    monkeypatch.setattr(client, "MAX_NAMES", 2)
     for name in "abc":
         server.tag(name, "1", b"{}")
     with pytest.raises(UndecidedError, match="lists more than 2"):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buildmatrix.registry.challenges import parse_challenges
+from buildmatrix.registry.tokens import parse_challenges
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from registry import INDEX, MANIFEST, RegistryServer, digest_of
 from buildmatrix.errors import UndecidedError
 from buildmatrix.oci import documents
 from buildmatrix.oci.documents import Descriptor, Manifest, encode
-from buildmatrix.registry import referrers
+from buildmatrix.registry import manifests
 from buildmatrix.registry.client import Registry
 from buildmatrix.registry.reference import Reference
 
@@ -174,7 +174,7 @@ def test_a_list_may_have_pages(registry: Registry) -> None:
 def test_pages_without_end_or_elsewhere_are_refused(
     monkeypatch: pytest.MonkeyPatch, registry: Registry, link: str, why: str
 ) -> None:
-    monkeypatch.setattr(referrers, "_MAX_PAGES", 3)
+    monkeypatch.setattr(manifests, "_MAX_PAGES", 3)
     with RegistryServer() as server:
         path = f"/v2/team/app/referrers/{SUBJECT.digest}"
         server.misbehave(path, with_headers(link=link))

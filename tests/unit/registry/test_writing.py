@@ -25,7 +25,7 @@ from registry import (
 from buildmatrix.errors import UndecidedError
 from buildmatrix.oci import documents
 from buildmatrix.oci.documents import Descriptor
-from buildmatrix.registry import uploads
+from buildmatrix.registry import blobs
 from buildmatrix.registry.client import Registry
 from buildmatrix.registry.reference import Reference
 
@@ -48,8 +48,8 @@ def opened(data: bytes = BLOB) -> Callable[[], BinaryIO]:
 @pytest.fixture
 def pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """100,000 bytes each."""
-    monkeypatch.setattr(uploads, "CHUNK", 100_000)
-    monkeypatch.setattr(uploads, "_READ", 30_000)
+    monkeypatch.setattr(blobs, "CHUNK", 100_000)
+    monkeypatch.setattr(blobs, "_READ", 30_000)
 
 
 def pushed(registry: Registry, server: RegistryServer, app: Reference) -> None:
@@ -205,7 +205,7 @@ def test_an_upload_that_is_always_forgotten_is_given_up(
     monkeypatch: pytest.MonkeyPatch, registry: Registry, server: RegistryServer, app: Reference
 ) -> None:
     """Coming as far as before is no progress."""
-    monkeypatch.setattr(uploads, "MIN_PROGRESS", 50_000)
+    monkeypatch.setattr(blobs, "MIN_PROGRESS", 50_000)
 
     def forgetting(request: Request, serve: Serve) -> Response:
         server.repositories["team/app"].uploads.clear()

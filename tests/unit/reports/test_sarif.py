@@ -16,7 +16,7 @@ from sarif_files import apply_fixes
 from test_report_formats import finding, report, result
 
 from buildmatrix.inventory.model import Inventory, Unread
-from buildmatrix.locks.rewrite import unified
+from buildmatrix.locks.edits import unified
 from buildmatrix.reports.formats import RUN, Destination, by_name
 from buildmatrix.reports.run import sarif
 from buildmatrix.reports.run.model import FixesTried, Report

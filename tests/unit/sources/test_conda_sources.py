@@ -16,14 +16,13 @@ from buildmatrix.errors import SpecError, UsageError
 from buildmatrix.index.client import Client
 from buildmatrix.index.reading import CachingReader
 from buildmatrix.index.wheels import WheelReader
-from buildmatrix.locks.environment import read_environment
 from buildmatrix.locks.model import Lock
-from buildmatrix.locks.requirement_files import read_requirements
+from buildmatrix.locks.requirement_files import read_environment, read_requirements
 from buildmatrix.progress import Silent
 from buildmatrix.reports.run.model import Report, exit_code
 from buildmatrix.sources.model import Argument, Declared, OnlineIndex, ReadingOptions
 from buildmatrix.sources.parse import declared, parse
-from buildmatrix.sources.resolution.resolved import Resolved, resolve_sources
+from buildmatrix.sources.resolved import Resolved, resolve_sources
 
 ENVIRONMENT = """\
 name: demo

@@ -15,7 +15,7 @@ import buildmatrix
 from buildmatrix import cli
 from buildmatrix.engines.exports import OpenTree
 from buildmatrix.inventory.collect import collect
-from buildmatrix.sources import table
+from buildmatrix.sources import parse
 from buildmatrix.sources.model import Facts, Installed, ReadingOptions
 from buildmatrix.trees.directory import DirectoryTree
 
@@ -45,7 +45,7 @@ class Drawer(Installed):
 def drawers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("BUILDMATRIX_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(table, "SOURCES", (*table.SOURCES, Drawer))
+    monkeypatch.setattr(parse, "SOURCES", (*parse.SOURCES, Drawer))
     for name, needed in (("old", "libm.so.6"), ("new", "libcudart.so.12")):
         site = tmp_path / "drawers" / name / "lib/python3.12/site-packages"
         (site / "acme-1.0.dist-info").mkdir(parents=True)
@@ -101,7 +101,7 @@ def _strings(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def test_no_command_asks_for_a_kind() -> None:
-    prefixes = {kind.prefix for kind in table.SOURCES if kind.prefix}
+    prefixes = {kind.prefix for kind in parse.SOURCES if kind.prefix}
     words = re.compile(rf"({'|'.join(prefixes)}):|docker|pypi|pyproject|oci")
     asked = [
         f"{path.relative_to(PACKAGE)}:{line}: {text!r}"

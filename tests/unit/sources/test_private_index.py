@@ -12,7 +12,7 @@ from package_index import PackageIndex, serve, wheel_bytes
 from buildmatrix.locks.model import Package
 from buildmatrix.locks.resolve import lock_targets
 from buildmatrix.progress import Silent
-from buildmatrix.sources.resolution.resolved import Resolved, Unresolved, resolve_sources
+from buildmatrix.sources.resolved import Resolved, Unresolved, resolve_sources
 from buildmatrix.store.cache import Cache
 
 #: The public index, and the private one, have both a package of this name.

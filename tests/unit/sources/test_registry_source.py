@@ -16,9 +16,9 @@ from test_python_loading import ELF
 from buildmatrix.engines.model import Engine
 from buildmatrix.errors import ComponentError, UndecidedError, UsageError
 from buildmatrix.registry.client import Registry
+from buildmatrix.sources.images import NothingToRun, this_platform
 from buildmatrix.sources.model import Argument, Facts, ReadingOptions
 from buildmatrix.sources.parse import parse
-from buildmatrix.sources.registry import NothingToRun, this_platform
 from buildmatrix.store.cache import Cache
 from buildmatrix.store.facts import FactCache
 

@@ -14,11 +14,11 @@ from package_index import PackageIndex, serve
 
 from buildmatrix.errors import UsageError
 from buildmatrix.judge import Judge
-from buildmatrix.locks.choose import refusal
 from buildmatrix.locks.model import Package
+from buildmatrix.locks.selection import refusal
 from buildmatrix.progress import Silent
-from buildmatrix.sources.resolution import points
-from buildmatrix.sources.resolution.resolved import Resolved, Unresolved, resolve_sources
+from buildmatrix.sources import points
+from buildmatrix.sources.resolved import Resolved, Unresolved, resolve_sources
 from buildmatrix.spec.model import Base, Position
 from buildmatrix.store.cache import Cache
 

@@ -8,11 +8,10 @@ import pytest
 
 from buildmatrix.engines.model import Engine
 from buildmatrix.errors import UsageError
-from buildmatrix.sources.directory import Directory
+from buildmatrix.sources.images import NamedImage
+from buildmatrix.sources.local import Directory, SavedReport
 from buildmatrix.sources.model import Argument, Command, Declared, ReadingOptions, Source
 from buildmatrix.sources.parse import parse as parse_argument
-from buildmatrix.sources.registry import NamedImage
-from buildmatrix.sources.report import SavedReport
 from buildmatrix.sources.target import BuiltTarget
 from buildmatrix.sources.wheel import DeclaredWheel, WheelFile, WheelOnServer
 from buildmatrix.sources.wheels_on_index import own_target

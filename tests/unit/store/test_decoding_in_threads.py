@@ -26,7 +26,7 @@ assert len(answers) == 8 and None not in answers, answers
 """
 
 WHEELS = """
-from buildmatrix.index.facts import WheelCache, WheelEntry
+from buildmatrix.index.model import WheelCache, WheelEntry
 from buildmatrix.index.model import WheelFacts
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.store.cache import Cache

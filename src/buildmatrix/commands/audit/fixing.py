@@ -29,8 +29,8 @@ from buildmatrix.phrases import listing
 from buildmatrix.reports.run.model import FixesTried, Report, Saved
 from buildmatrix.rules.model import Trial
 from buildmatrix.sources.parse import declared
-from buildmatrix.sources.resolution.nearest import ask_index
-from buildmatrix.sources.resolution.resolved import Resolved
+from buildmatrix.sources.questions import ask_index
+from buildmatrix.sources.resolved import Resolved
 
 #: Fixes that are tried, and seconds after which no further try is begun.
 MOST = 10

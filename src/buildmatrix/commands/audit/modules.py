@@ -14,9 +14,9 @@ from pathlib import Path
 from buildmatrix.errors import UndecidedError
 from buildmatrix.index.model import WheelFacts
 from buildmatrix.index.reading import Reader
-from buildmatrix.locks.choose import choose
 from buildmatrix.locks.model import Package
-from buildmatrix.sources.resolution.resolved import Resolved
+from buildmatrix.locks.selection import choose_wheel
+from buildmatrix.sources.resolved import Resolved
 
 #: Bytes of one wheel that may be read for its imports.
 MOST_OF_ONE = 5_000_000
@@ -97,7 +97,7 @@ class ChangedModules:
         return modules(facts) if facts is not None else frozenset()
 
     def _facts(self, package: Package, *, deeper: bool = False) -> WheelFacts | None:
-        wheel = choose(package, self._target)
+        wheel = choose_wheel(package, self._target)
         if wheel is None or not wheel.url:
             return None
         try:

@@ -13,18 +13,18 @@ from packaging.utils import canonicalize_name
 
 from buildmatrix.commands.audit.session import AuditInputs
 from buildmatrix.errors import UndecidedError
-from buildmatrix.locks.amend import CannotAmend, amended
-from buildmatrix.locks.environment import is_environment
-from buildmatrix.locks.lines import bracketed
-from buildmatrix.locks.projects import read_project
-from buildmatrix.locks.requirement_files import read_requirements
-from buildmatrix.locks.rewrite import (
+from buildmatrix.locks.edits import (
+    CannotAmend,
     CannotRewrite,
+    amended,
     renamed_item,
     renamed_line,
     renamed_string,
     unified,
 )
+from buildmatrix.locks.lines import bracketed
+from buildmatrix.locks.projects import read_project
+from buildmatrix.locks.requirement_files import is_environment, read_requirements
 from buildmatrix.parsing import parse_requirement
 from buildmatrix.rules.model import SpecChange
 from buildmatrix.sources.model import Declared, label_of

@@ -19,8 +19,8 @@ from buildmatrix.locks.machine_indexes import configured
 from buildmatrix.locks.model import Package
 from buildmatrix.parsing import parse_sdist_name, parse_version
 from buildmatrix.rules.model import Finding, Fix, Trial
-from buildmatrix.sources.resolution.nearest import Listing
-from buildmatrix.sources.resolution.resolved import Resolved
+from buildmatrix.sources.questions import Listing
+from buildmatrix.sources.resolved import Resolved
 
 #: `Fix.kind` of those.
 KIND = "rebuild"

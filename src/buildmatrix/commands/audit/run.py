@@ -24,7 +24,6 @@ from buildmatrix.commands.audit.symbols import (
 )
 from buildmatrix.commands.audit.target import AuditWork, Merger, judge_target, link_tables, start
 from buildmatrix.errors import BuildmatrixError, UsageError
-from buildmatrix.index.amounts import tables_cost
 from buildmatrix.index.budget import (
     LARGEST_SOURCE,
     USUAL_SOURCE,
@@ -32,6 +31,7 @@ from buildmatrix.index.budget import (
     leftover_shares,
     most,
     shares,
+    tables_cost,
 )
 from buildmatrix.index.model import Member, WheelFacts
 from buildmatrix.index.reading import Reader, Readings, WheelRequest, key
@@ -46,7 +46,7 @@ from buildmatrix.rules.locks import merge_stale_locks
 from buildmatrix.rules.model import GATES, AuditTotals, Gate, GateState, TargetResult
 from buildmatrix.rules.registry import LOAD_FAILURES
 from buildmatrix.rules.unread import merge_causes
-from buildmatrix.sources.resolution.resolved import Resolved, Unresolved
+from buildmatrix.sources.resolved import Resolved, Unresolved
 from buildmatrix.vulnerabilities.advisories import AdvisoryOptions, pending_advisories
 
 #: Wheels that are read at the same time. Most of the time is spent waiting for an index.

@@ -13,7 +13,7 @@ from buildmatrix.index.reading import Reader
 from buildmatrix.judge import Judge
 from buildmatrix.progress import Progress
 from buildmatrix.reports.run.model import Report
-from buildmatrix.sources.resolution.resolved import Resolved, Unresolved, resolve_sources
+from buildmatrix.sources.resolved import Resolved, Unresolved, resolve_sources
 from buildmatrix.spec.model import Spec, Target
 from buildmatrix.store.cache import Cache
 from buildmatrix.vulnerabilities.advisories import AdvisoryOptions

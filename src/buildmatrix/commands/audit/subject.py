@@ -9,7 +9,7 @@ from datetime import date
 from buildmatrix.errors import BuildmatrixError, UsageError
 from buildmatrix.judge import Judge
 from buildmatrix.rules.acceptance import FailOn
-from buildmatrix.sources.resolution.resolved import Resolved
+from buildmatrix.sources.resolved import Resolved
 from buildmatrix.spec.bare import bare_spec
 from buildmatrix.spec.model import Spec, Waiver
 from buildmatrix.text import shown

@@ -19,14 +19,14 @@ from dataclasses import dataclass, replace
 from buildmatrix.binaries.model import Elf
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.match import distribution
-from buildmatrix.index.amounts import tables_cost
+from buildmatrix.index.budget import tables_cost
 from buildmatrix.index.model import Member, WheelFacts
 from buildmatrix.inventory.model import Binary, ClosedFile, Distribution, Inventory
 from buildmatrix.loader.binding import unbound, unread_libraries
 from buildmatrix.loader.process import file_name
 from buildmatrix.loader.resolution import Resolution
-from buildmatrix.locks.platform import marker_environment
 from buildmatrix.locks.requires import requirements
+from buildmatrix.locks.selection import marker_environment
 from buildmatrix.parsing import requirement_or_none, version_or_none
 from buildmatrix.rules.locks import resolved
 from buildmatrix.rules.subject import LinkedFiles

@@ -17,8 +17,8 @@ from buildmatrix.inventory.model import Inventory, Unread
 from buildmatrix.judge import Judge
 from buildmatrix.loader.resolution import Resolution
 from buildmatrix.locks.model import Lock, Wheel
-from buildmatrix.locks.platform import installed_environment, marker_environment
 from buildmatrix.locks.requires import lacking, with_askers
+from buildmatrix.locks.selection import installed_environment, marker_environment
 from buildmatrix.phrases import listing
 from buildmatrix.rules.certainty import (
     Gain,
@@ -35,8 +35,8 @@ from buildmatrix.rules.locks import resolved, wheels
 from buildmatrix.rules.model import AuditTotals, Finding, Verdict
 from buildmatrix.rules.subject import LinkedFiles
 from buildmatrix.rules.unread import source_verdicts, unread_rests
-from buildmatrix.sources.resolution.chosen import chosen_wheels
-from buildmatrix.sources.resolution.resolved import Resolved
+from buildmatrix.sources.resolved import Resolved
+from buildmatrix.sources.wheels_on_index import chosen_wheels
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,11 +19,11 @@ from buildmatrix.commands.audit.session import (
 )
 from buildmatrix.errors import BuildmatrixError, UsageError
 from buildmatrix.inventory.model import Unread
-from buildmatrix.locks.uv_errors import NoSolution
+from buildmatrix.locks.uv import NoSolution
 from buildmatrix.reports.run.model import Report
 from buildmatrix.rules.model import AuditTotals
 from buildmatrix.sources.parse import declared
-from buildmatrix.sources.resolution.resolved import Resolved, Unresolved
+from buildmatrix.sources.resolved import Resolved, Unresolved
 
 
 @dataclass(frozen=True, slots=True)

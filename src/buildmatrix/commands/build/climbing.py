@@ -21,7 +21,7 @@ from buildmatrix.commands.preflight.subject import Subject
 from buildmatrix.engines.model import Engine
 from buildmatrix.errors import UndecidedError
 from buildmatrix.judge import Judge
-from buildmatrix.locks.platform import PLATFORMS
+from buildmatrix.locks.selection import PLATFORMS
 from buildmatrix.progress import Progress
 from buildmatrix.reports.preflight.model import RungOutcome
 from buildmatrix.rules.model import ClimbedRung, GateState

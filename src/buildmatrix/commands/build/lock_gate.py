@@ -13,7 +13,7 @@ from buildmatrix.judge import Judge
 from buildmatrix.locks.model import Lock
 from buildmatrix.progress import Progress
 from buildmatrix.rules.model import Finding
-from buildmatrix.sources.resolution.resolved import Resolved
+from buildmatrix.sources.resolved import Resolved
 from buildmatrix.spec.model import Spec, Target
 from buildmatrix.vulnerabilities.advisories import ask
 

@@ -8,7 +8,7 @@ from typing import Any
 from buildmatrix.catalogue.load import load
 from buildmatrix.commands.cache_key.key import SCHEMA, CacheKey, find_node_class, make_cache_key
 from buildmatrix.errors import UsageError
-from buildmatrix.locks.pylock_reader import read_lock
+from buildmatrix.locks.pylock import read_lock
 from buildmatrix.phrases import listing
 from buildmatrix.spec.model import Spec, Target
 

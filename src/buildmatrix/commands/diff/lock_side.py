@@ -17,12 +17,12 @@ from buildmatrix.errors import UndecidedError
 from buildmatrix.index.reading import CachingReader, Reader, key
 from buildmatrix.inventory.merge import merge
 from buildmatrix.inventory.model import Inventory, Unread
-from buildmatrix.locks.choose import choose
+from buildmatrix.locks.selection import choose_wheel
 from buildmatrix.reports.run.model import is_undecided
 from buildmatrix.sources.model import Declared, OnlineIndex
-from buildmatrix.sources.resolution.chosen import chosen_wheels
-from buildmatrix.sources.resolution.resolved import Resolved
+from buildmatrix.sources.resolved import Resolved
 from buildmatrix.sources.wheels_on_index import (
+    chosen_wheels,
     own_target,
     read_wheels,
     resolved_for,
@@ -52,7 +52,7 @@ def read_lock_side(source: Declared, settings: DiffSettings) -> Side:
         inventory = _read_wheels(text, resolved, reader, index)
     side = add_facts(side, inventory, evidence(inventory, load(settings.data_files)))
     return replace(
-        add_lock(side, resolved.lock, lambda package: choose(package, resolved.target)),
+        add_lock(side, resolved.lock, lambda package: choose_wheel(package, resolved.target)),
         is_undecided=side.is_undecided or bool(inventory.unread),
     )
 

@@ -18,14 +18,14 @@ from buildmatrix.commands.diff.git_revision import Revision, extract_revision, m
 from buildmatrix.commands.diff.model import HeldDistribution, Side
 from buildmatrix.commands.diff.sides import add_lock
 from buildmatrix.errors import BuildmatrixError, UsageError
-from buildmatrix.locks.choose import choose
+from buildmatrix.locks.selection import choose_wheel
 from buildmatrix.phrases import listing
 from buildmatrix.reports.diff.model import FindingChange
 from buildmatrix.reports.run.model import Difference, Report, TargetDifference
 from buildmatrix.rules.model import SEVERITY_RANK, Finding, Verdict
 from buildmatrix.rules.registry import rule_of
 from buildmatrix.sources.parse import declared
-from buildmatrix.sources.resolution.resolved import Resolved
+from buildmatrix.sources.resolved import Resolved
 from buildmatrix.spec.model import Spec
 
 _MOST_NAMED = 6
@@ -285,7 +285,7 @@ def _make_side(
         for package in resolved.lock.packages
         if (package.name, package.version) in verdicts
     )
-    side = add_lock(side, resolved.lock, lambda package: choose(package, resolved.target))
+    side = add_lock(side, resolved.lock, lambda package: choose_wheel(package, resolved.target))
     totals = next((t.audit for t in report.targets if t.id == id), None)
     return replace(
         side,

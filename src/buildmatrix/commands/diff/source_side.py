@@ -26,8 +26,8 @@ from buildmatrix.rules.acceptance import (
     check_waived_rules,
 )
 from buildmatrix.rules.engine import judge_image
+from buildmatrix.sources.local import SavedReport
 from buildmatrix.sources.model import Declared, Installed, Source
-from buildmatrix.sources.report import SavedReport
 from buildmatrix.spec.bare import ANY, bare_spec, bare_target
 from buildmatrix.spec.model import Spec, Target
 

@@ -10,7 +10,7 @@ from buildmatrix.commands.diff.drift import find_drifts
 from buildmatrix.errors import EXIT_FINDINGS, BuildmatrixError, most_severe
 from buildmatrix.reports.diff.drift import Drifts
 from buildmatrix.rules.acceptance import FailOn
-from buildmatrix.sources.resolution.resolved import Resolved
+from buildmatrix.sources.resolved import Resolved
 
 
 def compare_targets(

@@ -101,7 +101,7 @@ def check_disks(places: Mapping[str, Path]) -> Iterator[DoctorLine]:
 
 def check_indexes(urls: Collection[str]) -> Iterator[DoctorLine]:
     """Check that the package indexes respond."""
-    from buildmatrix.http.patience import Patience
+    from buildmatrix.http.failures import Patience
     from buildmatrix.index.client import Client
     from buildmatrix.text import shown
 

@@ -27,7 +27,7 @@ from buildmatrix.index.client import Client
 from buildmatrix.index.wheels import WheelReader
 from buildmatrix.judge import Judge
 from buildmatrix.locks.committed import is_lock
-from buildmatrix.locks.uv_errors import Unreached
+from buildmatrix.locks.uv import Unreached
 from buildmatrix.progress import Silent
 from buildmatrix.reports.fleet.model import FleetFinding, FleetResult, FleetState
 from buildmatrix.reports.run.model import Report, unread
@@ -35,7 +35,7 @@ from buildmatrix.rules.acceptance import leaves_open
 from buildmatrix.rules.composition import Composition
 from buildmatrix.rules.model import Finding, TargetResult
 from buildmatrix.scratch import scratch
-from buildmatrix.sources.resolution.resolved import Resolved, Unresolved, resolve_sources
+from buildmatrix.sources.resolved import Resolved, Unresolved, resolve_sources
 from buildmatrix.spec.bare import bare_spec
 from buildmatrix.spec.load import load_spec
 from buildmatrix.spec.model import Spec

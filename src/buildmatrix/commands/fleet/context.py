@@ -17,8 +17,7 @@ from buildmatrix.commands.fleet.answers import CachedResults
 from buildmatrix.commands.fleet.model import WorkerSettings
 from buildmatrix.commands.fleet.stacks import Stacks
 from buildmatrix.errors import BuildmatrixError, UndecidedError
-from buildmatrix.http.failures import RequestError
-from buildmatrix.http.patience import Patience
+from buildmatrix.http.failures import Patience, RequestError
 from buildmatrix.oci.documents import MAX_DOCUMENT, Descriptor
 from buildmatrix.registry.client import Registry
 from buildmatrix.registry.manifests import ManifestBytes

@@ -11,7 +11,7 @@ from buildmatrix.commands.fleet.model import BackendPattern, Subject, WorkerSett
 from buildmatrix.errors import UsageError
 from buildmatrix.registry.reference import Reference
 from buildmatrix.reports.fleet.model import BackendBy
-from buildmatrix.sources.image import BACKEND_LABEL
+from buildmatrix.sources.images import BACKEND_LABEL
 
 #: Reason for an undecided image without a backend.
 NO_BACKEND = (

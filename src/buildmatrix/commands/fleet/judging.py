@@ -35,7 +35,7 @@ from buildmatrix.reports.run.model import is_unread
 from buildmatrix.rules.composition import Composition, VendorBytes
 from buildmatrix.rules.engine import Judgement
 from buildmatrix.rules.model import Finding, NodeFit
-from buildmatrix.sources.registry import ImageDocuments
+from buildmatrix.sources.images import ImageDocuments
 from buildmatrix.spec.bare import bare_spec, bare_target
 from buildmatrix.spec.model import NodeClass
 

@@ -18,7 +18,7 @@ from buildmatrix.commands.fleet.audit_model import AuditTask
 from buildmatrix.commands.fleet.model import WorkerSettings
 from buildmatrix.errors import BuildmatrixError
 from buildmatrix.reports.fleet.model import FleetResult
-from buildmatrix.sources.resolution.resolved import Resolved
+from buildmatrix.sources.resolved import Resolved
 from buildmatrix.spec.model import Waiver
 from buildmatrix.store.cache import DAY, Cache, source_digest
 from buildmatrix.threads import prepare_type

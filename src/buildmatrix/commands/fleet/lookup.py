@@ -24,12 +24,10 @@ from buildmatrix.commands.fleet.context import CachedDocuments, WorkerContext
 from buildmatrix.commands.fleet.model import ImageTask, Subject, WorkerSettings
 from buildmatrix.commands.fleet.remembered import RememberedImage, RememberedResults
 from buildmatrix.commands.fleet.work import end_without_image, load_stored_answer, make_result_key
-from buildmatrix.http.failures import RequestError
-from buildmatrix.http.patience import Patience
-from buildmatrix.registry.digests import is_digest
-from buildmatrix.registry.reference import Reference
+from buildmatrix.http.failures import Patience, RequestError
+from buildmatrix.registry.reference import Reference, is_digest
 from buildmatrix.reports.fleet.model import FleetResult
-from buildmatrix.sources.registry import NothingToRun, image_documents
+from buildmatrix.sources.images import NothingToRun, image_documents
 from buildmatrix.trees.base import Closing
 
 #: The end of an image, or else the image with new data.

@@ -33,7 +33,7 @@ from buildmatrix.layers.image import LayerBlob, LayerReader
 from buildmatrix.layers.model import compress, decompress
 from buildmatrix.layers.saved_image import Configuration
 from buildmatrix.reports.fleet.model import FleetResult
-from buildmatrix.sources.registry import ImageDocuments
+from buildmatrix.sources.images import ImageDocuments
 from buildmatrix.store.cache import DAY, Cache, source_digest
 from buildmatrix.threads import prepare_type
 

@@ -37,7 +37,7 @@ from buildmatrix.oci.documents import Descriptor
 from buildmatrix.phrases import size
 from buildmatrix.registry.reference import Reference
 from buildmatrix.reports.fleet.model import FleetResult
-from buildmatrix.sources.registry import ImageDocuments, NothingToRun, image_documents
+from buildmatrix.sources.images import ImageDocuments, NothingToRun, image_documents
 
 #: Size limit of a layer; the largest that registries accept has 52 GB (Amazon ECR).
 LARGEST_LAYER = 64 << 30

@@ -8,17 +8,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from buildmatrix.errors import BuildmatrixError
-from buildmatrix.http.failures import RequestError
-from buildmatrix.http.patience import Patience
+from buildmatrix.http.failures import Patience, RequestError
 from buildmatrix.locks.model import Package
-from buildmatrix.locks.preview import resolve
-from buildmatrix.locks.previewed import packages_of
+from buildmatrix.locks.preview import packages_of, resolve
 from buildmatrix.locks.recent import Recent
 from buildmatrix.locks.requirement_files import check
-from buildmatrix.locks.requirement_set import RequirementSet
+from buildmatrix.locks.requirement_lines import RequirementSet
 from buildmatrix.locks.target_requirements import add_target
-from buildmatrix.locks.uv import find_uv
-from buildmatrix.locks.uvsettings import settings_of
+from buildmatrix.locks.uv import find_uv, settings_of
 from buildmatrix.progress import Silent
 from buildmatrix.registry import client
 from buildmatrix.registry.mirrors import Mirrors

@@ -11,7 +11,7 @@ from packaging.utils import canonicalize_name
 from buildmatrix.errors import Problem, SpecError
 from buildmatrix.locks.projects import read_project
 from buildmatrix.locks.requirement_files import add_file
-from buildmatrix.locks.requirement_set import RequirementSet
+from buildmatrix.locks.requirement_lines import RequirementSet
 from buildmatrix.locks.taken import is_package
 from buildmatrix.toml import mapping, string, tables, tool_table
 

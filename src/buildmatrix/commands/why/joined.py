@@ -11,8 +11,8 @@ from buildmatrix.commands.why.graph_cache import SourceGraph, load_or_make
 from buildmatrix.commands.why.question import find_nodes, list_vendor_words
 from buildmatrix.inventory.model import Unread
 from buildmatrix.reports.why.model import Answer, Graph
+from buildmatrix.sources.local import SavedReport
 from buildmatrix.sources.model import Facts, ReadingOptions, Source
-from buildmatrix.sources.report import SavedReport
 
 #: Cache keys of a target's graph: with its layers, and without them.
 GRAPH, BARE_GRAPH = "graph", "graph-bare"

@@ -20,8 +20,8 @@ from buildmatrix.engines.oci.installation import ENVIRONMENT, InstalledFile, Ins
 from buildmatrix.engines.oci.layer_making import folder, write_layer
 from buildmatrix.engines.oci.store import ImageStore, LayerPaths, made_by
 from buildmatrix.errors import UndecidedError
-from buildmatrix.locks.choose import choose
 from buildmatrix.locks.model import Lock, Package, Wheel
+from buildmatrix.locks.selection import choose_wheel
 from buildmatrix.oci.compression import Compression
 from buildmatrix.oci.layers import LayerEntry, StoredLayer, sort_key
 from buildmatrix.progress import Progress
@@ -91,7 +91,7 @@ class Libraries:
         chosen = [
             ChosenWheel(package, wheel)
             for package in sorted(self._lock.packages, key=lambda package: package.name)
-            if (wheel := choose(package, self._target)) is not None
+            if (wheel := choose_wheel(package, self._target)) is not None
         ]
         heavy = self._heavy(chosen)
         light = [item for item in chosen if item not in heavy]

@@ -7,8 +7,8 @@ from typing import Final
 from buildmatrix.engines.oci.apt import missing_programs
 from buildmatrix.engines.oci.recipe import Recipe, SystemPackages, recipe
 from buildmatrix.errors import Problem
-from buildmatrix.locks.choose import refusal
 from buildmatrix.locks.model import Lock
+from buildmatrix.locks.selection import refusal
 from buildmatrix.spec.model import Spec, Target
 
 #: Hint that always applies.

@@ -75,7 +75,7 @@ def _is_name(text: str, name: str) -> bool:
 
 # A fix that was tried, as replacements of parts of files: what editors and code hosts apply.
 #
-# The fix holds a difference as `git apply` takes it (`locks.rewrite.unified`). What `audit --fix`
+# The fix holds a difference as `git apply` takes it (`locks.edits.unified`). What `audit --fix`
 # writes, and what these replacements make of the same file, are the same bytes.
 
 

@@ -1,33 +1,214 @@
-"""`registry:HOST/NAME[:TAG][@DIGEST]`: an image in a registry, read without an engine.
-
-And an image without a prefix: an engine's where one has it, else a registry's.
-"""
+"""SOURCEs that are images: `tar:`, `oci:`, `docker:`, `registry:`, and images without a prefix."""
 
 from __future__ import annotations
 
 import platform
+import re
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from buildmatrix.engines.exports import OpenTree
-from buildmatrix.errors import BuildmatrixError, ComponentError, UndecidedError, UsageError
+from buildmatrix.engines.exports import OpenTree, exported, saved_image
+from buildmatrix.engines.model import Engine, ImageFacts
+from buildmatrix.errors import (
+    BuildmatrixError,
+    ComponentError,
+    SpecError,
+    UndecidedError,
+    UsageError,
+)
+from buildmatrix.inventory.model import Inventory
+from buildmatrix.locks.selection import marker_environment
 from buildmatrix.phrases import size
-from buildmatrix.sources.docker import DockerImage
-from buildmatrix.sources.image import image_facts, layer_reader
-from buildmatrix.sources.model import Argument, Facts, Installed, ReadingOptions, Source
+from buildmatrix.sources.model import Argument, Facts, Installed, ReadingOptions, Source, with_lines
+from buildmatrix.sources.target import dockerfile_of, lock_of, targets_like
 from buildmatrix.text import printable, shown
 
 if TYPE_CHECKING:
-    from buildmatrix.layers.image import LayerBlob
+    from buildmatrix.layers.image import LayerBlob, LayerReader
     from buildmatrix.layers.saved_image import Configuration
     from buildmatrix.oci.documents import Descriptor, ImageIndex, Manifest, Platform
     from buildmatrix.registry.client import Registry
     from buildmatrix.registry.manifests import ManifestBytes
     from buildmatrix.registry.reference import Reference
     from buildmatrix.trees.base import Tree
+
+
+# Code that all kinds of image SOURCE share
+
+
+#: Label of an image that buildmatrix built, and that says what it is for.
+BACKEND_LABEL = "dev.buildmatrix.backend"
+
+
+def wanted_platform(options: ReadingOptions) -> Platform | None:
+    """The image that is meant among several; None without a choice."""
+    if options.platform is None:
+        return None
+    from buildmatrix.oci.documents import Platform
+
+    return Platform.parse(options.platform)
+
+
+def layer_reader(options: ReadingOptions) -> LayerReader:
+    """Reads the layers that are not known here."""
+    from buildmatrix.layers.image import LayerReader
+    from buildmatrix.store.cache import Cache
+
+    cache = options.cache()
+    return LayerReader(
+        Cache(None) if cache is None else cache.cache,
+        progress=options.progress,
+    )
+
+
+def image_facts(
+    label: str,
+    configuration: Configuration,
+    layers: Sequence[LayerBlob],
+    options: ReadingOptions,
+    reader: LayerReader | None = None,
+    image: str | None = None,
+) -> Facts:
+    """The facts of an image that has these layers. Raises OSError, and what opening them raises."""
+    reader = reader or layer_reader(options)
+    inventory = reader.inventory(configuration, layers, options.cache())
+    labels, backend = configuration.labels, configuration.labels.get(BACKEND_LABEL)
+    return Facts(label, inventory, image=image, labels=labels, backend=backend)
+
+
+# `tar:FILE` and `oci:LAYOUT`: an image that was saved (docker save, an OCI archive or layout)
+
+
+#: Names of archives, which `docker save` and its like write.
+_ARCHIVE = re.compile(r"\.(tar|tar\.gz|tgz|tar\.zst|oci)$")
+
+
+class ImageArchive(Installed):
+    """An image in one file."""
+
+    prefix = "tar"
+    form = "image"
+
+    @classmethod
+    def recognized(cls, argument: Argument) -> Source | None:
+        """See `Source.recognized`."""
+        if not _ARCHIVE.search(argument.text) or argument.path.is_dir():
+            return None
+        if not argument.path.is_file():
+            raise UsageError(f"there is no {argument.text}")
+        return cls(argument.text)
+
+    def read(self, options: ReadingOptions) -> Facts:
+        """See `Installed.read`; the layers are always read."""
+        from buildmatrix.layers.saved import read_saved_layers
+        from buildmatrix.layers.saved_image import SavedImage
+
+        with SavedImage(Path(self.name), wanted_platform(options)) as image:
+            layers = read_saved_layers(image, options.progress)
+            return image_facts(str(self), image.configuration, layers, options)
+
+    def open(self, options: ReadingOptions) -> OpenTree:
+        """See `Source.open`."""
+        return lambda: saved_image(Path(self.name), wanted_platform(options))
+
+
+class ImageLayout(ImageArchive):
+    """An image in a folder (OCI image layout)."""
+
+    prefix = "oci"
+
+    @classmethod
+    def recognized(cls, argument: Argument) -> Source | None:
+        """See `Source.recognized`."""
+        return cls(argument.text) if (argument.path / "oci-layout").is_file() else None
+
+
+# `docker:IMAGE`: an image that an engine of this machine has
+
+
+class DockerImage(Installed):
+    """An image of an engine."""
+
+    prefix = "docker"
+    form = "image"
+    is_near = False
+
+    def facts(self, options: ReadingOptions) -> Facts:
+        """See `Source.facts`; of a target's image, the lock and the Dockerfile are known."""
+        try:
+            facts = super().facts(options)
+        except UndecidedError as error:
+            near: list[str] = []
+            with suppress(SpecError):
+                if (spec := options.spec()) is not None:
+                    near = targets_like(self.name, spec)
+            if not near:
+                raise
+            hint = " or ".join(f"target:{id}" for id in near)
+            raise UndecidedError(f"{error.message}; did you mean {hint}?", log=error.log) from error
+        spec = options.spec() if options.lock is None else None
+        if spec is None:
+            return facts
+        name = self.name if ":" in self.name.rpartition("/")[2] else f"{self.name}:latest"
+        target = next((target for target in spec.targets if name in target.references), None)
+        if target is None:
+            return facts
+        facts = replace(
+            facts,
+            environment=marker_environment(target),
+            dockerfile=dockerfile_of(spec, target),
+            target=(target, spec),
+        )
+        return with_lines(facts, lock_of(spec, target), spec.root)
+
+    def read(self, options: ReadingOptions) -> Facts:
+        """See `Installed.read`: the engine exports it, and the layers pass by."""
+        from buildmatrix.layers.saved import read_export
+
+        engine, cache = options.engine(), options.cache()
+        image = self._image(engine)
+
+        def read() -> Inventory:
+            reader = layer_reader(options)
+            layers = read_export(lambda: engine.export(self.name), reader)
+            return image_facts(self.name, *layers, options, reader).inventory
+
+        # An image is named by the digest of its configuration or manifest, which name its layers.
+        # What its layers are shows in an export alone, which takes the engine its time.
+        inventory = read() if cache is None else cache.inventory(f"engine {image.digest}", read)
+        backend = image.labels.get(BACKEND_LABEL)
+        return Facts(str(self), inventory, image=self.name, labels=image.labels, backend=backend)
+
+    def _image(self, engine: Engine) -> ImageFacts:
+        try:
+            image = engine.image(self.name)
+        except BuildmatrixError as error:
+            # The daemon's words (distribution/reference, ErrReferenceInvalidFormat).
+            if "invalid reference format" not in error.message:
+                raise
+            raise UsageError(
+                f"{self.name!r} is no name of an image; write NAME:TAG in lower case, or the path "
+                "of a folder that exists"
+            ) from error
+        if image is None:
+            raise UndecidedError(
+                f"there is no image {self.name} on this machine; pull or build it first"
+            )
+        return image
+
+    def open(self, options: ReadingOptions) -> OpenTree:
+        """See `Source.open`: it is exported into a temporary file."""
+        return lambda: exported(options.engine(), self.name)
+
+
+# `registry:HOST/NAME[:TAG][@DIGEST]`: an image in a registry, read without an engine.
+#
+# And an image without a prefix: an engine's where one has it, else a registry's.
+
 
 #: Entries of an index without platforms that are looked at.
 _MOST_LOOKED_AT = 64

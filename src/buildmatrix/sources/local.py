@@ -1,8 +1,4 @@
-"""Virtual environments: where they are, and which other packages their interpreter sees.
-
-Format: PEP 405 (`pyvenv.cfg`) and the `site` module. Nothing is executed, so the base interpreter
-is not asked: its folders are found by their places.
-"""
+"""SOURCEs that lie in the file system: `dir:`, a single binary, `report:`."""
 
 from __future__ import annotations
 
@@ -13,12 +9,20 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from buildmatrix.errors import UndecidedError
+from buildmatrix.engines.exports import OpenTree
+from buildmatrix.errors import UndecidedError, UsageError
+from buildmatrix.sources.model import Argument, Facts, Installed, ReadingOptions, Source
 from buildmatrix.trees.base import File, RandomAccess, Symlink, Tree, Trouble, Unreadable, reason
+
+# Virtual environments: where they are, and which other packages their interpreter sees.
+#
+# Format: PEP 405 (`pyvenv.cfg`) and the `site` module. Nothing is executed, so the base interpreter
+# is not asked: its folders are found by their places.
+
 
 CONFIGURATION = "pyvenv.cfg"
 #: Bytes of a pyvenv.cfg.
-LARGEST = 64 << 10
+LARGEST_CONFIGURATION = 64 << 10
 
 
 def environment_of(path: Path) -> Path | None:
@@ -55,7 +59,7 @@ def system_packages(environment: Path) -> tuple[Path, ...]:
 def _settings(path: Path) -> dict[str, str]:
     try:
         with path.open("rb") as file:
-            data = file.read(LARGEST)
+            data = file.read(LARGEST_CONFIGURATION)
     except OSError as error:
         raise UndecidedError(f"{path} cannot be read: {reason(error)}") from error
     lines = (line.partition("=") for line in data.decode("utf-8", "replace").splitlines())
@@ -129,3 +133,115 @@ def environment_tree(environment: Path) -> Iterator[Tree]:
             prefix = os.fspath(folder.resolve()).lstrip("/") + "/"
             parts.append(Part(prefix, held.enter_context(DirectoryTree(folder))))
         yield parts[0].tree if len(parts) == 1 else JoinedTree(parts)
+
+
+# `dir:PATH`: a virtual environment, a site-packages folder or a root file system
+
+
+#: Names of interpreters.
+_INTERPRETER = re.compile(r"python[0-9.]*t?")
+
+
+class Directory(Installed):
+    """A folder; the interpreter of a virtual environment stands for that."""
+
+    prefix = "dir"
+
+    @classmethod
+    def named(cls, name: str, argument: Argument) -> Source:
+        """See `Source.named`."""
+        return cls(str(environment_of(Path(name)) or name))
+
+    @classmethod
+    def recognized(cls, argument: Argument) -> Source | None:
+        """See `Source.recognized`."""
+        path = argument.path
+        if path.is_dir():
+            is_image = (path / "oci-layout").is_file() and environment_of(path) is None
+            return None if is_image else cls.named(argument.text, argument)
+        if argument.command == "inspect":
+            return None  # An interpreter is a file as well.
+        if environment_of(path) is not None:
+            return cls.named(argument.text, argument)
+        if path.is_file() and _INTERPRETER.fullmatch(path.name):
+            raise UsageError(
+                f"{argument.text} belongs to no virtual environment, and nothing is run to ask "
+                "where its packages are; name the folder that they lie in, or /"
+            )
+        return None
+
+    def read(self, options: ReadingOptions) -> Facts:
+        """See `Installed.read`."""
+        from buildmatrix.inventory.collect import collect
+
+        path, cache = Path(self.name), options.cache()
+        with self._tree() as tree, options.counting(str(self), "files") as watch:
+            if cache is None:
+                inventory = collect(tree, watch=watch)
+            else:
+                inventory = cache.folder(path, tree, watch)
+        return Facts(str(self), inventory)
+
+    def open(self, options: ReadingOptions) -> OpenTree:
+        """See `Source.open`."""
+        return self._tree
+
+    def _tree(self) -> AbstractContextManager[Tree]:
+        from buildmatrix.trees.directory import DirectoryTree
+
+        path = Path(self.name)
+        return DirectoryTree(path) if environment_of(path) is None else environment_tree(path)
+
+
+# A single file for `inspect`: a library, an archive of objects, or device code
+
+
+#: Names of libraries and device code: no image has such a name.
+_LIBRARY = re.compile(r"\.so(\.[0-9.]+)?$|\.(cubin|fatbin|ptx|bc|hsaco|spv|kpack|a|o)$")
+
+
+class SingleBinary(Source):
+    """A file that holds code: it is described, and is no tree with facts."""
+
+    prefix = ""
+    commands = frozenset({"inspect"})
+    judged_by = "inspect"
+
+    @classmethod
+    def recognized(cls, argument: Argument) -> Source | None:
+        """See `Source.recognized`."""
+        path = argument.path
+        is_meant = _LIBRARY.search(path.name) and not path.is_dir()
+        return cls(argument.text) if is_meant or path.is_file() else None
+
+    @property
+    def single_file(self) -> Path:
+        """See `Source.single_file`."""
+        return Path(self.name)
+
+
+# `report:FILE`: the report of a run, saved with `--format json`
+
+
+class SavedReport(Source):
+    """A report: it has findings, and not the facts that no rule objected to."""
+
+    prefix = "report"
+    commands = frozenset({"why", "diff"})
+    judged_by = "report"
+
+    @classmethod
+    def recognized(cls, argument: Argument) -> Source | None:
+        """See `Source.recognized`."""
+        is_report = argument.path.suffix == ".json" and argument.path.is_file()
+        return cls(argument.text) if is_report else None
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return Path(self.name)
+
+    @property
+    def is_wheel(self) -> None:
+        """See `Source.is_wheel`."""
+        return None

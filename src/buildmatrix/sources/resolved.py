@@ -13,19 +13,49 @@ from pathlib import Path
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.errors import BuildmatrixError, UsageError
-from buildmatrix.locks.model import Lock, Staleness
+from buildmatrix.locks.lines import bracketed
+from buildmatrix.locks.model import LeftOut, Lock, Staleness
 from buildmatrix.locks.recent import Recent
-from buildmatrix.locks.uv import find_uv
-from buildmatrix.locks.uv_errors import NoSolution
+from buildmatrix.locks.uv import NoSolution, find_uv
+from buildmatrix.phrases import listing
 from buildmatrix.progress import Progress
+from buildmatrix.sources import points
 from buildmatrix.sources.model import Declared
 from buildmatrix.sources.parse import declared
-from buildmatrix.sources.resolution import points
-from buildmatrix.sources.resolution.left_out import parts_left_out
-from buildmatrix.sources.resolution.questions import IndexQuestion, Questions
+from buildmatrix.sources.questions import IndexQuestion, Questions
 from buildmatrix.spec.model import Spec, Target
 from buildmatrix.store.cache import Cache
 from buildmatrix.threads import side_by_side
+
+# Parts of a source that were not selected: extras and groups that are not audited
+
+
+#: Extras and groups that a sentence names.
+_NAMED = 8
+
+
+def parts_left_out(out: LeftOut, label: str) -> str:
+    """Return the unaudited parts of the file `label`, and how to request them; empty for none."""
+    kinds = (("extras", out.extras), ("groups", out.groups))
+    parts = [
+        f"{kind} {listing([f'`{name}`' for name in names], _NAMED)}"
+        for kind, names in kinds
+        if names
+    ]
+    if not parts:
+        return ""
+    extras, groups = out.more_extras, out.more_groups
+    more = "at more of it"
+    if not {*extras}.intersection(out.extras) and not {*groups}.intersection(out.groups):
+        # All that is left excludes what was asked for.
+        extras, groups, more = out.extras[:1], () if out.extras else out.groups[:1], "there instead"
+    if len(extras) + len(groups) > _NAMED:
+        # An example shows how; a list of all would be too long.
+        extras, groups = out.extras[:1], out.groups[:1]
+    wider = label + bracketed(extras)
+    wider += f":{','.join(groups)}" if groups else ""
+    return f"not audited of {label}: {'; '.join(parts)}. `{wider}` looks {more}"
+
 
 #: Resolutions at a time: each is a process of its own that mostly waits for an index.
 JOBS = 4

@@ -14,7 +14,7 @@ from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.lookup import unknown_backend
 from buildmatrix.catalogue.runtimes import built_for
 from buildmatrix.errors import UsageError
-from buildmatrix.locks.platform import PLATFORMS
+from buildmatrix.locks.selection import PLATFORMS
 from buildmatrix.parsing import parse_specifiers
 from buildmatrix.spec.bare import ANY, PLATFORM, bare_target
 from buildmatrix.spec.model import Spec, Target

@@ -1,0 +1,282 @@
+"""SOURCEs that declare what would be installed: `requirements:`, `pyproject:`, `lock:`, `pypi:`."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from abc import abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from packaging.requirements import InvalidRequirement
+from packaging.utils import canonicalize_name
+
+from buildmatrix.errors import SpecError, UsageError
+from buildmatrix.locks.committed import export_command, is_lock
+from buildmatrix.locks.pinned import is_pinned
+from buildmatrix.locks.requirement_files import add_file, is_environment, read_environment
+from buildmatrix.locks.requirement_lines import RequirementSet, add_line
+from buildmatrix.locks.selection import LockSelection
+from buildmatrix.locks.target_requirements import add_project
+from buildmatrix.parsing import parse_requirement
+from buildmatrix.sources.model import Argument, Declared
+from buildmatrix.text import shown
+
+# Files that declare what would be installed, with the extras and groups that are meant
+
+
+#: `pyproject.toml[gpu,web]:dev`.
+_PARTS = re.compile(r"(?P<path>.+?)(?:\[(?P<extras>[^\[\]]*)\])?(?::(?P<groups>[A-Za-z0-9._,-]+))?")
+#: How files say which Pythons they are for.
+_PYTHON = re.compile(
+    r"""^\s*(?:requires-python|python-versions|"python_version":)\s*=?\s*"([^"]*)"|"""
+    r"""^\#.*with\ Python\ ([0-9.]+)""",
+    re.MULTILINE | re.VERBOSE,
+)
+_LARGEST = 64 * 1024 * 1024
+_LOCKS_OF_CONDA = ("conda-lock.yml", "conda-lock.yaml", "pixi.lock", "pixi.toml")
+
+
+@dataclass(frozen=True)
+class DeclaredFile(Declared):
+    """A file that declares what would be installed."""
+
+    @classmethod
+    def named(cls, name: str, argument: Argument) -> Self:
+        """See `Source.named`: `PATH[EXTRA,...]:GROUP,...`, where a file can have such."""
+        if "://" in name:
+            raise UsageError(
+                f"{shown(name)} cannot be read from the network; save it as a file first"
+            )
+        path, extras, groups = parts(name, argument.root)
+        if posixpath.basename(path) in _LOCKS_OF_CONDA:
+            raise UsageError(
+                f"{name} is a lock of conda or pixi, which audit does not read; create the "
+                "environment and run `buildmatrix scan dir:PREFIX`, or audit its environment.yml"
+            )
+        chosen = _names(groups)
+        without = frozenset(group for group in chosen if group.startswith("-"))
+        source = cls(
+            path,
+            argument.text,
+            _names(extras),
+            chosen - without,
+            frozenset(group[1:] for group in without),
+        )
+        source.check_parts()
+        return source
+
+    @classmethod
+    def recognized(cls, argument: Argument) -> Self | None:
+        """See `Source.recognized`. A file need not be there: its name says what is meant."""
+        if "://" in argument.text or argument.path.is_dir():
+            return None
+        name = posixpath.basename(parts(argument.text, argument.root)[0])
+        return cls.named(argument.text, argument) if cls.is_named_so(name) else None
+
+    @classmethod
+    @abstractmethod
+    def is_named_so(cls, name: str) -> bool:
+        """Return True if a file is of this kind by its name."""
+
+    def check_parts(self) -> None:
+        """Raise `UsageError` for extras and groups that no such file has."""
+
+    def unwritable(self, path: Path, label: str) -> str | None:
+        """See `Declared.unwritable`."""
+        return lock_again(label) if is_lock(path.name) else None
+
+    def pythons(self, root: Path) -> str:
+        """See `Declared.pythons`."""
+        try:
+            with (root / self.name).open("rb") as file:
+                text = file.read(_LARGEST).decode(errors="replace")
+        except (OSError, ValueError):
+            return ""  # The file that is needed reports it.
+        version = self.python_in(text)
+        return f"=={version}.*" if re.fullmatch(r"3\.\d+", version) else version
+
+    def python_in(self, text: str) -> str:
+        """The Python that `text`, the contents of the file, says it is for."""
+        pythons = [match[1] or match[2] for match in _PYTHON.finditer(text)]
+        # Poetry says it at the end, behind what each distribution says of itself.
+        return pythons[-1 if self.name.endswith("poetry.lock") else 0] if pythons else ""
+
+
+def lock_again(label: str) -> str:
+    """Why nothing is written into a lock."""
+    return f"{label} is a lock: change what it was made from, and lock again"
+
+
+def is_lock_of_conda(name: str) -> bool:
+    """Return True if a file is a lock that no installer of wheels reads."""
+    return name in _LOCKS_OF_CONDA
+
+
+def parts(text: str, root: Path) -> tuple[str, str, str]:
+    """Path, extras and groups."""
+    if not (root / text).is_file() and (match := _PARTS.fullmatch(text)):
+        return match["path"], match["extras"] or "", match["groups"] or ""
+    return text, "", ""
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(canonicalize_name(name.strip()) for name in text.split(",") if name.strip())
+
+
+# `requirements:FILE`: requirement lines, also those of an environment of conda
+
+
+@dataclass(frozen=True)
+class RequirementsFile(DeclaredFile):
+    """A requirements file, its input, or an environment of conda with a `pip:` section."""
+
+    prefix = "requirements"
+
+    @classmethod
+    def is_named_so(cls, name: str) -> bool:
+        """See `DeclaredFile.is_named_so`."""
+        return name.endswith((".txt", ".in")) or is_environment(name) or is_lock_of_conda(name)
+
+    def check_parts(self) -> None:
+        """See `DeclaredFile.check_parts`."""
+        if self.extras or self.groups or self.without:
+            raise UsageError(
+                f"{self.text}: extras and groups belong to a pyproject.toml or to a lock"
+            )
+
+    def is_locked(self, ask: LockSelection) -> bool:
+        """See `Declared.is_locked`: other tools write locks as requirements."""
+        return is_pinned(ask.path, ask.label)
+
+    def add_to(self, wanted: RequirementSet, ask: LockSelection, root: Path) -> None:
+        """See `Declared.add_to`."""
+        add_file(wanted, ask.path, ask.label)
+
+    def unwritable(self, path: Path, label: str) -> str | None:
+        """See `Declared.unwritable`."""
+        if (why := super().unwritable(path, label)) is not None:
+            return why
+        try:
+            if is_pinned(path, label):
+                return f"{label} is the output of a tool: change its input, and run the tool again"
+        except SpecError as error:
+            return str(error)
+        return None
+
+    def python_in(self, text: str) -> str:
+        """See `DeclaredFile.python_in`."""
+        if is_environment(self.name):
+            return read_environment(text, self.name).python
+        return super().python_in(text)
+
+
+# `pyproject:FILE`: requirements of a project
+
+
+@dataclass(frozen=True)
+class ProjectFile(DeclaredFile):
+    """A pyproject.toml."""
+
+    prefix = "pyproject"
+    written_as = "project"
+
+    @classmethod
+    def is_named_so(cls, name: str) -> bool:
+        """See `DeclaredFile.is_named_so`."""
+        return name == "pyproject.toml"
+
+    def add_to(self, wanted: RequirementSet, ask: LockSelection, root: Path) -> None:
+        """See `Declared.add_to`."""
+        add_project(wanted, ask)
+
+
+# `lock:FILE`: a lock, whatever tool wrote it
+
+
+#: What `buildmatrix lock` calls the lock of a target, where the specification says nothing else.
+_NAME = re.compile(r"pylock\.(.+)\.toml")
+
+
+@dataclass(frozen=True)
+class LockSource(DeclaredFile):
+    """A lock."""
+
+    prefix = "lock"
+
+    @classmethod
+    def is_named_so(cls, name: str) -> bool:
+        """See `DeclaredFile.is_named_so`."""
+        return is_lock(name) or bool(export_command(name))
+
+    def is_locked(self, ask: LockSelection) -> bool:
+        """See `Declared.is_locked`."""
+        return True
+
+    def add_to(self, wanted: RequirementSet, ask: LockSelection, root: Path) -> None:
+        """See `Declared.add_to`."""
+        raise AssertionError(f"{self} asks for nothing more than it holds")
+
+    def made_for(self) -> str:
+        """See `Declared.made_for`."""
+        name = _NAME.fullmatch(Path(self.name).name)
+        return name[1] if name else ""
+
+    def unwritable(self, path: Path, label: str) -> str | None:
+        """See `Declared.unwritable`."""
+        return lock_again(label)
+
+
+# `pypi:NAME==VERSION`: a distribution, with what it requires
+
+
+#: An image may be named by its digest: that is not a valid requirement with an address.
+_REQUIREMENT = re.compile(
+    r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[^\]]*\])?\s*(===?|~=|!=|[<>]=?|@(?!sha256:)).*"
+)
+
+
+@dataclass(frozen=True)
+class PackageRequirement(Declared):
+    """A requirement as pip takes it, without an address."""
+
+    prefix = "pypi"
+    written_as = "itself"
+
+    @property
+    def is_file(self) -> bool:
+        """See `Declared.is_file`."""
+        return False
+
+    @classmethod
+    def named(cls, name: str, argument: Argument) -> Self:
+        """See `Source.named`."""
+        try:
+            requirement = parse_requirement(name)
+        except InvalidRequirement as error:
+            cause = str(error).splitlines()[0]
+            raise UsageError(
+                f"pypi:{name} is not a valid requirement: {cause}; write pypi:NAME==VERSION"
+            ) from error
+        if requirement.url is not None:
+            raise UsageError(
+                f"pypi:{name} names an address; write pypi:NAME==VERSION, or wheel:URL"
+            )
+        return cls(name.strip(), argument.text)
+
+    @classmethod
+    def recognized(cls, argument: Argument) -> Self | None:
+        """See `Source.recognized`."""
+        text = argument.text
+        if "://" in text or not _REQUIREMENT.fullmatch(text) or argument.path.is_dir():
+            return None
+        return cls.named(text, argument)
+
+    def add_to(self, wanted: RequirementSet, ask: LockSelection, root: Path) -> None:
+        """See `Declared.add_to`."""
+        add_line(wanted, self.name, str(self), 0, root)
+
+    def unwritable(self, path: Path, label: str) -> str | None:
+        """See `Declared.unwritable`: the SOURCE itself is what a fix changes."""
+        return None

@@ -1,1 +1,0 @@
-"""Distributions that a lock or a requirements file installs, for each target."""
