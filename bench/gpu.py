@@ -355,7 +355,7 @@ def doctor(bench: Bench) -> None:
 
 def product_of(bench: Bench, name: str) -> Any:
     """What the catalogue says of a device."""
-    from buildmatrix.catalogue.products import product
+    from buildmatrix.catalogue.architectures import product
 
     owned = product(name, BACKEND, bench.catalogue)
     return owned.entry if owned else None
@@ -398,7 +398,7 @@ def node_classes(bench: Bench) -> None:
 
 def imports(bench: Bench) -> None:
     """What the rung says cannot be imported, and whether Python says so."""
-    from buildmatrix.commands.preflight.imports import run_imports
+    from buildmatrix.commands.preflight.rungs import run_imports
 
     began = time.monotonic()
     checks = run_imports(bench.probe, bench.catalogue, BACKEND, sys.executable)
@@ -558,8 +558,8 @@ def device(bench: Bench) -> None:
 
 def compute(bench: Bench) -> None:
     """Rates of products and copies, beside those of programs without us and of torch."""
-    from buildmatrix.commands.preflight.compute import run_compute
     from buildmatrix.commands.preflight.device import select_seen_devices
+    from buildmatrix.commands.preflight.rungs import run_compute
 
     devices = select_seen_devices(bench.device_checks)
     checks, why = run_compute(bench.probe, BACKEND, bench.catalogue, devices, sys.executable)
@@ -596,7 +596,7 @@ def compute(bench: Bench) -> None:
 
 def memory(bench: Bench) -> None:
     """Memory of the machine and of the device is taken and comes back."""
-    from buildmatrix.commands.preflight.memory import run_memory
+    from buildmatrix.commands.preflight.rungs import run_memory
 
     checks, why = run_memory(bench.probe, BACKEND, bench.catalogue, sys.executable)
     bench.keep(checks)

@@ -8,8 +8,7 @@ from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.rules.engine import Judgement, judge_image
-from buildmatrix.spec.bare import bare_target
-from buildmatrix.spec.model import Policy
+from buildmatrix.spec.model import Policy, bare_target
 
 #: Verdicts of what fails a run.
 BAD = ("bloat", "broken")

@@ -33,7 +33,7 @@ from buildmatrix.rules.engine import Judgement
 from buildmatrix.rules.model import Finding, Verdict
 from buildmatrix.rules.registry import rule_of
 from buildmatrix.sources.resolved import Resolved
-from buildmatrix.spec.bare import bare_target
+from buildmatrix.spec.model import bare_target
 
 #: Bytes of a small share: the first binaries, and not all that a look can use.
 SMALL_SHARE = 300_000

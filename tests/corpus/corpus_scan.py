@@ -19,7 +19,7 @@ from buildmatrix.catalogue.load import Catalogue, load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.names import demangle
-from buildmatrix.catalogue.requirements import requirements
+from buildmatrix.catalogue.releases import requirements
 from buildmatrix.inventory.archive import PACKAGES
 from buildmatrix.inventory.collect import collect
 from buildmatrix.inventory.model import Binary, Distribution, Inventory

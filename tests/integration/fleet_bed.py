@@ -29,7 +29,7 @@ from buildmatrix.api.workspace import Workspace
 from buildmatrix.commands.fleet import context
 from buildmatrix.commands.fleet import run as fleet_run
 from buildmatrix.commands.fleet.cluster import _LOCAL
-from buildmatrix.commands.fleet.waiting import WaitingOptions
+from buildmatrix.commands.fleet.failures import WaitingOptions
 from buildmatrix.errors import BuildmatrixError
 from buildmatrix.reports.fleet.documents import read
 from buildmatrix.reports.fleet.model import FleetReport, FleetResult

@@ -27,8 +27,8 @@ from verdict_cases import ALL, GOOD
 
 from buildmatrix.attestation import verdict
 from buildmatrix.attestation.attach import CYCLONEDX, Claim, attach
+from buildmatrix.attestation.attached import attestation_tag
 from buildmatrix.attestation.keys import read_private, read_public
-from buildmatrix.attestation.tagged import attestation_tag
 from buildmatrix.attestation.verdict import (
     FindingCounts,
     JudgedFinding,

@@ -11,7 +11,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from buildmatrix.engines.text import plain
+from buildmatrix.engines.process import plain
 from buildmatrix.reports import schemas
 
 SITE = "/usr/local/lib/python3.11/site-packages"

@@ -31,7 +31,7 @@ from buildmatrix.errors import (
     UsageError,
 )
 from buildmatrix.progress import Silent
-from buildmatrix.render.names import staged_name
+from buildmatrix.render.bake import staged_name
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("engine")]
 

@@ -13,7 +13,7 @@ import pytest
 from conftest import Buildmatrix
 
 from buildmatrix.catalogue.load import load
-from buildmatrix.commands.fleet.audit_work import audit_file
+from buildmatrix.commands.fleet.auditing import audit_file
 from buildmatrix.commands.fleet.model import WorkerSettings
 from buildmatrix.commands.fleet.repositories import find_repositories
 from buildmatrix.commands.fleet.repository_files import plan_audit

@@ -23,11 +23,10 @@ import pytest
 from fleet_steps import ENDLESS, FATAL, STEPS, events, subject
 from killable_scheduler import killable_scheduler
 
-from buildmatrix.commands.fleet.journal import ResultJournal
+from buildmatrix.commands.fleet.failures import WaitingOptions
 from buildmatrix.commands.fleet.model import ClusterOptions, WorkerSettings
 from buildmatrix.commands.fleet.run import scan
-from buildmatrix.commands.fleet.running import RunOutcome
-from buildmatrix.commands.fleet.waiting import WaitingOptions
+from buildmatrix.commands.fleet.running import ResultJournal, RunOutcome
 from buildmatrix.errors import ComponentError
 from buildmatrix.progress import Silent
 from buildmatrix.reports.fleet.assembly import assemble

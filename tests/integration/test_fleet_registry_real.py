@@ -15,7 +15,7 @@ from conftest import stack_program
 from debian_registry import LOGIN, DebianRegistry, TokenServer, debian_registry
 
 from buildmatrix.catalogue.load import load
-from buildmatrix.commands.fleet.listing import SubjectList, SubjectSettings
+from buildmatrix.commands.fleet.reference_lists import SubjectList, SubjectSettings
 from buildmatrix.commands.fleet.subjects import Lister
 from buildmatrix.oci import documents
 from buildmatrix.oci.documents import (

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from buildmatrix.engines.docker.engine import DockerEngine
-from buildmatrix.engines.text import plain
+from buildmatrix.engines.process import plain
 from buildmatrix.sources.images import DockerImage
 from buildmatrix.sources.model import Facts, ReadingOptions
 from buildmatrix.store.cache import Cache

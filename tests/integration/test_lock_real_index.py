@@ -14,8 +14,7 @@ from buildmatrix.locks.resolve import lock_targets
 from buildmatrix.locks.status import staleness
 from buildmatrix.locks.uv import Uv
 from buildmatrix.progress import Silent
-from buildmatrix.spec.bare import bare_spec
-from buildmatrix.spec.model import Base, Policy, Spec, Target, User
+from buildmatrix.spec.model import Base, Policy, Spec, Target, User, bare_spec
 
 pytestmark = pytest.mark.network
 

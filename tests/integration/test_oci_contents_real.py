@@ -17,9 +17,8 @@ import pytest
 from components import missing
 from conftest import ROOT, Buildmatrix
 
-from buildmatrix.engines.oci.bases import Bases
+from buildmatrix.engines.oci.bases import Bases, BuiltImage
 from buildmatrix.engines.oci.contents import assemble
-from buildmatrix.engines.oci.model import BuiltImage
 from buildmatrix.engines.oci.store import ImageStore
 from buildmatrix.locks.pylock import read_lock
 from buildmatrix.oci.archive import iter_archive as archive_of

@@ -16,10 +16,9 @@ from pathlib import Path
 import pytest
 
 from buildmatrix.catalogue.load import load
-from buildmatrix.commands.preflight import compute, memory
-from buildmatrix.commands.preflight.compute import run_compute
+from buildmatrix.commands.preflight import rungs
 from buildmatrix.commands.preflight.device import run_devices
-from buildmatrix.commands.preflight.memory import run_memory
+from buildmatrix.commands.preflight.rungs import run_compute, run_memory
 from buildmatrix.engines.docker.engine import DockerEngine
 from buildmatrix.engines.model import Run, RunResult
 from buildmatrix.reports.preflight.model import Check, state_of
@@ -39,8 +38,8 @@ USER 1000
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is measured here is whether it is measured, and not how fast it is."""
-    monkeypatch.setattr(compute, "TIMED_S", 0.1)
-    monkeypatch.setattr(memory, "MOST", 128 << 20)
+    monkeypatch.setattr(rungs, "TIMED_S", 0.1)
+    monkeypatch.setattr(rungs, "MOST", 128 << 20)
 
 
 def wheels(folder: Path, *names: str) -> Path:

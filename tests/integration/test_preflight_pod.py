@@ -17,11 +17,11 @@ import yaml
 
 from buildmatrix.commands.preflight import logs
 from buildmatrix.commands.preflight.cluster import (
+    collect,
     find_subject,
     make_reference_subject,
     write_manifests,
 )
-from buildmatrix.commands.preflight.collect import collect
 from buildmatrix.reports.preflight.model import RungOutcome
 from buildmatrix.spec.load import load_spec
 

@@ -39,8 +39,8 @@ timeout = "1h"
 #: they measure is not what is tested here.
 SHORT = """
 from buildmatrix.cli import main
-from buildmatrix.commands.preflight import compute, memory
-compute.TIMED_S, memory.MOST = 0.1, 128 << 20
+from buildmatrix.commands.preflight import rungs
+rungs.TIMED_S, rungs.MOST = 0.1, 128 << 20
 main()
 """
 RESULT = """import numpy; print('BUILDMATRIX_RESULT {"norm": %r}' % float(numpy.ones(4).sum()))"""

@@ -21,7 +21,7 @@ from buildmatrix.commands.fleet.model import Subject, WorkerSettings
 from buildmatrix.commands.fleet.work import judge_image, read_layer, resolve
 from buildmatrix.commands.scan import scan
 from buildmatrix.engines.docker.engine import DockerEngine
-from buildmatrix.engines.text import plain
+from buildmatrix.engines.process import plain
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.registry.client import Registry
 from buildmatrix.sources.model import Argument, Facts, ReadingOptions

@@ -202,7 +202,7 @@ def test_a_daemon_that_is_down_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path
 @pytest.fixture(scope="module")
 def image(small_base: str) -> str:
     """An image with a hidden folder, a hidden file and one that was replaced."""
-    from buildmatrix.engines.text import plain
+    from buildmatrix.engines.process import plain
 
     name = "buildmatrix-test/sources:1"
     dockerfile = (

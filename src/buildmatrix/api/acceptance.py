@@ -52,7 +52,7 @@ def more_waivers(path: Path | None, ids: Sequence[str] | None) -> tuple[Waiver, 
     if path is None:
         return ()
     from buildmatrix.rules.acceptance import check_waived_rules
-    from buildmatrix.spec.waivers import load_waivers
+    from buildmatrix.spec.policy import load_waivers
 
     waivers = load_waivers(path, ids)
     check_waived_rules(waivers)

@@ -79,7 +79,7 @@ def audit(
     from buildmatrix.commands.audit.subject import check_usable, judge_for
     from buildmatrix.index.reading import CachingReader
     from buildmatrix.reports.run.model import exit_code
-    from buildmatrix.spec.bare import bare_spec
+    from buildmatrix.spec.model import bare_spec
 
     if dry_run and not fix:
         raise UsageError("--dry-run belongs to --fix; give both, or neither")

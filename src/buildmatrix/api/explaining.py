@@ -13,7 +13,7 @@ from buildmatrix.errors import EXIT_OK, UndecidedError, UsageError
 from buildmatrix.reports.formats import WHY
 
 if TYPE_CHECKING:
-    from buildmatrix.engines.exports import OpenTree
+    from buildmatrix.engines.model import OpenTree
     from buildmatrix.reports.why.model import Answer
 
 #: Nodes that one answer shows in full; `every` shows more.

@@ -61,16 +61,15 @@ def fleet_audit(
     """
     need_dask()
     from buildmatrix.catalogue.load import load as load_catalogue
-    from buildmatrix.commands.fleet.audit_run import audit
-    from buildmatrix.commands.fleet.audit_work import audit_file
-    from buildmatrix.commands.fleet.expectation import parse_pattern
-    from buildmatrix.commands.fleet.journal import ResultJournal
-    from buildmatrix.commands.fleet.listing import SubjectList
+    from buildmatrix.commands.fleet.auditing import audit_file, audit_files
+    from buildmatrix.commands.fleet.judging import parse_pattern
     from buildmatrix.commands.fleet.model import ClusterOptions, WorkerSettings
+    from buildmatrix.commands.fleet.reference_lists import SubjectList
     from buildmatrix.commands.fleet.repositories import find_repositories
     from buildmatrix.commands.fleet.repository_files import plan_audit
+    from buildmatrix.commands.fleet.running import ResultJournal
     from buildmatrix.sources.points import check_platform
-    from buildmatrix.spec.bare import PLATFORM
+    from buildmatrix.spec.model import PLATFORM
 
     workspace = workspace or Workspace()
     data_files = workspace.data_files()
@@ -92,7 +91,7 @@ def fleet_audit(
         named = find_repositories([os.fspath(source) for source in sources])
         planned = plan_audit(named.repositories, settings, catalogue, progress)
         journal = stack.enter_context(ResultJournal(lines)) if lines is not None else None
-        outcome = audit(
+        outcome = audit_files(
             planned.tasks,
             settings,
             audit_file,

@@ -75,12 +75,12 @@ def fleet_scan(
     need_dask()
     from buildmatrix.catalogue.load import load as load_catalogue
     from buildmatrix.commands.fleet import work
-    from buildmatrix.commands.fleet.expectation import parse_pattern
-    from buildmatrix.commands.fleet.journal import ResultJournal
-    from buildmatrix.commands.fleet.listing import SubjectSettings
+    from buildmatrix.commands.fleet.judging import parse_pattern
     from buildmatrix.commands.fleet.lookup import AnswerLookup
     from buildmatrix.commands.fleet.model import TIME_LIMIT, ClusterOptions, WorkerSettings
+    from buildmatrix.commands.fleet.reference_lists import SubjectSettings
     from buildmatrix.commands.fleet.run import Steps, scan
+    from buildmatrix.commands.fleet.running import ResultJournal
     from buildmatrix.commands.fleet.subjects import Lister
     from buildmatrix.sources.images import this_platform
 

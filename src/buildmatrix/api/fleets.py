@@ -14,10 +14,9 @@ from buildmatrix.errors import ComponentError, UsageError, most_severe
 from buildmatrix.reports.formats import FLEET
 
 if TYPE_CHECKING:
-    from buildmatrix.commands.fleet.journal import ResultJournal
-    from buildmatrix.commands.fleet.listing import SubjectList
     from buildmatrix.commands.fleet.model import BackendPattern
-    from buildmatrix.commands.fleet.running import RunOutcome
+    from buildmatrix.commands.fleet.reference_lists import SubjectList
+    from buildmatrix.commands.fleet.running import ResultJournal, RunOutcome
     from buildmatrix.reports.fleet.model import FleetReport
     from buildmatrix.rules.acceptance import FailOn
 
@@ -92,7 +91,7 @@ def checked_store(store: str) -> str:
 
 def check_name(name: str, names: Collection[str], noun: str, plural: str) -> None:
     """Raise `UsageError` for what is none of `names`."""
-    from buildmatrix.spec.hints import did_you_mean
+    from buildmatrix.spec.document import did_you_mean
 
     if name not in names:
         raise UsageError(f"there is no {noun} {name!r}; {did_you_mean(name, names, plural)}")

@@ -84,7 +84,7 @@ def _declared(
     workspace: Workspace, select: str, backend: str | None, runtime: str
 ) -> tuple[Spec, Target]:
     """The target of the specification that is meant."""
-    from buildmatrix.spec.points import select as selected
+    from buildmatrix.spec.matrix import select as selected
 
     if backend is not None or runtime != "any":
         raise UsageError("--select says the backend and its version; leave the others out")

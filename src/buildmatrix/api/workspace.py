@@ -92,7 +92,7 @@ class Workspace:
 
     def data_files(self) -> tuple[Path, ...]:
         """The user's own data files for the catalogue, for a SOURCE that is not a target."""
-        from buildmatrix.spec.paths import read_data_files
+        from buildmatrix.spec.checks import read_data_files
 
         return read_data_files(self.specification)
 

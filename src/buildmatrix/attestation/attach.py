@@ -15,11 +15,11 @@ from typing import TypeAlias
 
 import msgspec
 
-from buildmatrix.attestation import bundle, statement, verdict
-from buildmatrix.attestation.envelope import Envelope
+from buildmatrix.attestation import documents, verdict
+from buildmatrix.attestation.attached import CREATED, TARGET, add_to_tag, push_data
+from buildmatrix.attestation.documents import Envelope
 from buildmatrix.attestation.keyless import KeylessSigner
 from buildmatrix.attestation.keys import PrivateKey
-from buildmatrix.attestation.tagged import CREATED, TARGET, add_to_tag, push_data
 from buildmatrix.oci.documents import EMPTY, MANIFEST, Descriptor, Manifest, encode
 from buildmatrix.registry.client import Registry
 from buildmatrix.registry.reference import Reference
@@ -76,13 +76,13 @@ def attach(
 
     Raises `UndecidedError` if the registry or a signing service fails.
     """
-    payload = statement.encode_statement(
+    payload = documents.encode_statement(
         image.name, image.digest, claim.predicate_type, claim.predicate
     )
     if isinstance(signer, KeylessSigner):
         signed = signer.sign(payload)
     else:
-        signed = bundle.encode_bundle(Envelope.sign(payload, signer), signer.public.hint)
+        signed = documents.encode_bundle(Envelope.sign(payload, signer), signer.public.hint)
     attached = _push_referrer(registry, image, claim, signed, now)
     add_to_tag(registry, image, attached)
     return attached
@@ -95,13 +95,13 @@ def _push_referrer(
     manifest = Manifest(
         schema_version=2,
         media_type=MANIFEST,
-        artifact_type=bundle.MEDIA_TYPE,
+        artifact_type=documents.MEDIA_TYPE,
         config=push_data(registry, image, b"{}", EMPTY),
-        layers=(push_data(registry, image, data, bundle.MEDIA_TYPE),),
+        layers=(push_data(registry, image, data, documents.MEDIA_TYPE),),
         subject=msgspec.structs.replace(subject, annotations={}, platform=None),
         annotations={
             "dev.sigstore.bundle.content": "dsse-envelope",
-            bundle.PREDICATE_TYPE: claim.predicate_type,
+            documents.PREDICATE_TYPE: claim.predicate_type,
             CREATED: now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             TARGET: claim.target,
         },

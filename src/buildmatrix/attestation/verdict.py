@@ -1,4 +1,4 @@
-"""The signed verdict of a target: the predicate of our own statements.
+"""The signed verdict of a target: the predicate of our own statements, with its policy.
 
 Described in `docs/attestation.md`, with a JSON schema from `buildmatrix schema verdict`. The type
 never changes its meaning; a field with a new meaning needs a new type number.
@@ -11,9 +11,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Literal, TypeVar
 
-from buildmatrix.attestation.policy import JudgedPolicy, effective_policy
 from buildmatrix.reports import json_form
 from buildmatrix.reports.json_form import Json
 from buildmatrix.reports.run.model import Report, ReportTool, whole
@@ -30,8 +29,94 @@ from buildmatrix.rules.model import (
 )
 from buildmatrix.rules.registry import RULES
 from buildmatrix.rules.rungs import Rung
-from buildmatrix.spec.model import Policy, Spec, Target
+from buildmatrix.spec.model import Lists, Policy, PolicySeverity, Spec, Target
 from buildmatrix.store.cache import source_digest
+
+# The policy of a verdict, as it is signed
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedPolicy:
+    """`[policy]` for the backend of one target."""
+
+    #: Code of a rule → severity of its findings.
+    severities: Mapping[str, PolicySeverity] = field(default_factory=dict)
+    #: Required gates.
+    gates: tuple[str, ...] = ()
+    #: `digest`, `tag` or `none`; empty for the rule's default.
+    pinned_bases: str = ""
+    #: In bytes.
+    bloat_threshold: int = 0
+    #: Severity of known vulnerabilities.
+    vulnerabilities: Severity = "error"
+    #: Patterns of sonames that need no provider, and of forbidden variables.
+    allow_unresolved: tuple[str, ...] = ()
+    forbid_env: tuple[str, ...] = ()
+    #: Name of a budget (`max-size`) → bytes, or layers.
+    budgets: Mapping[str, int] = field(default_factory=dict)
+    #: `distributions`, `libraries` and `licenses` → entries as written; kinds without entries are
+    #: omitted.
+    allow: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    forbid: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def effective_policy(policy: Policy, target: Target) -> JudgedPolicy:
+    """Return the policy that applies to a target."""
+    backend = target.backend
+    entries = (policy.severity(rule, backend) for rule in {i.rule for i in policy.severities})
+    return JudgedPolicy(
+        severities={
+            entry.rule: entry.severity
+            for entry in sorted(filter(None, entries), key=lambda entry: entry.rule)
+        },
+        gates=policy.required_gates(backend),
+        pinned_bases=policy.pinned_bases or "",
+        bloat_threshold=policy.bloat_threshold,
+        vulnerabilities=policy.vulnerabilities.severity,
+        allow_unresolved=_common_and_own(policy.allow_unresolved, backend),
+        forbid_env=_common_and_own(policy.forbid_env, backend),
+        budgets=_budgets(policy, target),
+        allow=_list_entries(policy.allow, backend),
+        forbid=_list_entries(policy.forbid, backend),
+    )
+
+
+def _budgets(policy: Policy, target: Target) -> dict[str, int]:
+    budgets = {
+        "max-size": policy.max_size,
+        "max-download": policy.max_download,
+        "max-foreign": policy.max_foreign,
+        "max-layers": policy.max_layers,
+    }
+    limits = {key: policy.budget(budget, target) for key, budget in budgets.items()}
+    return {key: limit for key, limit in limits.items() if limit is not None}
+
+
+def _list_entries(lists: Lists, backend: str) -> dict[str, tuple[str, ...]]:
+    kinds = {
+        "distributions": lists.distributions,
+        "libraries": lists.libraries,
+        "licenses": lists.licenses,
+    }
+    held = {
+        kind: tuple(entry.text for entry in _common_and_own(entries, backend))
+        for kind, entries in kinds.items()
+    }
+    return {kind: texts for kind, texts in held.items() if texts}
+
+
+def _common_and_own(texts: Mapping[str, tuple[T, ...]], backend: str) -> tuple[T, ...]:
+    return (*texts.get("*", ()), *texts.get(backend, ()))
+
+
+# The signed verdict of a target: the predicate of our own statements.
+#
+# Described in `docs/attestation.md`, with a JSON schema from `buildmatrix schema verdict`. The type
+# never changes its meaning; a field with a new meaning needs a new type number.
+
 
 #: Type of the predicate: a URN, as it has no address.
 PREDICATE_TYPE = "urn:buildmatrix:verdict:1"

@@ -1,4 +1,4 @@
-"""One data file of the catalogue: read, and checked beyond what the types of `format` say."""
+"""One data file of the catalogue: read, and checked beyond what the types of `tables` say."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ import msgspec
 from packaging.specifiers import InvalidSpecifier
 
 from buildmatrix import toml
-from buildmatrix.catalogue.format.machines import HostCheck
-from buildmatrix.catalogue.format.tables import SCHEMA, DataFile, entries
 from buildmatrix.catalogue.model import Replacement, ReplacementAction
+from buildmatrix.catalogue.tables import SCHEMA, DataFile, HostCheck, entries
 from buildmatrix.elf.marks import MARKS
 from buildmatrix.errors import Problem, SpecError
 from buildmatrix.parsing import parse_specifiers
 from buildmatrix.spec import document, kinds
+from buildmatrix.spec.document import KeyPath as Place
 from buildmatrix.spec.document import Problems
+from buildmatrix.spec.kinds import numbers
 from buildmatrix.spec.model import Position
-from buildmatrix.spec.positions import Path as Place
-from buildmatrix.spec.version_range import numbers
 from buildmatrix.threads import prepare_type
 
 _Locate = Callable[[Place], Position | None]

@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 from urllib.parse import unquote
 
-from buildmatrix.catalogue.format.artifacts import CacheEntry
+from buildmatrix.catalogue.entries import CacheEntry
 from buildmatrix.catalogue.load import Catalogue, Owned
 from buildmatrix.catalogue.lookup import distribution
 from buildmatrix.catalogue.match import PACKAGE_ROLE, evidence

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from buildmatrix.catalogue.format.entry import CatalogueEntry
-from buildmatrix.catalogue.format.tables import DataFile, entries
+from buildmatrix.catalogue.entries import CatalogueEntry
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.lookup import unknown_backend
+from buildmatrix.catalogue.tables import DataFile, entries
 
 SCHEMA = "buildmatrix/catalogue/1"
 

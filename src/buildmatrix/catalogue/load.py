@@ -14,20 +14,16 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from buildmatrix.catalogue.datafile import read, read_file
-from buildmatrix.catalogue.format.artifacts import ArtifactEntry, CacheEntry, Framework
-from buildmatrix.catalogue.format.entry import Basis, CatalogueEntry
-from buildmatrix.catalogue.format.machines import (
-    FrameworkDevices,
-    Host,
-    HostCheck,
-    NodeLabel,
-    Product,
-)
-from buildmatrix.catalogue.format.names import (
+from buildmatrix.catalogue.entries import (
+    ArtifactEntry,
+    Basis,
+    CacheEntry,
+    CatalogueEntry,
     DeviceCodeEntry,
     DistributionEntry,
     EnvironmentEntry,
     ExceptionRule,
+    Framework,
     ImageEntry,
     LibraryEntry,
     LocalVersion,
@@ -40,26 +36,6 @@ from buildmatrix.catalogue.format.names import (
     SystemPackageEntry,
     ToolEntry,
 )
-from buildmatrix.catalogue.format.tables import DataFile
-from buildmatrix.catalogue.format.versions import (
-    Brand,
-    CodeVersion,
-    Condition,
-    DriverFloor,
-    DriverPair,
-    DriverRelease,
-    ForwardCompatibility,
-    FrameworkLibraries,
-    ImageLabel,
-    KernelFloor,
-    LibraryDistribution,
-    LibraryPackage,
-    RuntimeVersion,
-    StatedVersion,
-    ToolkitDriver,
-    VariantFeature,
-    VersionPair,
-)
 from buildmatrix.catalogue.model import (
     BackendEntry,
     Confidence,
@@ -67,6 +43,31 @@ from buildmatrix.catalogue.model import (
     Release,
 )
 from buildmatrix.catalogue.names import GlobIndex, library_patterns, product_patterns
+from buildmatrix.catalogue.tables import (
+    Brand,
+    CodeVersion,
+    Condition,
+    DataFile,
+    DriverFloor,
+    DriverPair,
+    DriverRelease,
+    ForwardCompatibility,
+    FrameworkDevices,
+    FrameworkLibraries,
+    Host,
+    HostCheck,
+    ImageLabel,
+    KernelFloor,
+    LibraryDistribution,
+    LibraryPackage,
+    NodeLabel,
+    Product,
+    RuntimeVersion,
+    StatedVersion,
+    ToolkitDriver,
+    VariantFeature,
+    VersionPair,
+)
 from buildmatrix.errors import Problem, SpecError
 
 EntryT = TypeVar("EntryT", bound=CatalogueEntry)

@@ -1,26 +1,38 @@
-"""Single questions to the catalogue: whose library, whose distribution, whose image is this?"""
+"""Single questions to the catalogue: vendor of a library, distribution or image, and its build."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from buildmatrix.catalogue.datafile import replacement
-from buildmatrix.catalogue.format.names import DistributionEntry, LibraryEntry
-from buildmatrix.catalogue.load import Catalogue, Owned
-from buildmatrix.catalogue.model import DistributionMatch, Weight
-from buildmatrix.catalogue.names import (
-    demangle,
-    library_names,
-    matches,
-    matches_any,
-    version_of,
+from buildmatrix.catalogue.entries import (
+    BuildPart,
+    CatalogueEntry,
+    DistributionEntry,
+    LibraryEntry,
+    RunOptions,
+    StartingBase,
+    WheelOrigin,
 )
+from buildmatrix.catalogue.load import Catalogue, Owned
+from buildmatrix.catalogue.model import (
+    Confidence,
+    DistributionMatch,
+    Evidence,
+    EvidenceKind,
+    Weight,
+    Where,
+)
+from buildmatrix.catalogue.names import demangle, library_names, matches, matches_any, version_of
 from buildmatrix.errors import UsageError
+from buildmatrix.inventory.model import Artefact, Binary, ClosedFile, PythonLoad
 from buildmatrix.inventory.names import distribution_name
 from buildmatrix.parsing import parse_specifiers, version_or_none
+
+# Single questions to the catalogue: whose library, whose distribution, whose image is this?
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,3 +239,154 @@ def unknown_backend(name: str, backends: Iterable[str]) -> UsageError:
     """What to raise for a backend that is none of `backends`."""
     names = ", ".join(sorted(backends))
     return UsageError(f"there is no backend {name!r}; the catalogue knows {names}")
+
+
+# Evidence of one file, changed or removed by the exceptions of the catalogue
+
+
+#: What is left of a confidence where something speaks against it.
+LOWER: dict[Confidence, Confidence] = {"high": "medium", "medium": "low", "low": "low"}
+
+File = Binary | Artefact | ClosedFile
+
+
+class EvidenceMaker:
+    """Joins facts with entries of one catalogue; remembers whose the owners of files are."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+        self._owners: dict[str, DistributionMatch | None] = {}
+
+    def evidence(
+        self,
+        kind: EvidenceKind,
+        file: File | PythonLoad,
+        owned: Owned[CatalogueEntry],
+        *,
+        name: str,
+        detail: str,
+        role: str,
+        weight: Weight,
+        where: Where = "image",
+        toolkit: str | None = None,
+        confidence: Confidence | None = None,
+        offset: int | None = None,
+        size: int = 0,
+        architectures: tuple[str, ...] = (),
+    ) -> Iterator[Evidence]:
+        """The evidence, changed or removed by the exceptions that cover it.
+
+        `name` is what exceptions know it by: the library that was named, or the file itself.
+        """
+        for exception in self._catalogue.exceptions:
+            rule = exception.entry
+            if (
+                kind in rule.kinds
+                and matches_any(rule.backends, owned.backend)
+                and matches_any(rule.names, name)
+                and matches_any(rule.files, demangle(file_name(file)))
+                and matches_any(rule.paths, file.path)
+            ):
+                if rule.weight is not None:
+                    weight, confidence = rule.weight, LOWER[confidence or owned.confidence]
+                where = rule.where or where
+        if weight == "neutral" or owned.vendor is None:
+            return
+        yield Evidence(
+            kind=kind,
+            vendor=owned.vendor,
+            backend=owned.backend,
+            path=file.path,
+            detail=detail,
+            role=role,
+            confidence=confidence or owned.confidence,
+            where=where,
+            weight=weight,
+            toolkit=toolkit or self._owner_toolkit(file.owner, owned.backend),
+            offset=offset,
+            size=size,
+            distribution=file.owner,
+            architectures=architectures,
+        )
+
+    def _owner_toolkit(self, owner: str | None, backend: str) -> str | None:
+        """The toolkit of the owning distribution, where that is one of the same backend.
+
+        `libcurand.so.10` is the same name in three toolkits; `nvidia-curand-cu12` is in one.
+        """
+        if owner is None:
+            return None
+        if owner not in self._owners:
+            name, _, version = owner.partition("==")
+            self._owners[owner] = distribution(name, version, self._catalogue)
+        match = self._owners[owner]
+        return match.toolkit if match is not None and match.backend == backend else None
+
+
+def file_name(file: File | PythonLoad) -> str:
+    """The last part of the path of a file."""
+    return file.path.rpartition("/")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class BackendBuild:
+    """What differs between the images of one backend and those of another."""
+
+    title: str
+    #: With variables: of the stage that installs the wheels, and of the image.
+    build: tuple[BuildPart, ...] = ()
+    final: tuple[BuildPart, ...] = ()
+    #: Of the image's user.
+    groups: tuple[str, ...] = ()
+    #: Debian packages of the image.
+    packages: tuple[str, ...] = ()
+    #: Where a container runtime puts the libraries of the host.
+    library_folders: tuple[str, ...] = ()
+    #: Names of libraries that the host must have, and no image.
+    host_libraries: tuple[str, ...] = ()
+    #: What a first specification starts with, and who says that there is such an image.
+    base: StartingBase | None = None
+    base_sources: tuple[str, ...] = ()
+    wheels: tuple[WheelOrigin, ...] = ()
+    runs: tuple[RunOptions, ...] = ()
+    #: Why no image can be made, where none can.
+    unbuildable: str | None = None
+
+
+def backend_build(catalogue: Catalogue, backend: str) -> BackendBuild:
+    """What the data files say about `backend`, which need not be known."""
+    files = [file for file in catalogue.files.values() if file.backend == backend]
+    parts = [part for file in files for part in file.build]
+    in_image = [part for part in parts if part.stage == "final"]
+    base, sources = next(
+        (
+            (base, tuple(file.sources[key] for key in base.source))
+            for file in files
+            for base in file.bases
+        ),
+        (None, ()),
+    )
+    return BackendBuild(
+        title=files[0].title if files else backend,
+        build=tuple(part for part in parts if part.stage == "build" and part.variables),
+        final=tuple(part for part in in_image if part.variables),
+        groups=_unique(part.groups for part in in_image),
+        packages=_unique(part.packages for part in in_image),
+        library_folders=_unique(part.library_folders for part in in_image),
+        host_libraries=_unique(
+            entry.names for file in files for entry in file.libraries if entry.where == "host"
+        ),
+        base=base,
+        base_sources=sources,
+        wheels=tuple(origin for file in files for origin in file.wheels),
+        runs=tuple(run for file in files for run in file.runs),
+        unbuildable=next((entry.reason for file in files for entry in file.unbuildable), None),
+    )
+
+
+def _unique(groups: Iterable[Iterable[str]]) -> tuple[str, ...]:
+    def names() -> Iterator[str]:
+        for group in groups:
+            yield from group
+
+    return tuple(dict.fromkeys(names()))

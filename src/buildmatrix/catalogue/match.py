@@ -6,16 +6,396 @@ files. What a neutral entry covers is no evidence and does not appear.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from buildmatrix.catalogue.files import FileMatcher
-from buildmatrix.catalogue.load import Catalogue
-from buildmatrix.catalogue.lookup import distribution, image, toolkit_in
-from buildmatrix.catalogue.model import Evidence
-from buildmatrix.catalogue.names import matches_any
-from buildmatrix.inventory.model import Distribution, Inventory, SystemPackage
+from buildmatrix.catalogue.entries import DeviceCodeEntry, SectionEntry
+from buildmatrix.catalogue.load import Catalogue, Owned
+from buildmatrix.catalogue.lookup import (
+    LOWER,
+    EvidenceMaker,
+    File,
+    LibraryMatch,
+    common_names,
+    distribution,
+    file_name,
+    image,
+    library,
+    toolkit_in,
+)
+from buildmatrix.catalogue.model import Evidence, Weight
+from buildmatrix.catalogue.names import (
+    demangle,
+    library_names,
+    library_patterns,
+    matches_any,
+    opened_library,
+)
+from buildmatrix.device_code.model import DeviceCode
+from buildmatrix.elf.model import Mark, Section
+from buildmatrix.inventory.model import (
+    Artefact,
+    Binary,
+    ClosedFile,
+    Distribution,
+    Inventory,
+    PythonLoad,
+    SystemPackage,
+)
 
 __all__ = ["distribution", "evidence", "image"]
+
+
+#: Roles of evidence whose entries have none of their own.
+KERNEL_ROLE = "kernel"
+#: Device code in a static archive, which only a linker takes.
+LINKED_ROLE = "link"
+#: Roles by the kind of file; any other is loaded as it is.
+#: Code for an interface has the role of the interface's backend, whichever driver compiled it.
+_ROLES = {"a": LINKED_ROLE, "bc": "compiler", "vkcache": "vulkan"}
+FOLDER_ROLE = "folder"
+
+
+class FileMatcher:
+    """Gives the evidence of one file after the other; holds what they have in common."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+        #: Most names occur in many files: `libc.so.6`, `libcudart.so.12`.
+        self._libraries: dict[str, tuple[LibraryMatch, ...]] = {}
+        self._evidence = EvidenceMaker(catalogue).evidence
+
+    def binary(self, binary: Binary) -> Iterator[Evidence]:
+        """Everything that one ELF file says."""
+        itself = [
+            *self._bundled(binary),
+            *self._tool(binary),
+            *self._device_code(binary, _loadable(binary)),
+            *self._unread_device_code(binary),
+        ]
+        yield from itself or self._in_folder(binary)
+        yield from self._static(binary, binary.elf.marks, _own_names(binary))
+        if binary.container is None:
+            # A packed file's needs matter where it is unpacked, and that place is unknown.
+            yield from self._needed(binary)
+            yield from self._dlopen(binary)
+
+    def artefact(self, artefact: Artefact) -> Iterator[Evidence]:
+        """Everything that one file says that is not an ELF file."""
+        name = file_name(artefact)
+        named = list(self._library_file(artefact, name))
+        if any(item.weight == "strong" for item in named):
+            held = []
+        else:
+            # The name of a static archive says less than what it holds.
+            held = [
+                *self._device_code(artefact, artefact.device_code),
+                *self._static(artefact, artefact.marks, {demangle(name)}),
+            ]
+        yield from list(self._tool(artefact)) or held or named or self._in_folder(artefact)
+
+    def closed(self, file: ClosedFile) -> Iterator[Evidence]:
+        """What the name of a file says that was not opened; less sure than its bytes would be."""
+        yield from (
+            list(self._tool(file))
+            or list(self._library_file(file, file_name(file)))
+            or self._in_folder(file)
+        )
+
+    def python_load(self, load: PythonLoad) -> Iterator[Evidence]:
+        """The libraries that a call in a Python file names.
+
+        A name with a part that only a run would complete says less, and so does a call that no
+        import gets to.
+        """
+        on_import = load.reach in ("import", "guarded")
+        names = (opened_library(load.call, text) for text in load.names)
+        for name in dict.fromkeys(name for name in names if name is not None):
+            # A search stands for any version, and an import that fails without it for one of them.
+            bare = name.removesuffix("*") if name.endswith(".so*") else name
+            computed = "*" in (bare if load.call == "find_library" else name)
+            for match in self._library(bare):
+                sure = match.owned.confidence
+                yield from self._evidence(
+                    "python-dlopen",
+                    load,
+                    match.owned,
+                    name=bare,
+                    detail=name,
+                    role=match.owned.entry.role,
+                    where=match.owned.entry.where,
+                    weight="weak" if computed or not on_import else match.weight,
+                    toolkit=match.toolkit,
+                    confidence=LOWER[sure] if computed else sure,
+                )
+
+    # The file itself
+
+    def _bundled(self, binary: Binary) -> Iterator[Evidence]:
+        """The SONAME says what a library is; without one of a vendor's, the file's name does."""
+        soname = binary.elf.soname
+        by_soname = list(self._library_file(binary, soname)) if soname else []
+        yield from by_soname or self._library_file(binary, file_name(binary))
+
+    def _library_file(self, file: File, name: str) -> Iterator[Evidence]:
+        shown, canonical = file_name(file), demangle(name)
+        for match in library(name, file.path, self._catalogue):
+            yield from self._evidence(
+                "bundled",
+                file,
+                match.owned,
+                name=canonical,
+                detail=shown if shown == canonical else f"{shown} ({canonical})",
+                role=match.owned.entry.role,
+                where=match.owned.entry.where,
+                weight=match.weight,
+                toolkit=match.toolkit,
+                confidence=LOWER[match.owned.confidence] if isinstance(file, ClosedFile) else None,
+                size=_lying(file, file.size),
+            )
+
+    def _tool(self, file: File) -> Iterator[Evidence]:
+        name = file_name(file)
+        for owned in self._catalogue.tools.find(name)[:1]:
+            yield from self._evidence(
+                "tool",
+                file,
+                owned,
+                name=name,
+                detail=name,
+                role=owned.entry.role,
+                where=owned.entry.where,
+                weight=owned.entry.weight,
+                size=_lying(file, file.size),
+            )
+
+    def _in_folder(self, file: File) -> Iterator[Evidence]:
+        """A file whose name says nothing in a folder where everything is one backend's."""
+        name = file_name(file)
+        if any(
+            owned.entry.weight == "neutral"
+            for candidate in library_names(name)
+            for owned in self._catalogue.libraries.find(candidate)
+        ):
+            return
+        for owned in self._catalogue.roots.find(file.path)[:1]:
+            yield from self._evidence(
+                "bundled",
+                file,
+                owned,
+                name=name,
+                detail=name,
+                role=FOLDER_ROLE,
+                weight="weak",
+                size=_lying(file, file.size),
+            )
+
+    # Device code
+
+    def _device_code(self, file: File, device_code: Iterable[DeviceCode]) -> Iterator[Evidence]:
+        """One evidence per backend and weight. A file of bitcode is a tool: compilers link it."""
+        kind = file.kind if isinstance(file, Artefact) else None
+        name = file_name(file)
+        groups: dict[tuple[str, Weight], tuple[Owned[DeviceCodeEntry], list[DeviceCode]]] = {}
+        for code in device_code:
+            owned = _owner(code, self._catalogue.device_code)
+            if owned is not None:
+                key = owned.backend, owned.entry.weight
+                groups.setdefault(key, (owned, []))[1].append(code)
+        for owned, codes in groups.values():
+            first = min(codes, key=lambda code: code.offset)
+            # What is made for device code is of no other use: its padding and its headers count.
+            sections = [
+                section.size for section, of in self._sections(file) if of.backend == owned.backend
+            ]
+            architectures = tuple(sorted({code.arch for code in codes if code.arch is not None}))
+            strong = owned.entry.weight == "strong"
+            where = f".{kind} file" if kind else (strong and first.section) or first.format
+            yield from self._evidence(
+                "tool" if kind == "bc" else "device-code",
+                file,
+                owned,
+                name=name,
+                detail=name
+                if kind == "bc"
+                else f"{where}: {' '.join(architectures) or 'architectures unknown'}",
+                role=_ROLES.get(kind or "", KERNEL_ROLE),
+                weight=owned.entry.weight,
+                offset=first.offset,
+                size=_lying(
+                    file, max(sum(sections) if strong else 0, sum(code.size for code in codes))
+                ),
+                # What is weak serves no GPU: it must not stand in for kernels that are missing.
+                architectures=architectures if strong else (),
+            )
+
+    def _unread_device_code(self, binary: Binary) -> Iterator[Evidence]:
+        """Sections made for device code, in a file where nothing could be read in them."""
+        if binary.elf.device_code or binary.elf.type == "rel":
+            return
+        for section, owned in self._sections(binary):
+            yield from self._evidence(
+                "device-code",
+                binary,
+                owned,
+                name=file_name(binary),
+                detail=f"{section.name}: not read",
+                role=KERNEL_ROLE,
+                weight=owned.entry.weight,
+                offset=section.offset,
+                size=section.size,
+            )
+
+    def _sections(self, file: File) -> Iterator[tuple[Section, Owned[SectionEntry]]]:
+        """Sections that compilers make for device code and nothing else, each with its owner."""
+        for section in file.elf.sections if isinstance(file, Binary) else ():
+            if section.size and not section.nobits:
+                for owned in self._catalogue.sections.find(section.name)[:1]:
+                    yield section, owned
+
+    # What the file asks for
+
+    def _needed(self, binary: Binary) -> Iterator[Evidence]:
+        """What the file links. A common name counts beside one that is the same backend's alone.
+
+        Where the dynamic section was not read, a name in its string table is a trace and no proof:
+        the table also holds the file's own name and versions of symbols.
+        """
+        is_read = binary.elf.dynamic_read
+        own = _own_names(binary)
+        names = (
+            binary.elf.needed
+            if is_read
+            else [name for name in binary.elf.linked_names if demangle(name) not in own]
+        )
+        sure = {
+            match.owned.backend
+            for name in names
+            for match in self._library(name)
+            if match.weight == "strong"
+        }
+        for name in names:
+            for match in self._library(name) or common_names(name, sure, self._catalogue):
+                yield from self._evidence(
+                    "needed",
+                    binary,
+                    match.owned,
+                    name=demangle(name),
+                    detail=name,
+                    role=match.owned.entry.role,
+                    where=match.owned.entry.where,
+                    weight=match.weight if is_read else "weak",
+                    toolkit=match.toolkit,
+                    confidence=None if is_read else "low",
+                )
+
+    def _static(
+        self, file: File, file_marks: Iterable[Mark], names: set[str]
+    ) -> Iterator[Evidence]:
+        """Runtimes that were linked in; a library does not hold itself."""
+        places = {mark.name: mark.offset for mark in file_marks}
+        for owned in self._catalogue.static if places else ():
+            entry = owned.entry
+            marks = [mark for mark in places if mark in entry.marks]
+            if not marks or _any_library(entry.shared, names):
+                continue
+            yield from self._evidence(
+                "static",
+                file,
+                owned,
+                name=entry.name,
+                detail=f"{entry.name} ({', '.join(marks)})",
+                role=entry.role,
+                weight=entry.weight,
+                offset=min(places[mark] for mark in marks),
+                size=_lying(file, min(entry.size, file.size)),
+            )
+
+    def _dlopen(self, binary: Binary) -> Iterator[Evidence]:
+        """Names of libraries in data and code, unless the file needs that library or is it.
+
+        A name inside a sentence or a list says less than one that could be passed on as it is. In a
+        table of Rust or Go every name can be, but nothing says where it ends.
+        """
+        linked = (*binary.elf.needed, *binary.elf.linked_names)
+        excluded = {demangle(name) for name in linked} | _own_names(binary)
+        for literal in sorted(
+            binary.elf.literals, key=lambda literal: (not literal.exact, not literal.packed)
+        ):
+            name = literal.text.rpartition("/")[2]
+            if demangle(name) in excluded:
+                continue
+            excluded.add(demangle(name))
+            for match in self._library(name):
+                sure = match.owned.confidence
+                yield from self._evidence(
+                    "dlopen",
+                    binary,
+                    match.owned,
+                    name=demangle(name),
+                    detail=literal.text,
+                    role=match.owned.entry.role,
+                    where=match.owned.entry.where,
+                    weight=match.weight if literal.exact or literal.packed else "weak",
+                    toolkit=match.toolkit,
+                    confidence=sure if literal.exact else LOWER[sure],
+                    offset=literal.offset,
+                )
+
+    # In common
+
+    def _library(self, name: str) -> tuple[LibraryMatch, ...]:
+        if name not in self._libraries:
+            self._libraries[name] = library(name, None, self._catalogue)
+        return self._libraries[name]
+
+
+def _lying(file: File, size: int) -> int:
+    """Bytes that `size` bytes of a file take where it lies: in a container they are packed."""
+    if isinstance(file, ClosedFile) or file.container is None or file.packed is None:
+        return size
+    return min(size, file.packed)
+
+
+def _loadable(binary: Binary) -> Iterator[DeviceCode]:
+    """The device code of a file. Objects for the linker (`.o`) are not loaded by anyone."""
+    for code in binary.elf.device_code:
+        if binary.elf.type != "rel" or code.format == "elf":
+            yield code
+
+
+def _own_names(binary: Binary) -> set[str]:
+    names = {demangle(file_name(binary))}
+    if binary.elf.soname:
+        names.add(demangle(binary.elf.soname))
+    return names
+
+
+def _any_library(globs: Sequence[str], names: set[str]) -> bool:
+    """Whether one of `names` is a library that one of `globs` means, in any version."""
+    patterns = [pattern for glob in globs for pattern in library_patterns(glob)]
+    return any(
+        matches_any(patterns, candidate) for name in names for candidate in library_names(name)
+    )
+
+
+def _owner(
+    code: DeviceCode, entries: Sequence[Owned[DeviceCodeEntry]]
+) -> Owned[DeviceCodeEntry] | None:
+    """The vendor of device code; None without one, and where a neutral entry covers it."""
+    fitting = [
+        owned
+        for owned in entries
+        if matches_any(owned.entry.formats, code.format)
+        and matches_any(owned.entry.kinds, code.kind)
+        and (
+            not owned.entry.architectures
+            or (code.arch is not None and matches_any(owned.entry.architectures, code.arch))
+        )
+    ]
+    if any(owned.entry.weight == "neutral" for owned in fitting):
+        return None
+    return fitting[0] if fitting else None
+
 
 #: Role of evidence that stands for a whole package, of Python or of the system.
 PACKAGE_ROLE = "package"

@@ -1,13 +1,52 @@
-"""Which releases of a family have a build for a backend, and which is the nearest that has one."""
+"""Requirements of a distribution, and releases of a family that have a build for a backend."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+
+from packaging.markers import InvalidMarker, default_environment
 
 from buildmatrix.catalogue.load import Catalogue
-from buildmatrix.catalogue.model import BackendEntry
-from buildmatrix.catalogue.runtimes import built_for, toolkit_line
+from buildmatrix.catalogue.lookup import distribution
+from buildmatrix.catalogue.model import BackendEntry, DistributionMatch
+from buildmatrix.inventory.model import Distribution
+from buildmatrix.inventory.names import distribution_name
+from buildmatrix.parsing import holds, requirement_or_none
+
+# Runtime lines: which toolkit a runtime belongs to, and what a local version was built for
+
+
+_NUMBER = re.compile(r"\d{1,9}")
+_LOCAL = re.compile(r"[a-z]+\.?(\d{1,9})(?:\.(\d{1,9}))?")
+
+
+def toolkit_line(runtime: str) -> str | None:
+    """The toolkit line of a runtime: `12` for `12.8`, `2025` for `2025.0`, None for `any`.
+
+    Within a line, libraries keep their sonames and run on newer minors (NVIDIA: "CUDA minor
+    version compatibility"); across lines they do not.
+    """
+    match = _NUMBER.match(runtime)
+    return match[0] if match else None
+
+
+def built_for(local: str) -> str | None:
+    """The runtime in a local version (PEP 440): `12.8` for `cu128`, `6.4` for `rocm6.4`.
+
+    Without a dot the last digit is the minor, as the PyTorch project writes it. None where the
+    local version holds no number of that kind (`cpu`, `xpu`).
+    """
+    match = _LOCAL.match(local)
+    if match is None:
+        return None
+    major, minor = match[1], match[2]
+    if minor is not None:
+        return f"{major}.{minor}"
+    return f"{major[:-1]}.{major[-1]}" if len(major) > 1 else major
+
 
 _RELEASE = re.compile(r"(\d{1,9})\.(\d{1,9})")
 
@@ -110,3 +149,97 @@ def _number(release: str) -> tuple[int, int]:
 
 def _distance(first: tuple[int, int], second: tuple[int, int]) -> int:
     return abs(first[0] - second[0]) * 1000 + abs(first[1] - second[1])
+
+
+# `Requires-Dist` lines of the core metadata, with environment markers (PEP 508) evaluated for the
+# target and not for the machine that asks. Extras of meta packages are followed: a requirement for
+# `cuda-toolkit[cublas]` brings cuBLAS, one for `cuda-toolkit` brings nothing.
+
+
+_PYTHON = re.compile(r"python(3\.\d+)/")
+_LINUX = {
+    "os_name": "posix",
+    "platform_system": "Linux",
+    "sys_platform": "linux",
+    "platform_machine": "x86_64",
+    "implementation_name": "cpython",
+    "platform_python_implementation": "CPython",
+    "extra": "",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Required:
+    """One requirement line of a distribution."""
+
+    #: Normalized.
+    name: str
+    extras: tuple[str, ...]
+    #: Whether it is installed on the target when no extra is asked for.
+    active: bool
+    #: What the catalogue says about `name`, whatever its version.
+    match: DistributionMatch | None
+
+    @property
+    def brings(self) -> tuple[str, ...]:
+        """Names of what is installed for it, itself first; a meta package brings its extras'."""
+        extras = self.match.extras if self.match is not None else None
+        if extras is None:
+            return (self.name,)
+        return tuple(dict.fromkeys(name for extra in self.extras for name in extras.get(extra, ())))
+
+
+def requirements(
+    item: Distribution,
+    catalogue: Catalogue,
+    environment: Mapping[str, str] | None = None,
+) -> tuple[Required, ...]:
+    """The requirements of `item`, in the order of its metadata.
+
+    `environment` has the values of environment markers; default: Linux on x86-64. The interpreter
+    is that which `item` is installed for, where its path says so. Lines that are no requirements
+    are left out, as installers do.
+    """
+    values = _environment(item, environment or {})
+    return tuple(_required(item.requires, values, catalogue))
+
+
+def _required(
+    lines: tuple[str, ...], environment: Mapping[str, str], catalogue: Catalogue
+) -> Iterator[Required]:
+    values = tuple(environment.items())
+    for line in lines:
+        requirement = requirement_or_none(line)
+        if requirement is None:
+            continue
+        name = distribution_name(requirement.name)
+        yield Required(
+            name=name,
+            extras=tuple(sorted(requirement.extras)),
+            active=requirement.marker is None or _holds(line, values),
+            match=distribution(name, "", catalogue),
+        )
+
+
+# The same wheels are judged for each backend, and again when more of them was read.
+@lru_cache(maxsize=16384)
+def _holds(line: str, environment: tuple[tuple[str, str], ...]) -> bool:
+    requirement = requirement_or_none(line)
+    marker = requirement.marker if requirement is not None else None
+    try:
+        return marker is None or holds(marker, dict(environment))
+    # Installers refuse it; what it requires is looked at all the same.
+    except InvalidMarker:
+        return True
+
+
+def _environment(item: Distribution, environment: Mapping[str, str]) -> dict[str, str]:
+    """Values of environment markers for the interpreter that `item` is installed for."""
+    values = {key: str(value) for key, value in default_environment().items()}
+    values.update(_LINUX)
+    values.update(environment)
+    python = _PYTHON.search(item.path)
+    if python is not None:
+        values["python_version"] = python[1]
+        values["python_full_version"] = f"{python[1]}.0"
+    return values

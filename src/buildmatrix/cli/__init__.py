@@ -119,7 +119,7 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command that the first argument names. Raises `click.UsageError` with a hint."""
         if args[0] not in COMMANDS and not args[0].startswith("-"):
-            from buildmatrix.spec.hints import did_you_mean
+            from buildmatrix.spec.document import did_you_mean
 
             hint = did_you_mean(args[0], COMMANDS, "commands")
             raise click.UsageError(f"there is no command {args[0]!r}; {hint}", ctx)

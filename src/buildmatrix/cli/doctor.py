@@ -54,7 +54,7 @@ def _lines(
     from buildmatrix.commands.doctor.node import format_checks as node_lines
     from buildmatrix.locks.machine_indexes import default_indexes
     from buildmatrix.reports.doctor import DoctorLine
-    from buildmatrix.spec.paths import read_data_files
+    from buildmatrix.spec.checks import read_data_files
 
     here = workspace(settings)
     lines, facilities = examine.check_engines(here.builder(DOCKER), here.builder(OCI), builder)
@@ -111,7 +111,7 @@ def _process(
     """Read the libraries that one process has mapped, and nothing else."""
     from buildmatrix.commands.doctor import examine, process
     from buildmatrix.commands.doctor.machine import MachineFiles
-    from buildmatrix.spec.paths import read_data_files
+    from buildmatrix.spec.checks import read_data_files
 
     line, catalogue = examine.check_catalogue(lambda: read_data_files(settings.file))
     if line.state != "ok":

@@ -36,7 +36,7 @@ def command(
     The same specification and locks give the same bytes.
     """
     from buildmatrix.locks.pylock import read_lock
-    from buildmatrix.render.generate import differences, generate, write
+    from buildmatrix.render.dockerfile import differences, generate, write
 
     spec, targets = load_targets(settings, globs, subset)
     if output is not None:

@@ -208,7 +208,7 @@ def load_targets(
     settings: CommandSettings, globs: Sequence[str], subset: str | None
 ) -> tuple[Spec, tuple[Target, ...]]:
     """The specification, and the targets that were selected."""
-    from buildmatrix.spec.points import select
+    from buildmatrix.spec.matrix import select
 
     spec = load(settings)
     return spec, select(spec, globs, subset)

@@ -239,8 +239,8 @@ def collect(
     from datetime import date
 
     from buildmatrix.commands.preflight import baseline as baselines
+    from buildmatrix.commands.preflight.cluster import collect as joined
     from buildmatrix.commands.preflight.cluster import find_subject
-    from buildmatrix.commands.preflight.collect import collect as joined
     from buildmatrix.commands.preflight.logs import read_logs
     from buildmatrix.commands.preflight.run import exit_code
     from buildmatrix.registry.reference import Reference

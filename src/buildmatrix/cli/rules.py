@@ -72,7 +72,7 @@ def _rules(code: str | None, style: str) -> None:
 def _catalogue(settings: CommandSettings, name: str | None, style: str) -> None:
     from buildmatrix.catalogue import listing
     from buildmatrix.catalogue.load import load
-    from buildmatrix.spec.paths import read_data_files
+    from buildmatrix.spec.checks import read_data_files
 
     catalogue = load(read_data_files(settings.file))
     backend = None if name is None else listing.backend_named(name, catalogue)

@@ -32,7 +32,7 @@ def check_save(file: str, targets: Sequence[Target]) -> None:
 
 def save_images(file: str, result: Result, engine: Engine, settings: CommandSettings) -> None:
     """Write the archives of the targets that are green. Raises `BuildError` when a disk is full."""
-    from buildmatrix.engines.disk import writing
+    from buildmatrix.engines.process import writing
     from buildmatrix.inventory.writing import open_atomically
 
     for target in result.report.targets:

@@ -16,8 +16,8 @@ from buildmatrix.errors import UsageError
 
 if TYPE_CHECKING:
     from buildmatrix.reports.run.model import Report
+    from buildmatrix.spec.matrix import Shard
     from buildmatrix.spec.model import Spec, Target
-    from buildmatrix.spec.shards import Shard
 
 _options = stacked(
     option("--shard", metavar="I/N", help="Part I of N of the targets, for a CI matrix."),
@@ -45,7 +45,7 @@ class Sharding:
 
     def of(self, targets: Sequence[Target], settings: CommandSettings) -> Part:
         """The targets of the shard, in their order. Raises `UsageError` for what has no times."""
-        from buildmatrix.spec.shards import divided, plan_digest
+        from buildmatrix.spec.matrix import divided, plan_digest
 
         seconds: dict[str, float] = {}
         for path in self.timings:
@@ -101,7 +101,7 @@ def load_shard(
 
 
 def _sharding(shard: str | None, timings: tuple[Path, ...]) -> Sharding | None:
-    from buildmatrix.spec.shards import Shard
+    from buildmatrix.spec.matrix import Shard
 
     if shard:
         return Sharding(Shard.parse(shard), timings)

@@ -15,7 +15,7 @@ from buildmatrix.errors import UndecidedError, UsageError
 from buildmatrix.reports.formats import VERIFY, names
 
 if TYPE_CHECKING:
-    from buildmatrix.attestation.certificates import CertificateCheck
+    from buildmatrix.attestation.keyless import CertificateCheck
 
 FORMATS = names(VERIFY)
 _HOURS = {"h": 1, "d": 24, "w": 7 * 24}
@@ -33,8 +33,7 @@ def _certificates(
     subjects: tuple[str, ...], issuer: str | None, trust_root: Path | None
 ) -> CertificateCheck | None:
     """Return the check of signatures by an identity; None if none may sign. Raises `UsageError`."""
-    from buildmatrix.attestation.certificates import CertificateCheck, Identity
-    from buildmatrix.attestation.keyless import load_trusted_root
+    from buildmatrix.attestation.keyless import CertificateCheck, Identity, load_trusted_root
 
     if not subjects:
         for name, value in (("--issuer", issuer), ("--trust-root", trust_root)):

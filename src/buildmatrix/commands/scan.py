@@ -14,8 +14,7 @@ from buildmatrix.reports.run.model import Report, assemble
 from buildmatrix.rules.acceptance import FailOn
 from buildmatrix.rules.model import TargetResult
 from buildmatrix.sources.model import Facts
-from buildmatrix.spec.bare import bare_spec, bare_target
-from buildmatrix.spec.model import Spec, Target, Waiver
+from buildmatrix.spec.model import Spec, Target, Waiver, bare_spec, bare_target
 
 
 def scan(

@@ -1,17 +1,27 @@
-"""The interface of an engine, and what goes in and out of it."""
+"""The interface of an engine, its inputs and outputs, and readers of an image's files."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from buildmatrix.errors import BuildmatrixError
+from buildmatrix.inventory.model import Inventory
 from buildmatrix.locks.model import Lock
 from buildmatrix.progress import Progress
+from buildmatrix.scratch import scratch
 from buildmatrix.spec.model import Spec, Target
+from buildmatrix.trees.base import Tree
+
+if TYPE_CHECKING:
+    from buildmatrix.oci.documents import Platform
+
+
+# The interface of an engine, and what goes in and out of it
+
 
 #: File in the output folder of a scan.
 INVENTORY = "inventory.json"
@@ -265,3 +275,48 @@ class Engine(Protocol):
 
     def export(self, reference: str) -> AbstractContextManager[Iterator[bytes]]:
         """Stream the bytes of `docker save` for an existing image; nothing is stored."""
+
+
+# Readers of an image's files: exported by its engine, or saved in a file
+
+
+OpenTree = Callable[[], AbstractContextManager[Tree]]
+
+
+@contextmanager
+def saved_image(path: Path, wanted: Platform | None = None) -> Iterator[Tree]:
+    """Open the files of a saved image; of several, the one for the platform `wanted`."""
+    from buildmatrix.layers.saved_image import SavedImage
+
+    with SavedImage(path, wanted) as image:
+        yield image.tree()
+
+
+@contextmanager
+def exported(engine: Engine, image: str) -> Iterator[Tree]:
+    """Open the files of an engine's image by exporting it to a temporary file."""
+    with scratch("image") as folder:
+        path = folder / "image.tar"
+        with path.open("wb") as file, engine.export(image) as chunks:
+            for chunk in chunks:
+                file.write(chunk)
+        with saved_image(path) as tree:
+            yield tree
+
+
+def layers_of_image(name: str, engine: Engine, inventory: Inventory) -> Inventory:
+    """Return an inventory with only the layers of an engine's image.
+
+    Raises OSError and the engine's errors.
+    """
+    from buildmatrix.inventory.layers import add_layers
+    from buildmatrix.layers.image import LayerReader
+    from buildmatrix.layers.merging import merge_layers
+    from buildmatrix.layers.saved import read_export
+    from buildmatrix.store.cache import Cache
+
+    reader = LayerReader(Cache(None), names_only=True)
+    configuration, blobs = read_export(lambda: engine.export(name), reader)
+    tree = merge_layers(reader.layers(blobs))
+    read = add_layers(inventory, tree, configuration.digests, configuration.instructions)
+    return Inventory(layers=read.layers, origins=read.origins, buried=read.buried)

@@ -1,19 +1,78 @@
-"""Child processes, whose output is read, and which are ended with all their descendants."""
+"""Child processes and files of engines: their end, their output and their errors in messages."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
+import re
 import signal
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from buildmatrix.errors import Interrupted
+from buildmatrix.errors import BuildError, Interrupted
+
+# Output of builds, cleaned for terminals, logs and one-line messages
+
+
+# ECMA-48 control sequences (CSI, OSC and two-character escapes), then other C0 and C1 characters.
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def plain(text: str) -> str:
+    """Remove colors, cursor movements and other control characters except tab and newline.
+
+    The output of a step is untrusted and could rewrite the user's terminal.
+    """
+    return _CONTROLS.sub("", _ESCAPES.sub("", text))
+
+
+def shorten(text: str, length: int) -> str:
+    """Return text on one line of at most `length` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= length else line[: length - 1] + "…"
+
+
+def megabytes(count: int) -> str:
+    """Format bytes as `12.3 MB`."""
+    return f"{count / 1e6:.1f} MB"
+
+
+# Messages for errors of the local disk
+
+
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Raise `BuildError` for operating system errors while writing to `folder`."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise  # The reader of our own output is gone: not this folder's trouble.
+    except OSError as error:
+        place = error.filename or folder
+        if error.errno in _FULL:
+            raise BuildError(
+                f"the disk of {folder} is full; free space there and run again, what was finished "
+                "is kept"
+            ) from error
+        raise BuildError(
+            f"{place} cannot be written: {error.strerror or error}; see that {folder} is a folder "
+            "of this user"
+        ) from error
+
+
+# Child processes, whose output is read, and which are ended with all their descendants
+
 
 #: Seconds for cleanup after SIGINT, in which buildx cancels its build.
 GRACE = 10.0

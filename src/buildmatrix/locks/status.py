@@ -12,7 +12,7 @@ from buildmatrix.locks.pylock import read_lock, read_lock_and_record
 from buildmatrix.locks.pylock_writer import difference, input_values
 from buildmatrix.locks.taken import COMMANDS, trouble_with
 from buildmatrix.locks.target_requirements import read_target_requirements
-from buildmatrix.spec.hints import toml_string
+from buildmatrix.spec.document import toml_string
 from buildmatrix.spec.model import LOCK_HEADER, Spec, Target
 
 # Changes from an old lock to a new one, in words

@@ -1,16 +1,56 @@
 """`docker-bake.json`: every target in one file, for buildmatrix and for plain `docker buildx bake`.
 
 Format: https://docs.docker.com/build/bake/reference/. Paths are relative to the folder that bake
-is started in, which is the specification's. What belongs to one machine (mirror, secrets, network,
-outputs) is not in it: the mirror is a variable, the rest comes by `--set`.
+is started in, which is the specification's. Settings of one machine (mirror, secrets, network,
+outputs) are not in it: the mirror is a variable, the rest comes by `--set`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+from pathlib import Path
 
-from buildmatrix.render.names import bake_name, scan_name
 from buildmatrix.spec.model import Spec, Target
+
+# Names in the bake file. bake allows letters, digits, `_` and `-` in them
+
+
+def bake_name(target: str) -> str:
+    """The bake target that builds the image of `target`: `cuda12_8-py312-server`."""
+    return target.replace(".", "_")
+
+
+def scan_name(target: str) -> str:
+    """The bake target that scans it."""
+    return f"scan-{bake_name(target)}"
+
+
+def staged_name(target: str, root: Path) -> str:
+    """The name that an image has on one machine until its gates have passed.
+
+    The specification's folder `root` is part of it: two projects may have targets of one name.
+    """
+    project = hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:12]
+    # A tag holds 128 characters (distribution/reference, `regexp.go`).
+    return f"buildmatrix-staged:{project}-{target}"[: len("buildmatrix-staged:") + 128]
+
+
+def site_folders(python: str) -> tuple[str, str]:
+    """Return the folders of an image that a wheel's files and its `data` are installed into.
+
+    Source: `install` in templates/_macros.j2.
+    """
+    return f"opt/venv/lib/python{python}/site-packages", "opt/venv"
+
+
+# `docker-bake.json`: every target in one file, for buildmatrix and for plain `docker buildx bake`.
+#
+# Format: https://docs.docker.com/build/bake/reference/. Paths are relative to the folder that bake
+# is started in, which is the specification's. What belongs to one machine (mirror, secrets,
+# network, outputs) is not in it: the mirror is a variable, the rest comes by `--set`.
+
 
 _MIRROR = "BUILDMATRIX_MIRROR"
 

@@ -1,21 +1,27 @@
-"""Filters that put values into a Dockerfile so that they can only ever be values.
-
-Every `{{ value }}` of a template must be a plain word or go through one of these; `plain` is what
-checks the former. Each raises `Unquotable` for what its place cannot hold, above all line breaks:
-in a Dockerfile a new line is a new instruction.
-Grammar: https://docs.docker.com/reference/dockerfile/ (escape character `\\`, `$` expansion in
-ENV, LABEL, COPY and WORKDIR, exec form as JSON).
-"""
+"""Values and patterns in a Dockerfile and its `.dockerignore`, quoted so that they stay values."""
 
 from __future__ import annotations
 
 import json
+import posixpath
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from jinja2 import Undefined
 from markupsafe import Markup
+
+from buildmatrix.errors import Problem, SpecError
+
+# Filters that put values into a Dockerfile so that they can only ever be values.
+#
+# Every `{{ value }}` of a template must be a plain word or go through one of these; `plain` is what
+# checks the former. Each raises `Unquotable` for what its place cannot hold, above all line breaks:
+# in a Dockerfile a new line is a new instruction. Grammar:
+# https://docs.docker.com/reference/dockerfile/ (escape character `\`, `$` expansion in ENV, LABEL,
+# COPY and WORKDIR, exec form as JSON).
+
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
 _PLAIN = re.compile(r"[A-Za-z0-9._/:@+=,~^-]*")
@@ -153,3 +159,98 @@ def _no_null(value: str) -> str:
 def _shown(value: str) -> str:
     text = comment(value)
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+# Files that never reach an image: the rules of generated `.dockerignore` files, and their matches.
+#
+# Patterns as the reference has them (https://docs.docker.com/build/concepts/context/#dockerignore-
+# files) and as github.com/moby/patternmatcher reads them: relative to the context, the last match
+# decides, and what matches a folder matches everything in it.
+
+
+#: The project's own rules. BuildKit reads them only where a Dockerfile has no file of its own.
+PROJECT_FILE = ".dockerignore"
+#: Where generated files are if the specification does not say otherwise, and everything else that
+#: buildmatrix writes.
+FOLDER = ".buildmatrix"
+#: Never of use in an image.
+_JUNK = ("**/.git", "**/__pycache__", "**/*.pyc", f"**/{FOLDER}")
+_GENERATED = ("docker-bake.json", "*/Dockerfile", "*/Dockerfile.dockerignore", "scan/scan.pyz")
+
+
+def rules(root: Path, output: str) -> tuple[str, ...]:
+    """Patterns for the context `root`: the project's own, then what is never of use.
+
+    `output` is the folder of generated files. Raises `SpecError` where the project's rules cannot
+    be read.
+    """
+    folder = posixpath.normpath(output)
+    generated: tuple[str, ...] = ()
+    if FOLDER not in folder.split("/"):
+        prefix = "" if folder == "." else f"{ignore_pattern(folder)}/"
+        generated = tuple(prefix + name for name in _GENERATED)
+    return (*_of_project(root), *_JUNK, *generated)
+
+
+class Ignored:
+    """Matcher of ignored paths of a context."""
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        self._rules = [rule for rule in map(_rule, patterns) if rule is not None]
+        #: Whether something inside a folder that is left out may be in the context all the same.
+        self.has_exceptions = any(exception for _, exception in self._rules)
+
+    def __call__(self, path: str) -> bool:
+        """Return True if `path`, relative to the context, or one of its folders is ignored."""
+        parts = path.split("/")
+        names = ["/".join(parts[:count]) for count in range(len(parts), 0, -1)]
+        for pattern, exception in reversed(self._rules):
+            if any(pattern.fullmatch(name) for name in names):
+                return not exception
+        return False
+
+
+def _of_project(root: Path) -> list[str]:
+    try:
+        text = (root / PROJECT_FILE).read_text(encoding="utf-8-sig")
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except (OSError, UnicodeDecodeError) as error:
+        why = "is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error.strerror)
+        raise SpecError([Problem(f"cannot be read: {why}", PROJECT_FILE)]) from error
+    lines = (line.rstrip("\r") for line in text.split("\n"))
+    return [line for line in lines if line.strip() and not line.startswith("#")]
+
+
+def _rule(line: str) -> tuple[re.Pattern[str], bool] | None:
+    """A pattern, and whether it is an exception; None for what matches nothing."""
+    text = line.strip()
+    exception = text.startswith("!")
+    text = text[exception:].strip()
+    text = posixpath.normpath(text).lstrip("/") if text else ""
+    try:
+        return (re.compile(_regex(text), re.DOTALL), exception) if text else None
+    except re.error:
+        return None  # BuildKit refuses it, and says so.
+
+
+def _regex(pattern: str) -> str:
+    regex = ""
+    rest = pattern
+    while rest:
+        if match := re.match(r"\*\*/?", rest):
+            regex += "(.*/)?" if rest != match[0] else ".*"
+        elif match := re.match(r"\*", rest):
+            regex += "[^/]*"
+        elif match := re.match(r"\?", rest):
+            regex += "[^/]"
+        elif match := re.match(r"\[\^?(?:\\.|[^\]\\])+\]", rest, re.DOTALL):
+            regex += match[0].replace("[", r"\[").replace(r"\[", "[", 1)
+        elif match := re.match(r"\\(.)", rest, re.DOTALL):
+            regex += re.escape(match[1])
+        else:
+            match = re.match(r".", rest, re.DOTALL)
+            assert match is not None
+            regex += re.escape(match[0])
+        rest = rest[match.end() :]
+    return regex

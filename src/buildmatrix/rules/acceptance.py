@@ -12,7 +12,7 @@ from buildmatrix.errors import Problem, SpecError
 from buildmatrix.rules.findings import run_finding
 from buildmatrix.rules.model import SEVERITY_RANK, Acceptance, Finding, Fix, Severity
 from buildmatrix.rules.registry import BY_CODE, rule_of
-from buildmatrix.spec.hints import did_you_mean
+from buildmatrix.spec.document import did_you_mean
 from buildmatrix.spec.model import Policy, RuleSeverity, Waiver
 
 # Accepted findings, and BM901: waivers that expired or cover nothing.

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from buildmatrix.catalogue.format.artifacts import ArtifactEntry
+from buildmatrix.catalogue.entries import ArtifactEntry
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.names import matches_any
 from buildmatrix.elf.isa import level_number

@@ -6,11 +6,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from buildmatrix.catalogue.architectures import READY, grade
-from buildmatrix.catalogue.format.machines import Product
+from buildmatrix.catalogue.architectures import (
+    READY,
+    bare_architecture,
+    grade,
+    product,
+    same_memory,
+)
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.names import demangle, matches, matches_any, product_words
-from buildmatrix.catalogue.products import bare_architecture, product, same_memory
+from buildmatrix.catalogue.tables import Product
 from buildmatrix.catalogue.variants import RUNNING, Fit, Promise, fit, promises
 from buildmatrix.elf.isa import level_number
 from buildmatrix.inventory.model import Binary, Distribution

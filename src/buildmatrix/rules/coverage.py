@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from buildmatrix.catalogue.architectures import GRADES, READY, Grade, grade, is_bound
-from buildmatrix.catalogue.files import LINKED_ROLE
+from buildmatrix.catalogue.architectures import GRADES, READY, Grade, architectures, grade, is_bound
+from buildmatrix.catalogue.match import LINKED_ROLE
 from buildmatrix.catalogue.model import Evidence
-from buildmatrix.catalogue.products import architectures
 from buildmatrix.device_code.model import CodeGroup, DeviceCode
 from buildmatrix.phrases import listing
 from buildmatrix.rules.artifacts import is_artifact

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 
 from buildmatrix.catalogue.lookup import build_of
 from buildmatrix.catalogue.model import DistributionMatch, Evidence
-from buildmatrix.catalogue.releases import Gap, gap
-from buildmatrix.catalogue.runtimes import built_for, toolkit_line
+from buildmatrix.catalogue.releases import Gap, built_for, gap, toolkit_line
 from buildmatrix.locks.plan import index_of
 from buildmatrix.phrases import listing, size
 from buildmatrix.rules.evidence import title

@@ -11,7 +11,7 @@ from itertools import groupby
 from buildmatrix.catalogue.lookup import distribution
 from buildmatrix.catalogue.model import DistributionMatch, Evidence
 from buildmatrix.catalogue.names import demangle, library_names
-from buildmatrix.catalogue.runtimes import toolkit_line
+from buildmatrix.catalogue.releases import toolkit_line
 from buildmatrix.inventory.model import Distribution, PythonPath, SharedPath
 from buildmatrix.inventory.python_path import add_pythonpath, find_visible_distributions
 from buildmatrix.phrases import count, listing, size

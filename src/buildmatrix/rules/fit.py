@@ -10,8 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 
 from buildmatrix.catalogue import drivers
-from buildmatrix.catalogue.architectures import support, support_of
-from buildmatrix.catalogue.products import architectures
+from buildmatrix.catalogue.architectures import architectures, support, support_of
 from buildmatrix.rules.contradictions import find_variant_states, unsupported
 from buildmatrix.rules.coverage import code_holders, coverage
 from buildmatrix.rules.findings import split_owner
@@ -42,8 +41,8 @@ from buildmatrix.rules.node_drivers import (
 )
 from buildmatrix.rules.subject import ImageSubject
 from buildmatrix.rules.unfit_artifacts import find_artifact_states
+from buildmatrix.spec.kinds import version_range
 from buildmatrix.spec.model import NodeClass
-from buildmatrix.spec.version_range import version_range
 
 
 def check_undecided_on_node_class(image: ImageSubject) -> Iterator[Finding]:

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import Replacement
-from buildmatrix.catalogue.releases import Gap, gap, routes_of
-from buildmatrix.catalogue.runtimes import built_for, toolkit_line
+from buildmatrix.catalogue.releases import Gap, built_for, gap, routes_of, toolkit_line
 from buildmatrix.locks.model import Package
 from buildmatrix.rules.model import Fix, SpecChange
 from buildmatrix.rules.subject import Subject

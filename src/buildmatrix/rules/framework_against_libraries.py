@@ -43,7 +43,7 @@ from buildmatrix.rules.library_versions import (
 )
 from buildmatrix.rules.model import Finding, Fix, Severity
 from buildmatrix.rules.subject import ImageSubject
-from buildmatrix.spec.version_range import Numbers, numbers
+from buildmatrix.spec.kinds import Numbers, numbers
 
 #: Roles of libraries that refuse a framework which was built with a newer one, or lack what it
 #: calls: cuDNN compares versions when it is loaded.

@@ -10,12 +10,12 @@ from typing import Literal
 from packaging.specifiers import SpecifierSet
 
 from buildmatrix.catalogue import drivers
-from buildmatrix.catalogue.format.versions import StatedVersion
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.lookup import distribution, library
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.names import demangle, matches_any, version_of
-from buildmatrix.catalogue.runtimes import built_for
+from buildmatrix.catalogue.releases import built_for
+from buildmatrix.catalogue.tables import StatedVersion
 from buildmatrix.device_code.entries import newer_version
 from buildmatrix.device_code.model import DeviceCode
 from buildmatrix.elf.symbols import exported
@@ -27,7 +27,7 @@ from buildmatrix.parsing import parse_version, requirement_or_none, version_or_n
 from buildmatrix.rules.evidence import title
 from buildmatrix.rules.findings import split_owner
 from buildmatrix.rules.subject import ImageSubject, once
-from buildmatrix.spec.version_range import Numbers, compare, numbers
+from buildmatrix.spec.kinds import Numbers, compare, numbers
 
 # Versions of its backend's runtime in an image, by the image's content
 

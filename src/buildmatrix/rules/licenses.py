@@ -9,7 +9,7 @@ from typing import Literal
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 from packaging.utils import canonicalize_name
 
-from buildmatrix.catalogue.format.names import Redistribution
+from buildmatrix.catalogue.entries import Redistribution
 from buildmatrix.catalogue.names import demangle, matches, matches_any
 from buildmatrix.inventory.model import Distribution
 from buildmatrix.parsing import parse_specifiers, version_or_none

@@ -7,7 +7,7 @@ from itertools import groupby
 
 from buildmatrix.catalogue.lookup import library
 from buildmatrix.catalogue.names import demangle, matches_any, version_of
-from buildmatrix.catalogue.requirements import requirements
+from buildmatrix.catalogue.releases import requirements
 from buildmatrix.inventory.model import Binary, ClosedFile
 from buildmatrix.loader.binding import Unbound
 from buildmatrix.loader.process import file_name

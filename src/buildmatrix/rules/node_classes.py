@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from buildmatrix.catalogue import drivers
-from buildmatrix.catalogue.conditions import InvalidConditionError, NodeFacts, met
-from buildmatrix.catalogue.format.versions import Condition
+from buildmatrix.catalogue.architectures import architectures, is_product
+from buildmatrix.catalogue.drivers import InvalidConditionError, NodeFacts, met
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.names import matches_any
-from buildmatrix.catalogue.products import architectures, is_product
-from buildmatrix.catalogue.runtimes import toolkit_line
+from buildmatrix.catalogue.releases import toolkit_line
+from buildmatrix.catalogue.tables import Condition
 from buildmatrix.elf.isa import level_number
 from buildmatrix.inventory.model import Binary
 from buildmatrix.phrases import listing
@@ -22,8 +22,8 @@ from buildmatrix.rules.findings import chain_to_file, finding, holder, split_own
 from buildmatrix.rules.library_versions import runtimes
 from buildmatrix.rules.model import SEVERITY_RANK, Finding, FitReason, Fix, NodeState, Severity
 from buildmatrix.rules.subject import ImageSubject, once
+from buildmatrix.spec.kinds import Numbers, numbers, version_range
 from buildmatrix.spec.model import NodeClass
-from buildmatrix.spec.version_range import Numbers, numbers, version_range
 from buildmatrix.text import shown
 
 # Reasons of rules about an image on one node class, before they become findings.

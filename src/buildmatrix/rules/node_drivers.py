@@ -6,11 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from buildmatrix.catalogue import drivers
-from buildmatrix.catalogue.architectures import support
+from buildmatrix.catalogue.architectures import architectures, is_product, support
 from buildmatrix.catalogue.drivers import DriverVerdict
-from buildmatrix.catalogue.format.versions import ForwardCompatibility
 from buildmatrix.catalogue.names import matches_any
-from buildmatrix.catalogue.products import architectures, is_product
+from buildmatrix.catalogue.tables import ForwardCompatibility
 from buildmatrix.inventory.paths import LinkedPaths
 from buildmatrix.phrases import listing
 from buildmatrix.rules.architectures import better_build
@@ -19,8 +18,8 @@ from buildmatrix.rules.library_versions import Runtime, device_codes, runtimes
 from buildmatrix.rules.model import Finding, Fix, NodeState, Severity
 from buildmatrix.rules.node_classes import Reason, findings_of
 from buildmatrix.rules.subject import ImageSubject, once
+from buildmatrix.spec.kinds import Numbers, VersionRange, compare, numbers, version_range
 from buildmatrix.spec.model import NodeClass
-from buildmatrix.spec.version_range import Numbers, VersionRange, compare, numbers, version_range
 
 # Support of an image's runtimes by the drivers of node classes
 

@@ -12,8 +12,7 @@ from buildmatrix.catalogue.leftovers import Leftover
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import DistributionMatch, Evidence
-from buildmatrix.catalogue.requirements import requirements
-from buildmatrix.catalogue.runtimes import built_for, toolkit_line
+from buildmatrix.catalogue.releases import built_for, requirements, toolkit_line
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.loader.binding import Unbound, unbound
 from buildmatrix.loader.resolution import Resolution

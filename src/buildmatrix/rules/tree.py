@@ -11,7 +11,7 @@ from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.lookup import build_of, distribution, library
 from buildmatrix.catalogue.model import DistributionMatch, Evidence
 from buildmatrix.catalogue.names import demangle, matches_any
-from buildmatrix.catalogue.requirements import Required, requirements
+from buildmatrix.catalogue.releases import Required, requirements
 from buildmatrix.device_code.suffixes import SUFFIXES
 from buildmatrix.inventory.mattering import LEAST
 from buildmatrix.inventory.model import (

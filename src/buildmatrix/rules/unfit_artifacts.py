@@ -9,10 +9,9 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from buildmatrix.catalogue.architectures import READY, grade
-from buildmatrix.catalogue.format.artifacts import ArtifactEntry
+from buildmatrix.catalogue.architectures import READY, architectures, grade, vendors
+from buildmatrix.catalogue.entries import ArtifactEntry
 from buildmatrix.catalogue.names import matches_any
-from buildmatrix.catalogue.products import architectures, vendors
 from buildmatrix.elf.isa import level_number
 from buildmatrix.phrases import listing
 from buildmatrix.rules.artifacts import Artifact, artifacts

@@ -11,8 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from buildmatrix.engines.exports import OpenTree, exported, saved_image
-from buildmatrix.engines.model import Engine, ImageFacts
+from buildmatrix.engines.model import Engine, ImageFacts, OpenTree, exported, saved_image
 from buildmatrix.errors import (
     BuildmatrixError,
     ComponentError,

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from buildmatrix.engines.exports import OpenTree
+from buildmatrix.engines.model import OpenTree
 from buildmatrix.errors import UndecidedError, UsageError
 from buildmatrix.sources.model import Argument, Facts, Installed, ReadingOptions, Source
 from buildmatrix.trees.base import File, RandomAccess, Symlink, Tree, Trouble, Unreadable, reason

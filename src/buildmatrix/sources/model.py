@@ -18,8 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from buildmatrix.engines.exports import OpenTree
-from buildmatrix.engines.model import Engine
+from buildmatrix.engines.model import Engine, OpenTree
 from buildmatrix.errors import UndecidedError
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.locks.model import Lock

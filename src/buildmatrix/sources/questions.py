@@ -12,8 +12,7 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from buildmatrix.catalogue.load import Catalogue, load
-from buildmatrix.catalogue.releases import gap
-from buildmatrix.catalogue.runtimes import built_for, toolkit_line
+from buildmatrix.catalogue.releases import built_for, gap, toolkit_line
 from buildmatrix.errors import UndecidedError
 from buildmatrix.index.client import Client
 from buildmatrix.locks.committed import describe_unchecked, is_lock, read_committed
@@ -34,8 +33,7 @@ from buildmatrix.locks.uv import NoSolution, Uv, settings_of
 from buildmatrix.phrases import listing
 from buildmatrix.progress import Progress
 from buildmatrix.sources.model import Declared
-from buildmatrix.spec.bare import ANY
-from buildmatrix.spec.model import Spec, Target
+from buildmatrix.spec.model import ANY, Spec, Target
 from buildmatrix.text import shown
 
 # Routed families that cannot be resolved: the release has no build there, and the nearest that has

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from buildmatrix.engines.exports import OpenTree
-from buildmatrix.engines.model import Engine
+from buildmatrix.engines.model import Engine, OpenTree
 from buildmatrix.errors import UndecidedError, UsageError
 from buildmatrix.locks.model import Lock
 from buildmatrix.locks.pylock import read_lock

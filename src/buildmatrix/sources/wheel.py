@@ -10,7 +10,7 @@ from pathlib import Path
 from packaging.utils import InvalidWheelFilename
 from packaging.version import InvalidVersion
 
-from buildmatrix.engines.exports import OpenTree
+from buildmatrix.engines.model import OpenTree
 from buildmatrix.errors import UsageError
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.locks.model import Wheel

@@ -1,29 +1,243 @@
 """The keys of `buildmatrix.toml`: each key's name, type, meaning and default, once.
 
 The loader reads files with this table, and `schema` turns it into the JSON schema for editors.
-`keys_settings` has what can be said in several places, `keys_checks` what is checked,
-`keys_policy` what counts.
+`keys_settings` has the keys that are allowed in several places.
 """
 
-# ruff: noqa: RUF009 (`key` makes a field, like `dataclasses.field`; ruff knows only the latter)
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import date
 
 from buildmatrix.spec import kinds
-from buildmatrix.spec.keys_checks import CheckWaiverTable, NodeClassTable, SmokeTable, WaiverTable
-from buildmatrix.spec.keys_policy import PolicyTable
 from buildmatrix.spec.keys_settings import (
+    COMMAND,
     GLOBS,
     BackendTable,
+    Command,
     DefaultsTable,
     OverrideTable,
     VariantTable,
     WhenTable,
 )
 from buildmatrix.spec.model import DEFAULT_OUTPUT, DEFAULT_TOOLS
-from buildmatrix.spec.shapes import Json, SourceText, many, named, text, whole
+from buildmatrix.spec.shapes import Json, SourceText, day, either, many, named, text, whole
 from buildmatrix.spec.tables import Table, group, key, maybe, row
+
+# ruff: noqa: RUF009 (`key` makes a field, like `dataclasses.field`; ruff knows only the latter)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IgnoreTable(Table):
+    """One entry of `ignore` in `[policy.vulnerabilities]`."""
+
+    id: SourceText = key(text(kinds.ADVISORY), "Any of its names: CVE, GHSA or PYSEC.")
+    reason: SourceText = key(text(kinds.TEXT), "Why it does not matter here.")
+    expires: date = key(day(), "The last day on which that holds.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VulnerabilitiesTable(Table):
+    """`[policy.vulnerabilities]`."""
+
+    service: SourceText | None = maybe(
+        text(kinds.SERVICE), "Who is asked: `pypi` or `osv`.", default="pypi"
+    )
+    url: SourceText | None = maybe(
+        text(kinds.SOURCE),
+        "An OSV service of your own, `https://osv.example.com/v1/query`; with `osv` only.",
+    )
+    severity: SourceText | None = maybe(
+        text(kinds.SEVERITY), "Severity of a known vulnerability.", default="error"
+    )
+    ignore: tuple[IgnoreTable, ...] = group(
+        many(row(IgnoreTable, '{ id = "CVE-2024-22195", reason = "...", expires = 2027-01-31 }')),
+        "Advisories that are accepted, until a day.",
+    )
+
+
+#: Budgets by target: an identifier, a pattern, a backend or `*`.
+SIZES = named(kinds.TARGETS, text(kinds.SIZE))
+#: Lists by backend, or for all of them.
+TextsByBackend = dict[str, tuple[SourceText, ...]]
+DISTRIBUTIONS = named(kinds.BACKEND, many(text(kinds.DISTRIBUTION_RANGE)), wildcard=True)
+LIBRARIES = named(kinds.BACKEND, many(text(kinds.SONAME_GLOB)), wildcard=True)
+LICENSES = named(kinds.BACKEND, many(text(kinds.LICENSE)), wildcard=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyTable(Table):
+    """`[policy]`. Keys of its tables are backends, or `*` for all."""
+
+    allow_unresolved: dict[str, tuple[SourceText, ...]] = group(
+        named(kinds.BACKEND, many(text(kinds.SONAME_GLOB)), wildcard=True),
+        "Sonames (or patterns) that need not be in the image: the host's driver brings them.",
+    )
+    forbid_env: dict[str, tuple[SourceText, ...]] = group(
+        named(kinds.BACKEND, many(text(kinds.VARIABLE_GLOB)), wildcard=True),
+        "Patterns of environment variables that an image must not set.",
+    )
+    max_size: dict[str, SourceText] = group(
+        SIZES, "Largest allowed size of the root file system: `3GB` (powers of ten) or `3GiB`."
+    )
+    max_download: dict[str, SourceText] = group(
+        SIZES, "Most bytes that the wheels of a lock may have, to be downloaded."
+    )
+    max_foreign: dict[str, SourceText] = group(
+        SIZES, "Most bytes of other backends that may be installed."
+    )
+    max_layers: dict[str, int] = group(
+        named(kinds.TARGETS, whole(1, 10_000, "20")), "Most layers that an image may have."
+    )
+    bloat_threshold: SourceText | None = maybe(
+        text(kinds.SIZE),
+        "Foreign bytes up to which a distribution is not called bloat.",
+        default="5MB",
+    )
+    vulnerabilities: VulnerabilitiesTable = group(
+        row(VulnerabilitiesTable), "Who is asked for advisories, and which do not count."
+    )
+    gates: dict[str, tuple[SourceText, ...]] = group(
+        named(kinds.BACKEND, many(text(kinds.GATE)), wildcard=True),
+        "Gates that a build must have passed: one that did not run leaves it undecided.",
+    )
+    allow_distributions: TextsByBackend = group(
+        DISTRIBUTIONS, "Distributions that may be there; every other one is an error."
+    )
+    forbid_distributions: TextsByBackend = group(
+        DISTRIBUTIONS, "Distributions that must not be there: `xgboost<3`, `nvidia-*`."
+    )
+    allow_libraries: TextsByBackend = group(
+        LIBRARIES, "Shared libraries that distributions may bring; every other one is an error."
+    )
+    forbid_libraries: TextsByBackend = group(
+        LIBRARIES, "Sonames, or patterns for them, that must not be there."
+    )
+    allow_licenses: TextsByBackend = group(
+        LICENSES, "SPDX identifiers of licenses that are accepted; every other one is an error."
+    )
+    forbid_licenses: TextsByBackend = group(LICENSES, "SPDX identifiers of licenses that are not.")
+    pinned_bases: SourceText | None = maybe(
+        text(kinds.PINNED),
+        "What base images must have: a `digest`, a `tag` other than `latest`, or `none` of both.",
+    )
+    severity: dict[str, SourceText | dict[str, SourceText]] = group(
+        named(
+            kinds.RULE,
+            either(
+                text(kinds.POLICY_SEVERITY),
+                str,
+                named(kinds.BACKEND, text(kinds.POLICY_SEVERITY), wildcard=True),
+            ),
+        ),
+        "What findings of a rule count: one severity, or one for each backend; `off` accepts them.",
+    )
+
+
+# ruff: noqa: RUF009 (`key` makes a field, like `dataclasses.field`; ruff knows only the latter)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmokeTable(Table):
+    """`[[smoke]]`: a command that must succeed inside the image."""
+
+    name: SourceText = key(text(kinds.SMOKE), "Name of the check, in reports.")
+    level: SourceText = key(
+        text(kinds.LEVEL),
+        "`import` needs no device, `device` needs one, `batch` does real work on it.",
+    )
+    select: tuple[SourceText, ...] = group(GLOBS, "Patterns for identifiers.", otherwise="all")
+    command: Command = key(COMMAND, "The command; a string is split without a shell.")
+    timeout: SourceText | None = maybe(
+        text(kinds.DURATION), "Time after which it has failed.", default="120s"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeClassTable(Table):
+    """`[node-class.NAME]`: a kind of machine that targets run on."""
+
+    backend: SourceText = key(text(kinds.BACKEND), "The backend of its devices.")
+    driver: SourceText | None = maybe(
+        text(kinds.DRIVER), "Version of the driver, or a range.", otherwise="any"
+    )
+    archs: tuple[SourceText, ...] = group(many(text(kinds.ARCH)), "GPU architectures.")
+    products: tuple[SourceText, ...] = group(
+        many(text(kinds.PRODUCT), single=True),
+        "Names of the devices; the catalogue says which architectures they have.",
+    )
+    memory: SourceText | None = maybe(text(kinds.SIZE), "Memory of one device.")
+    count: int | None = maybe(whole(1, 10_000, "8"), "Devices of one machine.")
+    interconnect: SourceText | None = maybe(
+        text(kinds.INTERCONNECT), "How the devices are joined: `nvlink`, `xgmi`, `pcie`."
+    )
+    partition: SourceText | None = maybe(
+        text(kinds.PARTITION), "MIG profile (`1g.10gb`) or AMD partition mode (`CPX/NPS4`)."
+    )
+    kernel: SourceText | None = maybe(text(kinds.KERNEL), "Version of the kernel, or a range.")
+    container_runtime: SourceText | None = maybe(
+        text(kinds.CONTAINER_RUNTIME), "Container runtime, with its version where it is known."
+    )
+    cpu: SourceText | None = maybe(
+        text(kinds.CPU_LEVEL), "Instruction level of the host's processors."
+    )
+    resources: tuple[SourceText, ...] = group(
+        many(text(kinds.RESOURCE), single=True), "Kubernetes resources that a pod asks for."
+    )
+    tolerations: tuple[SourceText, ...] = group(
+        many(text(kinds.TOLERATION), single=True),
+        "Taints that its pods tolerate, as `kubectl taint` spells them.",
+    )
+    cdi: tuple[SourceText, ...] = group(
+        many(text(kinds.CDI_DEVICE), single=True), "Devices of the Container Device Interface."
+    )
+    image: SourceText | None = maybe(
+        text(kinds.DIGESTED_IMAGE), "The golden base image of these machines, with its digest."
+    )
+    known_good: SourceText | None = maybe(
+        text(kinds.DIGESTED_IMAGE), "The last image that is known to be good here."
+    )
+    fall_back: SourceText | None = maybe(
+        text(kinds.DIGESTED_IMAGE), "The image to go back to when that fails."
+    )
+    labels: dict[str, SourceText] = group(
+        named(kinds.LABEL, text(kinds.VALUE)), "Kubernetes labels of the nodes."
+    )
+    runs: tuple[SourceText, ...] = group(
+        GLOBS, "Patterns for the targets that run there.", otherwise="all of its backend"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckWaiverTable(Table):
+    """`[[waive-check]]`: checks of `preflight` whose failure somebody accepted."""
+
+    rung: SourceText = key(text(kinds.RUNG), "The rung of the checks.")
+    check: SourceText = key(
+        text(kinds.CHECK_GLOB), "Pattern for what the checks are about: on `import`, the module."
+    )
+    select: tuple[SourceText, ...] = group(GLOBS, "Patterns for identifiers.", otherwise="all")
+    reason: SourceText = key(text(kinds.TEXT), "Why the failure is acceptable.")
+    owner: SourceText = key(text(kinds.OWNER), "Who answers for it.")
+    expires: date = key(day(), "The last day on which it holds.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaiverTable(Table):
+    """`[[waive]]`: a finding that somebody accepted."""
+
+    rule: SourceText = key(text(kinds.RULE), "Code of the rule.")
+    select: tuple[SourceText, ...] = group(GLOBS, "Patterns for identifiers.", otherwise="all")
+    distribution: SourceText | None = maybe(
+        text(kinds.DISTRIBUTION_GLOB), "Pattern for distribution names."
+    )
+    path: SourceText | None = maybe(text(kinds.FILE_GLOB), "Pattern for paths.")
+    reason: SourceText = key(text(kinds.TEXT), "Why the finding is acceptable.")
+    owner: SourceText = key(text(kinds.OWNER), "Who answers for it.")
+    expires: date = key(day(), "The last day on which it holds.")
+
+
+# ruff: noqa: RUF009 (`key` makes a field, like `dataclasses.field`; ruff knows only the latter)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Keys that can be said for all targets, for a backend, for a variant and in an override.
 
 Fields that are None where the file says nothing belong to the layers defaults < backend < variant <
-override; `layers` puts those together.
+override; `settings` puts those together.
 """
 
 # ruff: noqa: RUF009 (`key` makes a field, like `dataclasses.field`; ruff knows only the latter)

@@ -8,14 +8,10 @@ from pathlib import Path
 from typing import Protocol
 
 from buildmatrix.spec import kinds
-from buildmatrix.spec.checks import check_backend_name
-from buildmatrix.spec.document import Problems, read
-from buildmatrix.spec.grammar import quoted
-from buildmatrix.spec.hints import closest, did_you_mean
-from buildmatrix.spec.keys import SpecFile
-from buildmatrix.spec.keys_checks import NodeClassTable
-from buildmatrix.spec.layers import sound, value, values
-from buildmatrix.spec.matrix import Matrix, expand
+from buildmatrix.spec.checks import check_backend_name, copied, data_files
+from buildmatrix.spec.document import Problems, closest, did_you_mean, quoted, read
+from buildmatrix.spec.keys import NodeClassTable, SpecFile
+from buildmatrix.spec.matrix import Matrix, choose, expand, version_order
 from buildmatrix.spec.model import (
     DEFAULT_OUTPUT,
     DEFAULT_TOOLS,
@@ -23,14 +19,11 @@ from buildmatrix.spec.model import (
     NodeClass,
     Spec,
 )
-from buildmatrix.spec.paths import copied, data_files
-from buildmatrix.spec.placeholders import short_commit
-from buildmatrix.spec.points import choose, version_order
-from buildmatrix.spec.policy import checked_policy
+from buildmatrix.spec.policy import checked_policy, checked_waiver
+from buildmatrix.spec.settings import short_commit, sound, value, values
 from buildmatrix.spec.shapes import SpecNode
 from buildmatrix.spec.tables import row
 from buildmatrix.spec.targets import TargetContext, build_targets
-from buildmatrix.spec.waivers import checked_waiver
 
 
 class BackendDescription(Protocol):

@@ -100,7 +100,7 @@ class NodeClass:
     backend: str
     #: One version, or a range of which any may be there (PEP 440); empty for any.
     driver: str
-    #: As written; `catalogue.products` adds those of `products`.
+    #: As written; `catalogue.architectures` adds those of `products`.
     archs: tuple[str, ...]
     labels: Mapping[str, str]
     #: Globs on target identifiers; none for all targets of the backend.
@@ -392,3 +392,74 @@ class Spec:
     def root(self) -> Path:
         """The folder that all paths of the specification are relative to."""
         return self.path.parent
+
+
+# A target and a specification for what no specification describes
+
+
+#: Where a target without a specification runs.
+PLATFORM = "linux/amd64"
+#: The runtime of which nothing is known.
+ANY = "any"
+
+
+def bare_target(
+    id: str,
+    backend: str,
+    runtime: str = ANY,
+    *,
+    base: str = "",
+    python: str = "",
+    platform: str = PLATFORM,
+    lock: str = "",
+    node_classes: tuple[NodeClass, ...] = (),
+) -> Target:
+    """A target that asks for nothing but its backend."""
+    return Target(
+        id=id,
+        project="",
+        backend=backend,
+        runtime=runtime,
+        runtime_values={},
+        python=python,
+        variant="",
+        platform=platform,
+        base=Base(base, base),
+        requirements=(),
+        extras=(),
+        pyproject=None,
+        replace={},
+        drop=(),
+        no_binary=(),
+        index={},
+        torch=None,
+        archs=(),
+        system_packages=(),
+        env={},
+        labels={},
+        template="",
+        copy=(),
+        command=(),
+        user=User(),
+        image="",
+        tags=(),
+        lock=lock,
+        smoke=(),
+        node_classes=node_classes,
+    )
+
+
+def bare_spec(*targets: Target) -> Spec:
+    """A specification that allows nothing and accepts nothing."""
+    return Spec(
+        path=Path("buildmatrix.toml"),
+        project="",
+        version="",
+        source=None,
+        targets=targets,
+        excluded=(),
+        subsets={},
+        node_classes=(),
+        policy=Policy(),
+        waivers=(),
+    )

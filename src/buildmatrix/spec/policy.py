@@ -1,17 +1,23 @@
-"""`[policy]` → `Policy`: what its keys mean together, and what contradicts itself."""
+"""`[policy]` and `[[waive]]` tables: the meaning of their keys together, and contradictions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 from buildmatrix.spec import kinds
 from buildmatrix.spec.checks import check_backend_name
-from buildmatrix.spec.document import Problems
-from buildmatrix.spec.grammar import quoted
-from buildmatrix.spec.keys import SpecFile
-from buildmatrix.spec.keys_policy import PolicyTable, TextsByBackend, VulnerabilitiesTable
-from buildmatrix.spec.layers import sound, value, values
+from buildmatrix.spec.document import Problems, quoted, read
+from buildmatrix.spec.keys import (
+    PolicyTable,
+    SpecFile,
+    TextsByBackend,
+    VulnerabilitiesTable,
+    WaiverTable,
+)
+from buildmatrix.spec.matrix import choose, suggest
 from buildmatrix.spec.model import (
     AcceptedAdvisory,
     Listed,
@@ -22,9 +28,56 @@ from buildmatrix.spec.model import (
     RuleSeverity,
     Severity,
     VulnerabilityPolicy,
+    Waiver,
 )
-from buildmatrix.spec.points import suggest
-from buildmatrix.spec.shapes import SourceText
+from buildmatrix.spec.settings import sound, value, values
+from buildmatrix.spec.shapes import SourceText, SpecNode, many
+from buildmatrix.spec.tables import Table, group, row
+
+# `[[waive]]` tables: those of a specification, and those of a file of their own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaiversFile(Table):
+    """A file that holds waivers and nothing else."""
+
+    waive: tuple[WaiverTable, ...] = group(many(row(WaiverTable)), "Findings that are accepted.")
+
+
+def load_waivers(path: Path, ids: Sequence[str] | None) -> tuple[Waiver, ...]:
+    """The waivers of a file, checked like those of a specification.
+
+    `ids` are the targets: each pattern must match one. None where there is no specification.
+    Raises `SpecError` with all problems of the file.
+    """
+    problems = Problems(str(path))
+    document = read(path, problems, absent="name a file with [[waive]] tables")
+    file = row(WaiversFile).read(document.values, SpecNode(document, problems))
+    waivers = tuple(checked_waiver(waive, ids, (), problems) for waive in file.waive)
+    problems.stop()
+    return waivers
+
+
+def checked_waiver(
+    waive: WaiverTable, ids: Sequence[str] | None, gone: Sequence[str], problems: Problems
+) -> Waiver:
+    """A waiver; a pattern that matches none of `ids` is a problem. `gone` are excluded ones."""
+    if ids is not None:
+        choose(waive.select, ids, gone, problems)
+    return Waiver(
+        rule=waive.rule.value,
+        select=tuple(text.value for text in sound(waive.select)),
+        distribution=waive.distribution.value if waive.distribution else None,
+        path=waive.path.value if waive.path else None,
+        reason=waive.reason.value,
+        owner=waive.owner.value,
+        expires=waive.expires,
+        position=waive.at,
+    )
+
+
+# `[policy]` → `Policy`: what its keys mean together, and what contradicts itself
+
 
 _SEVERITIES: Mapping[str, Severity] = {
     "": "error",

@@ -16,11 +16,8 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Generic, TypeVar
 
-from buildmatrix.spec.document import Document, Float, Problems
-from buildmatrix.spec.grammar import Kind, quoted
-from buildmatrix.spec.hints import toml_string
+from buildmatrix.spec.document import Document, Float, KeyPath, Kind, Problems, quoted, toml_string
 from buildmatrix.spec.model import Position
-from buildmatrix.spec.positions import Path
 
 T = TypeVar("T")
 First = TypeVar("First")
@@ -40,7 +37,7 @@ class SpecNode:
 
     document: Document
     problems: Problems
-    path: Path = ()
+    path: KeyPath = ()
 
     def child(self, part: str | int) -> SpecNode:
         """The entry of a key, or of an element."""

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeVar
 
-from buildmatrix.spec.grammar import quoted
-from buildmatrix.spec.hints import did_you_mean
+from buildmatrix.spec.document import did_you_mean, quoted
 from buildmatrix.spec.model import Position
 from buildmatrix.spec.shapes import Json, Shape, SpecNode
 

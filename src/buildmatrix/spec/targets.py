@@ -9,14 +9,11 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 from buildmatrix.spec import kinds
-from buildmatrix.spec.checks import check_clashes, check_values
-from buildmatrix.spec.document import Problems
-from buildmatrix.spec.grammar import Kind
-from buildmatrix.spec.keys import SpecFile
-from buildmatrix.spec.keys_checks import CheckWaiverTable, SmokeTable
+from buildmatrix.spec.checks import check_clashes, check_exists, check_values, tidy
+from buildmatrix.spec.document import Kind, Problems
+from buildmatrix.spec.keys import CheckWaiverTable, SmokeTable, SpecFile
 from buildmatrix.spec.keys_settings import BackendTable, BaseTable, Command, TargetSettings
-from buildmatrix.spec.layers import all_settings, check_override, override, sound, specialize
-from buildmatrix.spec.matrix import Matrix, runtimes_of
+from buildmatrix.spec.matrix import Matrix, Point, check_when, choose, holds, runtimes_of
 from buildmatrix.spec.model import (
     LOCK_HEADER,
     TAKEN_LOCKS,
@@ -29,9 +26,14 @@ from buildmatrix.spec.model import (
     User,
     is_pylock,
 )
-from buildmatrix.spec.paths import check_exists, tidy
-from buildmatrix.spec.placeholders import Filler
-from buildmatrix.spec.points import Point, check_when, choose, holds
+from buildmatrix.spec.settings import (
+    Filler,
+    all_settings,
+    check_override,
+    override,
+    sound,
+    specialize,
+)
 from buildmatrix.spec.shapes import SourceText
 
 T = TypeVar("T")
@@ -45,7 +47,7 @@ class TargetContext:
     path: Path
     matrix: Matrix
     node_classes: tuple[NodeClass, ...]
-    #: The commit that is checked out; see `placeholders.Filler`.
+    #: The commit that is checked out; see `settings.Filler`.
     commit: Callable[[], str]
     problems: Problems
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from buildmatrix import git
-from buildmatrix.engines.disk import writing
+from buildmatrix.engines.process import writing
 from buildmatrix.errors import UsageError
 from buildmatrix.files import keep_out_of_git
 from buildmatrix.inventory.model import SCHEMA

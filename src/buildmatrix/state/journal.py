@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from buildmatrix import store
-from buildmatrix.engines.disk import writing
+from buildmatrix.engines.process import writing
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.inventory.writing import write_atomically
 from buildmatrix.rules.model import ClimbedRung

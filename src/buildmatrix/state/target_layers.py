@@ -14,8 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from buildmatrix.engines.exports import OpenTree, exported
-from buildmatrix.engines.model import Engine, ImageFacts
+from buildmatrix.engines.model import Engine, ImageFacts, OpenTree, exported
 from buildmatrix.errors import BuildmatrixError, Interrupted, UndecidedError
 from buildmatrix.inventory.model import Inventory, Layer
 from buildmatrix.state.dockerfile_lines import count_base_layers, read_dockerfile
@@ -130,7 +129,7 @@ def _read_layers(
     note: Callable[[str], None],
     earlier: ImageLayers | None,
 ) -> Inventory:
-    from buildmatrix.engines.exports import layers_of_image
+    from buildmatrix.engines.model import layers_of_image
     from buildmatrix.phrases import size
 
     name, image = _present_image(files, engine)

@@ -10,12 +10,11 @@ import msgspec
 import pytest
 from memory_registry import IMAGE, MemoryRegistry
 
-from buildmatrix.attestation import bundle
+from buildmatrix.attestation import documents
 from buildmatrix.attestation.attach import Claim, attach
-from buildmatrix.attestation.envelope import Envelope
-from buildmatrix.attestation.fetch import AttestationReader
+from buildmatrix.attestation.attached import ENVELOPE, AttestationReader, attestation_tag
+from buildmatrix.attestation.documents import Envelope
 from buildmatrix.attestation.keys import read_private
-from buildmatrix.attestation.tagged import ENVELOPE, attestation_tag
 from buildmatrix.errors import UndecidedError
 from buildmatrix.http.failures import RequestError
 from buildmatrix.oci.documents import EMPTY, MANIFEST, Descriptor, Manifest, encode, manifest_of
@@ -188,7 +187,7 @@ def test_hostile_blobs_are_unreadable_and_nothing_worse(
     registry: MemoryRegistry, data: bytes
 ) -> None:
     image = registry.image()
-    for kind in (bundle.MEDIA_TYPE, ENVELOPE):
+    for kind in (documents.MEDIA_TYPE, ENVELOPE):
         registry.listed.clear()
         listed(registry, image, data, kind)
         (found,) = reader(registry, image).referrers()
@@ -205,7 +204,7 @@ def listed(registry: MemoryRegistry, image: Reference, data: bytes, kind: str) -
     held = Manifest(
         schema_version=2,
         media_type=MANIFEST,
-        artifact_type=bundle.MEDIA_TYPE,
+        artifact_type=documents.MEDIA_TYPE,
         config=empty,
         layers=(layer,),
         subject=registry.resolve(image),

@@ -9,13 +9,13 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-from buildmatrix.attestation import bundle, statement
-from buildmatrix.attestation.envelope import IN_TOTO, Envelope, EnvelopeSignature
+from buildmatrix.attestation import documents
+from buildmatrix.attestation.documents import IN_TOTO, Envelope, EnvelopeSignature
 from buildmatrix.attestation.keys import read_private, read_public
 
 VECTORS = Path(__file__).parent / "vectors"
 DIGEST = "sha256:" + "ab" * 32
-PAYLOAD = statement.encode_statement(
+PAYLOAD = documents.encode_statement(
     "registry.example.com/demo", DIGEST, "urn:example:1", b'{"a": 1}'
 )
 
@@ -39,19 +39,19 @@ def test_securesystemslib_agrees_with_a_signed_envelope(name: str) -> None:
 
 
 def test_an_envelope_of_cosign_is_read_and_confirmed() -> None:
-    held = bundle.parse((VECTORS / "bundle.json").read_bytes())
+    held = documents.parse_bundle((VECTORS / "bundle.json").read_bytes())
     key = read_public(VECTORS / "cosign.pub")
     assert held.dsse_envelope is not None
     assert held.dsse_envelope.find_signer([read_public(VECTORS / "ed25519.pub"), key]) is key
     assert held.verification_material.public_key.hint == key.hint
-    said = statement.parse(held.dsse_envelope.payload)
+    said = documents.parse_statement(held.dsse_envelope.payload)
     assert said.predicate_type == "https://buildmatrix.dev/verdict/v1"
     assert bytes(said.predicate) == b'{"x":1}'
 
 
 def test_a_bundle_has_the_form_that_cosign_gives_it() -> None:
     key = read_private(VECTORS / "cosign.key", "secret")
-    ours = json.loads(bundle.encode_bundle(Envelope.sign(PAYLOAD, key), key.public.hint))
+    ours = json.loads(documents.encode_bundle(Envelope.sign(PAYLOAD, key), key.public.hint))
     theirs = json.loads((VECTORS / "bundle.json").read_bytes())
 
     def shape(value: object) -> object:
@@ -113,7 +113,7 @@ def test_a_second_signature_may_be_the_one() -> None:
 )
 def test_hostile_bundles_are_refused_with_one_kind_of_error(data: bytes) -> None:
     with pytest.raises(ValueError):
-        bundle.parse(data)
+        documents.parse_bundle(data)
 
 
 @pytest.mark.parametrize(
@@ -132,11 +132,11 @@ def test_hostile_bundles_are_refused_with_one_kind_of_error(data: bytes) -> None
 )
 def test_hostile_statements_are_refused_with_one_kind_of_error(data: bytes) -> None:
     with pytest.raises(ValueError):
-        statement.parse(data)
+        documents.parse_statement(data)
 
 
 def test_a_statement_is_about_the_digests_of_its_subjects() -> None:
-    said = statement.parse(PAYLOAD)
+    said = documents.parse_statement(PAYLOAD)
     assert said.is_about(DIGEST)
     assert not said.is_about("sha512:" + "ab" * 32)
     assert not said.is_about("sha256:" + "cd" * 32)
@@ -157,7 +157,7 @@ def test_a_statement_that_cosign_would_read_otherwise_is_refused(old: bytes, new
     """Go's decoder takes the last of two keys, and one in other letters for the same."""
     assert old in PAYLOAD
     with pytest.raises(ValueError, match=r"comes twice|in case only"):
-        statement.parse(PAYLOAD.replace(old, new, 1))
+        documents.parse_statement(PAYLOAD.replace(old, new, 1))
 
 
 def test_a_bundle_with_two_envelopes_is_refused() -> None:
@@ -165,4 +165,4 @@ def test_a_bundle_with_two_envelopes_is_refused() -> None:
     for key in (b"dsseEnvelope", b"DsseEnvelope", b"dsseenvelope"):
         changed = data.replace(b'"dsseEnvelope"', b'"%b":null,"dsseEnvelope"' % key, 1)
         with pytest.raises(ValueError, match=r"comes twice|in case only"):
-            bundle.parse(changed)
+            documents.parse_bundle(changed)

@@ -15,10 +15,10 @@ from hasty import HASTY
 from memory_registry import MemoryRegistry
 from registry import RegistryServer
 
-from buildmatrix.attestation import bundle
+from buildmatrix.attestation import documents
 from buildmatrix.attestation.attach import Claim, attach
+from buildmatrix.attestation.attached import attestation_tag, list_tagged_layers
 from buildmatrix.attestation.keys import read_private
-from buildmatrix.attestation.tagged import attestation_tag, list_tagged_layers
 from buildmatrix.errors import UndecidedError
 from buildmatrix.oci.documents import Descriptor, Manifest, encode, manifest_of
 from buildmatrix.registry.client import Registry
@@ -161,5 +161,5 @@ def test_machines_that_start_at_one_moment_all_find_their_verdict(
             held = list_tagged_layers(registry, attestation_tag(image))
             assert sorted(layer.annotations["dev.buildmatrix.target"] for layer in held) == names
             listed = registry.referrers(image, image.digest)
-            assert {item.annotations[bundle.PREDICATE_TYPE] for item in listed} == {TYPE}
+            assert {item.annotations[documents.PREDICATE_TYPE] for item in listed} == {TYPE}
             assert len(listed) == len(names)

@@ -22,7 +22,7 @@ from buildmatrix.locks.model import Lock, Package, Staleness, Wheel
 from buildmatrix.progress import Silent
 from buildmatrix.reports.run.model import Report
 from buildmatrix.sources.resolved import Resolved
-from buildmatrix.spec.bare import bare_target
+from buildmatrix.spec.model import bare_target
 from buildmatrix.store.cache import Cache
 
 CUDART = b"CUDA driver version is insufficient for CUDA runtime version\0"

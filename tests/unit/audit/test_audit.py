@@ -454,7 +454,7 @@ def test_a_target_that_could_not_be_resolved_is_undecided_beside_one_that_was(
     from buildmatrix.errors import UndecidedError
     from buildmatrix.progress import Silent
     from buildmatrix.sources.resolved import Resolved, Unresolved
-    from buildmatrix.spec.bare import bare_target
+    from buildmatrix.spec.model import bare_target
 
     class NoReader:
         """Nothing has to be read."""

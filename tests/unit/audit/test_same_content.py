@@ -16,7 +16,7 @@ from buildmatrix.commands.audit.subject import judge_for
 from buildmatrix.inventory.collect import collect
 from buildmatrix.reports.run.model import Report
 from buildmatrix.rules.model import Finding
-from buildmatrix.spec.bare import bare_target
+from buildmatrix.spec.model import bare_target
 from buildmatrix.trees.base import Tree
 from buildmatrix.trees.directory import DirectoryTree
 from buildmatrix.trees.wheel import WheelTree

@@ -19,8 +19,7 @@ from buildmatrix.reports.run.model import Report, assemble
 from buildmatrix.reports.run.summary import ladders
 from buildmatrix.rules.model import ClimbedRung, TargetResult
 from buildmatrix.rules.rungs import RUNGS
-from buildmatrix.spec.bare import bare_spec
-from buildmatrix.spec.model import CheckWaiver, NodeClass, Position
+from buildmatrix.spec.model import CheckWaiver, NodeClass, Position, bare_spec
 
 
 @pytest.fixture

@@ -10,8 +10,7 @@ import pytest
 
 from buildmatrix.commands.build.committed import outdated
 from buildmatrix.errors import UndecidedError
-from buildmatrix.spec.bare import bare_spec
-from buildmatrix.spec.model import Spec
+from buildmatrix.spec.model import Spec, bare_spec
 
 
 def git(root: Path, *arguments: str) -> None:

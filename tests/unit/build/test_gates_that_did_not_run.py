@@ -24,7 +24,7 @@ from buildmatrix.commands.build.climbing import ascent
 from buildmatrix.commands.build.image_gates import ImageGates
 from buildmatrix.commands.build.options import Options
 from buildmatrix.commands.build.work import BuildWork
-from buildmatrix.engines.oci import sandbox
+from buildmatrix.engines.oci import sandboxes
 from buildmatrix.errors import UndecidedError
 from buildmatrix.judge import Judge
 from buildmatrix.locks import status
@@ -34,8 +34,7 @@ from buildmatrix.reports.run import html, junit, markdown
 from buildmatrix.reports.run import table as run_table
 from buildmatrix.reports.run.model import Report, assemble
 from buildmatrix.rules.model import GATES, ClimbedRung, Gate, GateState, TargetResult
-from buildmatrix.spec.bare import bare_spec
-from buildmatrix.spec.model import Position, Smoke
+from buildmatrix.spec.model import Position, Smoke, bare_spec
 from buildmatrix.state.folder import State
 from buildmatrix.state.journal import BuildRecord
 
@@ -98,12 +97,12 @@ def no_sandbox(patch: pytest.MonkeyPatch, empty: Path) -> None:
 def broken_sandbox(patch: pytest.MonkeyPatch, empty: Path) -> None:
     (empty / "bwrap").touch(0o755)
     no_sandbox(patch, empty)
-    patch.setattr(sandbox, "failure", lambda sandbox: "no user namespaces here")
+    patch.setattr(sandboxes, "failure", lambda sandbox: "no user namespaces here")
 
 
 def refusing_sandbox(patch: pytest.MonkeyPatch, empty: Path) -> None:
     chroot = SimpleNamespace(name="chroot", refuses=lambda account: "it does not confine root")
-    patch.setattr(sandbox, "usable", lambda: (chroot, "chroot"))
+    patch.setattr(sandboxes, "usable", lambda: (chroot, "chroot"))
 
 
 def other_processor(patch: pytest.MonkeyPatch, empty: Path) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from buildmatrix.catalogue.datafile import read, replacement
-from buildmatrix.catalogue.format.tables import DataFile, entries
 from buildmatrix.catalogue.load import SEQUENCES, Catalogue, load
 from buildmatrix.catalogue.lookup import distribution, library
+from buildmatrix.catalogue.tables import DataFile, entries
 from buildmatrix.elf.marks import MARKS
 from buildmatrix.errors import SpecError
 

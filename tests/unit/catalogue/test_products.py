@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from buildmatrix.catalogue.architectures import architectures, product
 from buildmatrix.catalogue.datafile import read_file
 from buildmatrix.catalogue.load import load
-from buildmatrix.catalogue.products import architectures, product
 from buildmatrix.errors import SpecError
 from buildmatrix.spec.load import load_spec
 from buildmatrix.spec.model import NodeClass, Position

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from rulecases import target
 
 from buildmatrix.catalogue.load import load
-from buildmatrix.catalogue.variant_choice import VariantChoice, choose_variant, ordered
-from buildmatrix.catalogue.variants import promises
+from buildmatrix.catalogue.variants import VariantChoice, choose_variant, ordered, promises
 from buildmatrix.inventory.variants import Properties, VariantMetadata
 from buildmatrix.spec.model import NodeClass, Position
 

@@ -26,7 +26,7 @@ from buildmatrix.rules.model import TargetResult
 from buildmatrix.sources.images import DockerImage
 from buildmatrix.sources.model import Argument, ReadingOptions
 from buildmatrix.sources.parse import parse
-from buildmatrix.spec.bare import bare_spec, bare_target
+from buildmatrix.spec.model import bare_spec, bare_target
 
 
 def buildmatrix(*arguments: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:

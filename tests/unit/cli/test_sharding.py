@@ -16,7 +16,7 @@ from buildmatrix.errors import UsageError
 from buildmatrix.reports.formats import RUN
 from buildmatrix.reports.run.model import assemble
 from buildmatrix.rules.model import TargetResult
-from buildmatrix.spec.shards import Shard
+from buildmatrix.spec.matrix import Shard
 from buildmatrix.state import journal
 from buildmatrix.state.folder import State
 

@@ -17,8 +17,7 @@ from buildmatrix.inventory.model import Binary, Distribution, Inventory, Layer, 
 from buildmatrix.locks.model import Lock, Package, Wheel
 from buildmatrix.reports.diff.model import Comparison, Kind
 from buildmatrix.rules.model import Finding, Severity, Verdict, VerdictName
-from buildmatrix.spec.bare import bare_target
-from buildmatrix.spec.model import Target
+from buildmatrix.spec.model import Target, bare_target
 
 SITE = "opt/venv/lib/python3.11/site-packages"
 

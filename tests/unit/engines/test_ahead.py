@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from buildmatrix.engines.docker.ahead import HELD, read_ahead
+from buildmatrix.engines.docker.containers import HELD, read_ahead
 from buildmatrix.errors import Interrupted
 
 

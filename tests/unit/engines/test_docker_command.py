@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.engines.docker import baking
+from buildmatrix.engines.docker import bake
 from buildmatrix.engines.docker.command import DockerCommand
 from buildmatrix.engines.docker.engine import DockerEngine
 from buildmatrix.engines.model import BuildJob, Pushed, Surroundings
@@ -327,7 +327,7 @@ def test_images_are_asked_for_by_name_and_not_all_at_once(tmp_path: Path) -> Non
 def test_a_builder_that_hung_is_asked_before_it_gets_another_target(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(baking, "_SECOND_CHANCE", 0.2)
+    monkeypatch.setattr(bake, "_SECOND_CHANCE", 0.2)
     answers, begun = DockerCommand.answers, tmp_path / "begun"
 
     def answers_later(self: DockerCommand, builder: str | None, seconds: float) -> bool:

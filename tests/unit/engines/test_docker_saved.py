@@ -10,7 +10,7 @@ import pytest
 from image_registry import digest_of
 from layer_archives import tar
 
-from buildmatrix.engines.docker.saved import lay_down
+from buildmatrix.engines.docker.publishing import lay_down
 from buildmatrix.errors import UndecidedError
 from buildmatrix.oci.documents import LAYER, LAYER_GZIP, MANIFEST
 

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from buildmatrix.engines.docker.failures import RESOURCE_EXHAUSTED, SYMPTOMS, explain
-from buildmatrix.engines.docker.follow import FailedStep, Follower
-from buildmatrix.engines.docker.rawjson import messages
+from buildmatrix.engines.docker.follow import FailedStep, Follower, messages
 from buildmatrix.errors import BuildError, BuildmatrixError
 from buildmatrix.progress import Silent
 

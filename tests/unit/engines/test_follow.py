@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.engines.docker.follow import LINE, TAIL, Follower, is_scan, step_text
-from buildmatrix.engines.docker.rawjson import messages
+from buildmatrix.engines.docker.follow import LINE, TAIL, Follower, is_scan, messages, step_text
 
 DATA = Path(__file__).parent / "data"
 

@@ -28,9 +28,9 @@ from oci_world import (
 from package_index import wheel_bytes
 from wheel_cases import make_wheel
 
+from buildmatrix.engines.oci.bases import BuiltImage
 from buildmatrix.engines.oci.contents import assemble
-from buildmatrix.engines.oci.model import BuiltImage
-from buildmatrix.engines.oci.refusals import refusals
+from buildmatrix.engines.oci.recipe import refusals
 from buildmatrix.errors import BuildmatrixError, SpecError, UndecidedError
 from buildmatrix.oci.documents import Execution
 from buildmatrix.progress import Silent

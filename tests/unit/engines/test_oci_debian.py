@@ -16,7 +16,7 @@ from oci_world import SPEC, SYSTEM, LayerFile, file, files_of, link, make_base, 
 from buildmatrix.engines.oci import apt, contents, debian
 from buildmatrix.engines.oci.base_files import BaseFiles, notes_store, read_layer
 from buildmatrix.engines.oci.debian import DebianPackages
-from buildmatrix.engines.oci.refusals import refusals
+from buildmatrix.engines.oci.recipe import refusals
 from buildmatrix.errors import SpecError, UndecidedError
 from buildmatrix.progress import Silent
 from buildmatrix.store.cache import Cache

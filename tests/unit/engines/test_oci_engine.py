@@ -39,7 +39,7 @@ from buildmatrix.engines.model import (
     RunResult,
     Surroundings,
 )
-from buildmatrix.engines.oci import cdi, sandbox
+from buildmatrix.engines.oci import confinement, sandboxes
 from buildmatrix.engines.oci.bases import Bases
 from buildmatrix.engines.oci.confinement import Confined
 from buildmatrix.engines.oci.engine import OciEngine
@@ -140,7 +140,7 @@ def test_described_devices_are_given_to_commands_or_none_is_started(
     devices = [{"name": "all", "containerEdits": edits}]
     document = {"cdiVersion": "0.7.0", "kind": "acme.com/gpu", "devices": devices}
     (folder / "acme.json").write_text(json.dumps(document))
-    monkeypatch.setattr(cdi, "FOLDERS", (folder,))
+    monkeypatch.setattr(confinement, "FOLDERS", (folder,))
     started: list[Confined] = []
 
     def start(program: object, confined: Confined, *_: object) -> RunResult:
@@ -148,8 +148,8 @@ def test_described_devices_are_given_to_commands_or_none_is_started(
         started.append(confined)
         return RunResult(0, "", timed_out=False)
 
-    monkeypatch.setattr(sandbox, "usable", lambda: (SimpleNamespace(has_owners=False), "x"))
-    monkeypatch.setattr(sandbox, "run", start)
+    monkeypatch.setattr(sandboxes, "usable", lambda: (SimpleNamespace(has_owners=False), "x"))
+    monkeypatch.setattr(sandboxes, "run", start)
     engine = engine_of(world)
     build(world, engine)
     assert engine.facilities().cdi == ("acme.com/gpu=all",)
@@ -171,8 +171,10 @@ def test_an_image_is_laid_out_once_for_runs_in_a_row(
 ) -> None:
     driver = tmp_path / "driver.so"
     driver.write_text("acme")
-    given = cdi.Edits(mounts={"/opt/acme/driver.so": str(driver)})
-    monkeypatch.setattr(cdi, "edits", lambda names, _: given if names else cdi.Edits())
+    given = confinement.Edits(mounts={"/opt/acme/driver.so": str(driver)})
+    monkeypatch.setattr(
+        confinement, "edits", lambda names, _: given if names else confinement.Edits()
+    )
     roots: list[Path] = []
 
     def start(program: object, confined: Confined, *_: object) -> RunResult:
@@ -180,8 +182,8 @@ def test_an_image_is_laid_out_once_for_runs_in_a_row(
         mounted = (confined.root / "opt/acme/driver.so").exists()
         return RunResult(0, "device" if mounted else "", timed_out=False)
 
-    monkeypatch.setattr(sandbox, "usable", lambda: (SimpleNamespace(has_owners=False), "x"))
-    monkeypatch.setattr(sandbox, "run", start)
+    monkeypatch.setattr(sandboxes, "usable", lambda: (SimpleNamespace(has_owners=False), "x"))
+    monkeypatch.setattr(sandboxes, "run", start)
     engine = engine_of(world)
     build(world, engine)
     with engine.runner(STAGED) as smoke:
@@ -301,7 +303,7 @@ def test_what_runs_nowhere_here_says_why(world: World, monkeypatch: pytest.Monke
     assert why_not.message == "the image is for linux/amd64, and this machine is riscv64"
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     monkeypatch.setattr(
-        "buildmatrix.engines.oci.sandbox.usable", lambda: (None, "install bubblewrap")
+        "buildmatrix.engines.oci.sandboxes.usable", lambda: (None, "install bubblewrap")
     )
     why_not = engine_of(world).cannot_run(STAGED)
     assert isinstance(why_not, ComponentError)

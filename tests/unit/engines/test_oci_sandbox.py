@@ -16,9 +16,15 @@ import pytest
 
 from buildmatrix.engines.model import RunResult
 from buildmatrix.engines.oci.confinement import Confined, Sandbox
-from buildmatrix.engines.oci.identity import Identity
-from buildmatrix.engines.oci.sandbox import failure, of_this_machine, run, sandboxes, usable
-from buildmatrix.engines.oci.sandboxes import ChangedRoot
+from buildmatrix.engines.oci.sandboxes import (
+    ChangedRoot,
+    failure,
+    of_this_machine,
+    run,
+    sandboxes,
+    usable,
+)
+from buildmatrix.engines.oci.unpacking import Identity
 from buildmatrix.errors import Interrupted
 
 SANDBOXES = [sandbox for sandbox in sandboxes() if failure(sandbox, math.inf) is None]

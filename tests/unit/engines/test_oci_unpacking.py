@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.engines.oci.identity import Identity, identity
-from buildmatrix.engines.oci.unpacking import unpack
+from buildmatrix.engines.oci.unpacking import Identity, identity, unpack
 from buildmatrix.errors import UndecidedError
 from buildmatrix.trees.archive import OpenFile, Slice
 from buildmatrix.trees.archive_layers import LayeredTree

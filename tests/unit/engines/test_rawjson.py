@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buildmatrix.engines.docker import rawjson
-from buildmatrix.engines.docker.rawjson import Message, messages
+from buildmatrix.engines.docker import follow
+from buildmatrix.engines.docker.follow import Message, messages
 
 DATA = Path(__file__).parent / "data"
 
@@ -55,7 +55,7 @@ def test_a_line_that_is_no_message_is_text_and_the_next_one_still_counts(line: b
 def test_a_line_without_end_is_cut_and_costs_no_more_than_the_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(rawjson, "MAX_LINE", 100)
+    monkeypatch.setattr(follow, "MAX_LINE", 100)
     stream = parse(b"x" * 1000 + b'\n{"logs":[]}\n')
 
     assert stream == ["x" * 100, Message()]

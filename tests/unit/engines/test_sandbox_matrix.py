@@ -22,13 +22,18 @@ import pytest
 from components import missing
 
 from buildmatrix.engines.model import RunResult
-from buildmatrix.engines.oci import sandbox as sandbox_module
+from buildmatrix.engines.oci import sandboxes as sandbox_module
 from buildmatrix.engines.oci import sandboxes as sandboxes_module
 from buildmatrix.engines.oci.confinement import Confined, Sandbox
-from buildmatrix.engines.oci.identity import Identity
-from buildmatrix.engines.oci.sandbox import failure, of_this_machine, run
-from buildmatrix.engines.oci.sandboxes import Bubblewrap, ChangedRoot, Runtime
-from buildmatrix.engines.oci.unpacking import add_mount_points
+from buildmatrix.engines.oci.sandboxes import (
+    Bubblewrap,
+    ChangedRoot,
+    Runtime,
+    failure,
+    of_this_machine,
+    run,
+)
+from buildmatrix.engines.oci.unpacking import Identity, add_mount_points
 
 IS_ROOT = os.geteuid() == 0
 ACCOUNT = Identity(10001, 10002)

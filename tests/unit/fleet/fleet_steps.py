@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-from buildmatrix.commands.fleet import performing
+from buildmatrix.commands.fleet import workers
 from buildmatrix.commands.fleet.lookup import AnswerSource, LookedUp
 from buildmatrix.commands.fleet.model import (
     ImageDone,
@@ -93,13 +93,13 @@ def resolve(settings: WorkerSettings, subject: Subject) -> ImageTask:
 
 def _wait_little_for_the_endless() -> None:
     """Have this worker give up that layer soon; all else has the time limit of the run."""
-    wait = performing.ended_within
+    wait = workers.ended_within
 
     def ended_within(seconds: float, work: Any, name: str) -> Any:
         is_endless = getattr(work.args[1], "digest", "") == digest_of(ENDLESS)
         return wait(0.1 if is_endless else seconds, work, name)
 
-    performing.ended_within = ended_within
+    workers.ended_within = ended_within
 
 
 def read(settings: WorkerSettings, layer: LayerTask) -> LayerDone:

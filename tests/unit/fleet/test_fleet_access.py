@@ -11,7 +11,7 @@ import pytest
 from fleet_steps import STEPS, subject
 
 from buildmatrix.commands.fleet import cluster as cluster_module
-from buildmatrix.commands.fleet.access import RepositoryAccess, describe_problems
+from buildmatrix.commands.fleet.context import RepositoryAccess, describe_problems
 from buildmatrix.commands.fleet.model import ClusterOptions, ImageTask, Subject, WorkerSettings
 from buildmatrix.commands.fleet.run import RunOutcome, scan
 from buildmatrix.progress import Silent

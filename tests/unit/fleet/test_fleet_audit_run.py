@@ -10,13 +10,16 @@ from datetime import date
 
 import pytest
 
-from buildmatrix.commands.fleet import audit_run, cluster, running
-from buildmatrix.commands.fleet.audit_model import AuditDone, AuditTask, Holder
-from buildmatrix.commands.fleet.audit_run import audit
-from buildmatrix.commands.fleet.audit_work import make_undecided
-from buildmatrix.commands.fleet.failing import WorkerKilledError, WorkError
-from buildmatrix.commands.fleet.model import ClusterOptions, WorkerSettings
-from buildmatrix.commands.fleet.waiting import WaitingOptions
+from buildmatrix.commands.fleet import auditing, cluster, running
+from buildmatrix.commands.fleet.auditing import audit_files, make_undecided
+from buildmatrix.commands.fleet.failures import WaitingOptions, WorkerKilledError, WorkError
+from buildmatrix.commands.fleet.model import (
+    AuditDone,
+    AuditTask,
+    ClusterOptions,
+    Holder,
+    WorkerSettings,
+)
 from buildmatrix.errors import ComponentError
 from buildmatrix.progress import Progress, Silent
 from buildmatrix.reports.fleet.model import FleetResult
@@ -80,10 +83,10 @@ def ran(
         yield workers
 
     monkeypatch.setattr(cluster, "connect", connected)
-    return audit(
+    return audit_files(
         tasks,
         SETTINGS,
-        audit_run.AuditDone,
+        auditing.AuditDone,
         ClusterOptions(),
         progress=progress or Silent(),
         waiting=waiting,

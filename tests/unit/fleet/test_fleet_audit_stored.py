@@ -14,19 +14,17 @@ from audit_index import HASTY, Locked
 from index import IndexServer
 from loopback import answering
 
-from buildmatrix.commands.fleet import audit_work, context
-from buildmatrix.commands.fleet.audit_model import AuditDone, AuditTask, Holder
-from buildmatrix.commands.fleet.audit_work import audit_file
-from buildmatrix.commands.fleet.kept_audits import CachedAudits, summarize_answer
-from buildmatrix.commands.fleet.model import WorkerSettings
+from buildmatrix.commands.fleet import auditing, context
+from buildmatrix.commands.fleet.auditing import audit_file
+from buildmatrix.commands.fleet.declaring import CachedAudits, summarize_answer
+from buildmatrix.commands.fleet.model import AuditDone, AuditTask, Holder, WorkerSettings
 from buildmatrix.errors import UndecidedError
 from buildmatrix.index.client import Client
 from buildmatrix.locks import recent
 from buildmatrix.locks.model import Lock, Package, Wheel
 from buildmatrix.reports.fleet.model import FleetResult
 from buildmatrix.sources.resolved import Resolved
-from buildmatrix.spec.bare import bare_target
-from buildmatrix.spec.model import Position, Waiver
+from buildmatrix.spec.model import Position, Waiver, bare_target
 from buildmatrix.store.cache import Cache
 
 PLAIN = "plain-1.0-py3-none-any.whl"
@@ -45,7 +43,7 @@ def server(tmp_path: Path) -> Iterator[IndexServer]:
 def locked(server: IndexServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Locked:
     monkeypatch.setenv("BUILDMATRIX_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(audit_work, "Client", lambda cache: Client(cache=cache, patience=HASTY))
+    monkeypatch.setattr(auditing, "Client", lambda cache: Client(cache=cache, patience=HASTY))
     context.close()
     locked = Locked(tmp_path / "wheels", server)
     locked.add("nvidia-nvtx-cu12 12.8.90")

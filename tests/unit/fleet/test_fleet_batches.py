@@ -9,10 +9,15 @@ from typing import Any
 
 import pytest
 
-from buildmatrix.commands.fleet.batches import Batches
-from buildmatrix.commands.fleet.failing import LateError, WorkerKilledError, WorkError
-from buildmatrix.commands.fleet.performing import WorkAnswer
-from buildmatrix.commands.fleet.waiting import RegistryWaiting, RequeuedError, WaitingOptions
+from buildmatrix.commands.fleet.failures import (
+    LateError,
+    RegistryWaiting,
+    RequeuedError,
+    WaitingOptions,
+    WorkerKilledError,
+    WorkError,
+)
+from buildmatrix.commands.fleet.workers import Batches, WorkAnswer
 from buildmatrix.errors import ComponentError
 
 

@@ -12,8 +12,8 @@ from loopback import Request, Response, Serve, answering
 from registry import INDEX, MANIFEST, RegistryServer, error
 
 from buildmatrix.catalogue.load import load
-from buildmatrix.commands.fleet import catalog
-from buildmatrix.commands.fleet.listing import SubjectList, SubjectSettings
+from buildmatrix.commands.fleet import subjects
+from buildmatrix.commands.fleet.reference_lists import SubjectList, SubjectSettings
 from buildmatrix.commands.fleet.subjects import Lister
 from buildmatrix.errors import UsageError
 from buildmatrix.oci.documents import CONFIGURATIONS
@@ -328,7 +328,7 @@ def test_where_all_are_of_one_date_the_later_name_is_newer(server: RegistryServe
 
 
 def test_too_many_tags_to_date(server: RegistryServer, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(catalog, "MOST_DATED", 2)
+    monkeypatch.setattr(subjects, "MOST_DATED", 2)
     for number in range(8, 12):
         image(server, "app", f"v{number}", f"2026-01-{20 - number}T00:00:00Z")
     held = found(f"{server.host}/app", newest=1)
@@ -340,8 +340,8 @@ def test_too_many_tags_to_date(server: RegistryServer, monkeypatch: pytest.Monke
 
 
 def test_bounds(fleet: RegistryServer, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(catalog, "MOST_REPOSITORIES", 2)
-    monkeypatch.setattr(catalog, "MOST_TAGS", 1)
+    monkeypatch.setattr(subjects, "MOST_REPOSITORIES", 2)
+    monkeypatch.setattr(subjects, "MOST_TAGS", 1)
     held = found(f"{fleet.host}/*")
     assert tagged(fleet, held) == ["base:cuda-1.1", "team-a/serve:cuda-1.1"]
     assert "has more than 2 such repositories" in held.missing[0]

@@ -15,9 +15,9 @@ from distributed.comm import CommClosedError
 from fleet_steps import STEPS
 from test_fleet_waiting import on_clock
 
-from buildmatrix.commands.fleet import cluster, preparing
+from buildmatrix.commands.fleet import cluster, workers
 from buildmatrix.commands.fleet.model import ClusterOptions, WorkerSettings
-from buildmatrix.commands.fleet.performing import RunPlugin
+from buildmatrix.commands.fleet.workers import RunPlugin
 from buildmatrix.errors import ComponentError
 
 #: Seconds until a test that waits for ever fails.
@@ -195,8 +195,8 @@ class Losing:
 def test_settings_of_a_run_are_given_while_workers_end_with_a_client_that_stands_for_one(
     client: Losing, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(preparing, "_PAUSE", 0)
+    monkeypatch.setattr(workers, "_PAUSE", 0)
     stand_in, plugin = cast(Client, client), cast(RunPlugin, object())
     with pytest.raises((ComponentError, OSError), match=why) if why else nullcontext():
-        asyncio.run(preparing._hand_out(stand_in, "the cluster", plugin))
+        asyncio.run(workers._hand_out(stand_in, "the cluster", plugin))
     assert client.given == (not why)

@@ -12,9 +12,9 @@ import pytest
 from document_blocks import ROOT, blocks_of
 from test_fleet_lists import found
 
-from buildmatrix.commands.fleet import catalog
-from buildmatrix.commands.fleet.listing import SubjectSettings
-from buildmatrix.commands.fleet.registry_lists import ListedNames
+from buildmatrix.commands.fleet import subjects
+from buildmatrix.commands.fleet.reference_lists import SubjectSettings
+from buildmatrix.commands.fleet.subjects import ListedNames
 from buildmatrix.progress import Silent
 from buildmatrix.registry.reference import Reference
 from buildmatrix.reports.schemas import fleet
@@ -52,7 +52,7 @@ def test_each_name_of_a_registry_means_what_the_page_says() -> None:
     meant = {
         name: [
             subject.reference
-            for subject in catalog.read_registry(
+            for subject in subjects.read_registry(
                 name.removeprefix("registry:"), SubjectSettings(), Lists(), Silent()
             ).subjects
         ]

@@ -6,7 +6,7 @@ from datetime import date
 
 import pytest
 
-from buildmatrix.commands.fleet.expectation import (
+from buildmatrix.commands.fleet.judging import (
     find_backend_words,
     find_backends,
     find_owner,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from fleet_steps import digest_of
 
-from buildmatrix.commands.fleet.journal import ResultJournal
+from buildmatrix.commands.fleet.running import ResultJournal
 from buildmatrix.errors import UsageError
 from buildmatrix.reports.fleet.documents import read
 from buildmatrix.reports.fleet.model import FleetResult

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from buildmatrix.catalogue.load import load
-from buildmatrix.commands.fleet import reference_list
-from buildmatrix.commands.fleet.listing import SubjectList, SubjectSettings
+from buildmatrix.commands.fleet import reference_lists
 from buildmatrix.commands.fleet.model import Subject
+from buildmatrix.commands.fleet.reference_lists import SubjectList, SubjectSettings
 from buildmatrix.commands.fleet.subjects import Lister
 from buildmatrix.errors import SpecError, UsageError
 from buildmatrix.spec.model import NodeClass, Position
@@ -99,7 +99,7 @@ def test_files_that_are_none(images: Path, monkeypatch: pytest.MonkeyPatch):
     images.write_bytes(b"\xff\xfea\0")
     with pytest.raises(UsageError, match="is not UTF-8"):
         found("images.txt")
-    monkeypatch.setattr(reference_list, "LARGEST", 3)
+    monkeypatch.setattr(reference_lists, "LARGEST", 3)
     with pytest.raises(UsageError, match="has more than 3 bytes"):
         found("images.txt")
 

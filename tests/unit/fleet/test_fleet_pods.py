@@ -15,8 +15,8 @@ from clusters import AMD, NVIDIA, h100, listed, node
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.commands.fleet import pods
-from buildmatrix.commands.fleet.listing import SubjectList, SubjectSettings
 from buildmatrix.commands.fleet.model import Subject
+from buildmatrix.commands.fleet.reference_lists import SubjectList, SubjectSettings
 from buildmatrix.commands.fleet.subjects import Lister
 from buildmatrix.errors import UsageError
 from buildmatrix.spec.model import NodeClass, Position

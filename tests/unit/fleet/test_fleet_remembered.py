@@ -13,10 +13,10 @@ from image_registry import ImageRegistry
 from layer_archives import tar
 from test_fleet_work import BASE, FOREIGN, SETTINGS, done, own_cache, server, subject
 
-from buildmatrix.commands.fleet import answers, cluster, remembered, work
+from buildmatrix.commands.fleet import answers, cluster, work
+from buildmatrix.commands.fleet.answers import RememberedResults
 from buildmatrix.commands.fleet.lookup import AnswerLookup
 from buildmatrix.commands.fleet.model import ClusterOptions, ImageTask, Subject, WorkerSettings
-from buildmatrix.commands.fleet.remembered import RememberedResults
 from buildmatrix.commands.fleet.run import Steps, scan
 from buildmatrix.progress import Silent
 from buildmatrix.registry.reference import Reference
@@ -170,13 +170,13 @@ def test_results_of_another_form_are_left_to_workers(
     server.image([tar(BASE)], tag="1")
     wanted = subject(server)
     judged = done(wanted).results
-    encode = remembered.msgspec.msgpack.encode
+    encode = answers.msgspec.msgpack.encode
 
     def strange(value: object) -> bytes:
         return encode({"what": 1}) if value == judged else encode(value)
 
     with monkeypatch.context() as patch:
-        patch.setattr(remembered.msgspec.msgpack, "encode", strange)
+        patch.setattr(answers.msgspec.msgpack, "encode", strange)
         run_over([wanted])
     (answer,) = run_over([wanted])
     assert isinstance(answer, Subject)

@@ -13,10 +13,9 @@ import pytest
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.commands.fleet import repositories, repository_files
-from buildmatrix.commands.fleet.audit_model import AuditTask
-from buildmatrix.commands.fleet.audit_work import audit_file
-from buildmatrix.commands.fleet.expectation import parse_pattern
-from buildmatrix.commands.fleet.model import WorkerSettings
+from buildmatrix.commands.fleet.auditing import audit_file
+from buildmatrix.commands.fleet.judging import parse_pattern
+from buildmatrix.commands.fleet.model import AuditTask, WorkerSettings
 from buildmatrix.commands.fleet.repositories import Repositories, find_repositories
 from buildmatrix.commands.fleet.repository_files import AuditPlan, plan_audit
 from buildmatrix.errors import ComponentError, SpecError, UsageError

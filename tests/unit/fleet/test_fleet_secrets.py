@@ -13,7 +13,7 @@ from fleet_steps import STEPS, subject
 from buildmatrix.commands.fleet import cluster
 from buildmatrix.commands.fleet import run as fleet_run
 from buildmatrix.commands.fleet.model import ClusterOptions, WorkerSettings
-from buildmatrix.commands.fleet.performing import RunPlugin, perform
+from buildmatrix.commands.fleet.workers import RunPlugin, perform
 from buildmatrix.progress import Silent
 
 SECRETS = ("hunter2-of-the-environment", "hunter2-of-docker", "hunter2-of-aws")

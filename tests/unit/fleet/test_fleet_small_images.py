@@ -13,7 +13,7 @@ from test_fleet_remembered import STEPS, ThisProcess, this_process
 from test_fleet_work import BASE, FOREIGN, SETTINGS, done, of, own_cache, server, subject
 
 from buildmatrix.commands.fleet import cluster, context, work
-from buildmatrix.commands.fleet.failing import LateError, WorkerKilledError
+from buildmatrix.commands.fleet.failures import LateError, WorkerKilledError
 from buildmatrix.commands.fleet.model import ClusterOptions
 from buildmatrix.commands.fleet.run import scan
 from buildmatrix.progress import Silent

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from buildmatrix.commands.fleet.waiting import (
+from buildmatrix.commands.fleet.failures import (
     RegistryUnavailableError,
     RegistryWaiting,
     WaitingOptions,

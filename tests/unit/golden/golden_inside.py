@@ -18,7 +18,7 @@ from buildmatrix.catalogue.load import load
 from buildmatrix.cli import progress
 from buildmatrix.commands.doctor import machine
 from buildmatrix.engines.docker import engine
-from buildmatrix.engines.oci import sandbox
+from buildmatrix.engines.oci import sandboxes
 from buildmatrix.registry import client
 
 VERSION = __version__
@@ -37,7 +37,7 @@ def replace_the_outside(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "DockerEngine",
         lambda: FakeEngine(folder) if (folder / SETTINGS).exists() else real(),
     )
-    monkeypatch.setattr(sandbox, "usable", lambda: (object(), "bwrap"))
+    monkeypatch.setattr(sandboxes, "usable", lambda: (object(), "bwrap"))
     monkeypatch.setattr(client, "Registry", lambda **_: FileRegistry(folder))
     files, here = machine.MachineFiles, folder / "machine"
     monkeypatch.setattr(machine, "MachineFiles", lambda root=here: files(root))

@@ -9,15 +9,14 @@ from pathlib import Path
 import pytest
 
 from buildmatrix import cli
-from buildmatrix.catalogue.building import BackendBuild, backend_build
 from buildmatrix.catalogue.listing import lines
 from buildmatrix.catalogue.load import load
+from buildmatrix.catalogue.lookup import BackendBuild, backend_build
 from buildmatrix.commands.init.first_spec import first_spec
 from buildmatrix.engines.oci.recipe import Account, Recipe, SystemPackages, Variables, recipe
 from buildmatrix.errors import UsageError
 from buildmatrix.locks.model import Lock
-from buildmatrix.render.dockerfile import dockerfile, equipped
-from buildmatrix.render.environment import builtin_templates, make_environment
+from buildmatrix.render.dockerfile import builtin_templates, dockerfile, equipped, make_environment
 from buildmatrix.spec.load import load_spec
 from buildmatrix.spec.model import Spec, User
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from buildmatrix.binaries.model import Elf
-from buildmatrix.catalogue.building import backend_build
 from buildmatrix.catalogue.load import load
+from buildmatrix.catalogue.lookup import backend_build
 from buildmatrix.commands.init.first_spec import first_spec
 from buildmatrix.inventory.model import Binary, Distribution, Inventory
 from buildmatrix.judge import Judge

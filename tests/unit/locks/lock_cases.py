@@ -6,8 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from buildmatrix.spec.bare import bare_spec, bare_target
-from buildmatrix.spec.model import Spec, Target
+from buildmatrix.spec.model import Spec, Target, bare_spec, bare_target
 
 CPU = dataclasses.replace(
     bare_target(

@@ -12,7 +12,7 @@ import pytest
 from test_ladder import StandInEngine
 
 from buildmatrix.commands.preflight import run as ladder
-from buildmatrix.commands.preflight.accepted import apply_waivers
+from buildmatrix.commands.preflight.baseline import apply_waivers
 from buildmatrix.commands.preflight.run import RungInputs, exit_code, preflight
 from buildmatrix.commands.preflight.subject import Subject
 from buildmatrix.engines.model import ImageFacts
@@ -20,9 +20,8 @@ from buildmatrix.errors import SpecError
 from buildmatrix.progress import Silent
 from buildmatrix.reports.preflight import formats, html
 from buildmatrix.reports.preflight.model import Check, Preflight
-from buildmatrix.spec.bare import bare_spec
 from buildmatrix.spec.load import load_spec
-from buildmatrix.spec.model import Target
+from buildmatrix.spec.model import Target, bare_spec
 
 SPEC = """\
 [project]

@@ -10,13 +10,16 @@ from pathlib import Path
 import pytest
 from probing import runner
 
-from buildmatrix.commands.preflight.batch import run_batch
-from buildmatrix.commands.preflight.results import (
+from buildmatrix.commands.preflight.batch import (
+    REQUIRED_SAMPLES,
     UnreadableResult,
+    describe,
     describe_difference,
     parse_result,
+    percentile,
+    run_batch,
+    summarize,
 )
-from buildmatrix.commands.preflight.samples import REQUIRED_SAMPLES, describe, percentile, summarize
 from buildmatrix.engines.model import RunResult
 from buildmatrix.reports.preflight.formats import render_table
 from buildmatrix.reports.preflight.model import Check, Preflight, PreflightTarget, RungOutcome

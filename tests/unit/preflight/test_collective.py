@@ -9,7 +9,7 @@ import pytest
 from probing import install, runner
 
 from buildmatrix.catalogue.load import load
-from buildmatrix.commands.preflight.collective import EACH_S, run_collective
+from buildmatrix.commands.preflight.rungs import COLLECTIVE_EACH_S, run_collective
 from buildmatrix.reports.preflight.model import Check
 
 #: A torch on top of numpy. What the ranks do wrong stands in BREAKS.
@@ -83,7 +83,7 @@ def test_two_processes_of_a_cpu_add_up(site: Path, breaks: str) -> None:
 def test_a_rank_that_hangs_is_named_and_not_those_that_wait_for_it(site: Path) -> None:
     check, _ = reduced(site, "hangs")
     assert check.state == "failed"
-    why = f"took more than {EACH_S} s"
+    why = f"took more than {COLLECTIVE_EACH_S} s"
     assert check.message == f"rank 1 of 2 stopped after it had imported: {why}"
 
 

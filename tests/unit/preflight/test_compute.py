@@ -12,9 +12,7 @@ import pytest
 from probing import install, runner, torch
 
 from buildmatrix.catalogue.load import load
-from buildmatrix.commands.preflight import memory
-from buildmatrix.commands.preflight.compute import run_compute
-from buildmatrix.commands.preflight.memory import run_memory
+from buildmatrix.commands.preflight import rungs
 from buildmatrix.commands.preflight.probes import bounded, compute
 from buildmatrix.commands.preflight.probes.frameworks import (
     UNIT,
@@ -26,6 +24,7 @@ from buildmatrix.commands.preflight.probes.frameworks import (
 )
 from buildmatrix.commands.preflight.probes.memory import take_twice
 from buildmatrix.commands.preflight.probes.runtimes import make_matmul_model
+from buildmatrix.commands.preflight.rungs import run_compute, run_memory
 from buildmatrix.engines.model import RunResult
 from buildmatrix.reports.preflight.model import state_of
 
@@ -225,7 +224,7 @@ def site(tmp_path: Path) -> Path:
 def test_the_memory_of_the_container_is_taken_for_real(
     site: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "MOST", 16 << 20)
+    monkeypatch.setattr(rungs, "MOST", 16 << 20)
     checks, why = run_memory(runner(site), "cpu", load())
     assert [(check.subject, check.state) for check in checks] == [("container", "passed")]
     assert (checks[0].values["taken_bytes"], why) == (16 << 20, "")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from buildmatrix.catalogue.load import load
-from buildmatrix.commands.preflight.imports import find_disagreements, run_imports, waits_for_driver
+from buildmatrix.commands.preflight.rungs import find_disagreements, run_imports, waits_for_driver
 from buildmatrix.engines.model import Run, RunResult
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.reports.preflight.model import Check

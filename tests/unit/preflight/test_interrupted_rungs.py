@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.engines.oci.identity import Identity
-from buildmatrix.engines.oci.sandbox import OUTPUT, of_this_machine, run, usable
+from buildmatrix.engines.oci.sandboxes import OUTPUT, of_this_machine, run, usable
+from buildmatrix.engines.oci.unpacking import Identity
 from buildmatrix.rules.rungs import RUNGS
 
 #: Seconds until a test that waits for ever fails; every command here may take longer.
@@ -33,16 +33,16 @@ from buildmatrix.commands.preflight import run as ladder
 from buildmatrix.commands.preflight.batch import run_batch
 from buildmatrix.commands.preflight.subject import Subject
 from buildmatrix.engines.model import NO_DEVICES, Facilities, ImageFacts
-from buildmatrix.engines.oci import sandbox
-from buildmatrix.engines.oci.identity import Identity
+from buildmatrix.engines.oci import sandboxes
+from buildmatrix.engines.oci.unpacking import Identity
 from buildmatrix.errors import Interrupted
 from buildmatrix.progress import Silent
 from buildmatrix.reports.preflight.model import Check
-from buildmatrix.spec.bare import bare_spec, bare_target
+from buildmatrix.spec.model import bare_spec, bare_target
 from buildmatrix.spec.model import Position, Smoke
 
 signals, mark = sys.argv[1:]
-program, _ = sandbox.usable()
+program, _ = sandboxes.usable()
 #: Says that it has begun, and each time that it is asked to end, which it does not do.
 HANGS = f"""
 trap 'echo asked >/signals/said' INT TERM HUP
@@ -64,10 +64,10 @@ def hang(command, timeout_s):
         root.mkdir(mode=0o755)
         own.mkdir()
         (root / "signals").mkdir()
-        job = sandbox.of_this_machine(root, Identity(10001, 10002), ("/bin/sh", "-c", HANGS))
+        job = sandboxes.of_this_machine(root, Identity(10001, 10002), ("/bin/sh", "-c", HANGS))
         shown = {**job.folders, "/signals": Path(signals)}
         job = replace(job, folders=shown, environment={"PATH": "/bin:/usr/bin"})
-        return sandbox.run(program, job, own, timeout_s, lambda: False)
+        return sandboxes.run(program, job, own, timeout_s, lambda: False)
 
 
 # A job in the background of a shell ignores Ctrl-C.

@@ -26,7 +26,7 @@ from buildmatrix.progress import Silent
 from buildmatrix.reports.preflight.formats import render_table
 from buildmatrix.reports.preflight.model import Check, PreflightTarget
 from buildmatrix.rules.rungs import Rung
-from buildmatrix.spec.bare import bare_spec, bare_target
+from buildmatrix.spec.model import bare_spec, bare_target
 
 
 class StandInEngine:

@@ -16,11 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buildmatrix.commands.preflight import manifests
-from buildmatrix.commands.preflight.plan import Step, remove_mark
+from buildmatrix.commands.preflight.manifests import Step, remove_mark
 from buildmatrix.commands.preflight.protocol import make_call
 from buildmatrix.errors import UsageError
-from buildmatrix.spec.bare import bare_target
-from buildmatrix.spec.model import NodeClass, Position
+from buildmatrix.spec.model import NodeClass, Position, bare_target
 
 IMAGE = f"registry.example.com/inferno@sha256:{'7' * 64}"
 NODE = NodeClass(

@@ -12,12 +12,17 @@ from dockerfile_reader import instructions, pairs
 from render_cases import BACKENDS, CPU, CUDA, DIGEST, ROCM, lock_of, spec_of
 
 from buildmatrix.errors import SpecError, UsageError
-from buildmatrix.render.bake import bake_file
-from buildmatrix.render.dockerfile import dockerfile, dockerignore
-from buildmatrix.render.environment import builtin_templates, make_environment
-from buildmatrix.render.generate import differences, generate, write
-from buildmatrix.render.ignore import Ignored
-from buildmatrix.render.names import bake_name, scan_name
+from buildmatrix.render.bake import bake_file, bake_name, scan_name
+from buildmatrix.render.dockerfile import (
+    builtin_templates,
+    differences,
+    dockerfile,
+    dockerignore,
+    generate,
+    make_environment,
+    write,
+)
+from buildmatrix.render.quoting import Ignored
 from buildmatrix.rules import base_images
 from buildmatrix.spec.model import Spec, Target
 

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from render_cases import CUDA, lock_of, spec_of
 
 from buildmatrix.errors import SpecError
-from buildmatrix.render.dockerfile import dockerfile, dockerignore
-from buildmatrix.render.environment import make_environment
+from buildmatrix.render.dockerfile import dockerfile, dockerignore, make_environment
 from buildmatrix.spec.model import Base, Target, User
 
 ENVIRONMENT = make_environment(Path("/nonexistent"))

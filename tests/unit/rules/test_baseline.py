@@ -9,7 +9,7 @@ from rulecases import of_lock, pin, target
 
 from buildmatrix.errors import SpecError
 from buildmatrix.rules import acceptance
-from buildmatrix.spec.waivers import load_waivers
+from buildmatrix.spec.policy import load_waivers
 
 CPU = target("cpu")
 WAIVER = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from buildmatrix.catalogue.architectures import grade, support
-from buildmatrix.catalogue.runtimes import built_for, toolkit_line
+from buildmatrix.catalogue.releases import built_for, toolkit_line
 
 
 @pytest.mark.parametrize(

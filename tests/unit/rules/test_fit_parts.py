@@ -21,8 +21,7 @@ from buildmatrix.judge import Judge
 from buildmatrix.reports.run.model import assemble, exit_code
 from buildmatrix.rules.engine import Judgement, judge_image
 from buildmatrix.rules.model import TargetResult
-from buildmatrix.spec.bare import bare_spec
-from buildmatrix.spec.model import NodeClass, Policy, Position, Target, Waiver
+from buildmatrix.spec.model import NodeClass, Policy, Position, Target, Waiver, bare_spec
 from buildmatrix.trees.directory import DirectoryTree
 
 

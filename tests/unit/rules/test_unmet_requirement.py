@@ -6,7 +6,7 @@ import pytest
 from nodecases import cudart, node, on
 from rulecases import codes, image, of_image
 
-from buildmatrix.catalogue.conditions import LONGEST, InvalidConditionError, NodeFacts, met
+from buildmatrix.catalogue.drivers import LONGEST, InvalidConditionError, NodeFacts, met
 from buildmatrix.rules.model import Finding
 from buildmatrix.spec.model import NodeClass
 

@@ -13,7 +13,7 @@ from elf_images import Image
 
 import buildmatrix
 from buildmatrix import cli
-from buildmatrix.engines.exports import OpenTree
+from buildmatrix.engines.model import OpenTree
 from buildmatrix.inventory.collect import collect
 from buildmatrix.sources import parse
 from buildmatrix.sources.model import Facts, Installed, ReadingOptions

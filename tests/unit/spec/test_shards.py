@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from rulecases import target
 
 from buildmatrix.errors import UsageError
+from buildmatrix.spec.matrix import Shard, divided, plan_digest
 from buildmatrix.spec.model import Target
-from buildmatrix.spec.shards import Shard, divided, plan_digest
 
 _BARE = target("cpu")
 

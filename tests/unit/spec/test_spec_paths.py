@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from buildmatrix.errors import SpecError
-from buildmatrix.spec.paths import check_copied
+from buildmatrix.spec.checks import check_copied
 
 
 def refused(spec):

@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from buildmatrix.errors import SpecError
-from buildmatrix.spec import keys, keys_checks, keys_policy, keys_settings
+from buildmatrix.spec import keys, keys_settings
+from buildmatrix.spec.document import Lines, index
 from buildmatrix.spec.load import load_spec
-from buildmatrix.spec.positions import Lines, index
 from buildmatrix.spec.tables import Table, keys_of
 
 TRICKY = '''\
@@ -128,7 +128,7 @@ WORDS = st.sampled_from(
 )
 NAMES = {
     key.name
-    for module in (keys, keys_settings, keys_checks, keys_policy)
+    for module in (keys, keys_settings, keys, keys)
     for table in vars(module).values()
     if isinstance(table, type) and issubclass(table, Table)
     for key in keys_of(table)

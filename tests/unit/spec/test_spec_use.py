@@ -13,10 +13,10 @@ import tomli
 
 from buildmatrix.cli.targets import github_matrix
 from buildmatrix.errors import UsageError
-from buildmatrix.spec import keys, keys_checks, keys_policy, keys_settings
+from buildmatrix.spec import keys, keys_settings
 from buildmatrix.spec.keys import schema
 from buildmatrix.spec.load import DEFAULT_TOOLS
-from buildmatrix.spec.points import select
+from buildmatrix.spec.matrix import select
 from buildmatrix.spec.tables import keys_of
 
 GUIDE = (Path(__file__).parents[3] / "docs" / "spec.md").read_text(encoding="utf-8")
@@ -136,7 +136,7 @@ def test_patterns_of_the_schema_are_anchored_and_mean_the_same_in_editors():
 def test_every_key_is_in_the_guide_and_has_a_description():
     tables = [
         table
-        for module in (keys, keys_settings, keys_checks, keys_policy)
+        for module in (keys, keys_settings, keys, keys)
         for table in vars(module).values()
         if is_dataclass(table)
     ]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from buildmatrix.spec.kinds import DRIVER, KERNEL
-from buildmatrix.spec.version_range import compare, numbers, version_range
+from buildmatrix.spec.kinds import DRIVER, KERNEL, compare, numbers, version_range
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,7 @@ from buildmatrix.inventory.model import Inventory, Stats, Unread
 from buildmatrix.judge import Judge
 from buildmatrix.locks.model import Lock
 from buildmatrix.rules.engine import Judgement
-from buildmatrix.spec.bare import bare_spec
-from buildmatrix.spec.model import NodeClass, Policy, Position, Spec, Target, Waiver
+from buildmatrix.spec.model import NodeClass, Policy, Position, Spec, Target, Waiver, bare_spec
 from buildmatrix.state.folder import TargetFiles
 from buildmatrix.state.journal import BuildRecord
 from buildmatrix.state.judgements import JudgedImage, judge_image

@@ -20,11 +20,16 @@ from sigstore_services import GITHUB, WORKFLOW, SigstoreServices, token
 from test_verify import DEMANDS, KEY, asked, attached, refused
 from verdict_cases import GOOD
 
-from buildmatrix.attestation import bundle, keyless, verdict
+from buildmatrix.attestation import documents, keyless, verdict
 from buildmatrix.attestation.attach import Claim, attach
-from buildmatrix.attestation.certificates import CertificateCheck, Identity
-from buildmatrix.attestation.keyless import KeylessSigner, load_trusted_root, make_keyless_signer
-from buildmatrix.attestation.tagged import attestation_tag, list_tagged_layers
+from buildmatrix.attestation.attached import attestation_tag, list_tagged_layers
+from buildmatrix.attestation.keyless import (
+    CertificateCheck,
+    Identity,
+    KeylessSigner,
+    load_trusted_root,
+    make_keyless_signer,
+)
 from buildmatrix.cli import main
 from buildmatrix.commands.verify.judgement import AdmissionDemands
 from buildmatrix.errors import ComponentError, UndecidedError, UsageError
@@ -88,7 +93,7 @@ def changed(
     change(document)
     data = json.dumps(document).encode()
     registry.blobs[image.name, digest_of(data)] = data
-    layer = Descriptor(media_type=bundle.MEDIA_TYPE, digest=digest_of(data), size=len(data))
+    layer = Descriptor(media_type=documents.MEDIA_TYPE, digest=digest_of(data), size=len(data))
     registry.push_referrer(image, encode(msgspec.structs.replace(held, layers=(layer,))))
 
 

@@ -16,12 +16,11 @@ from hypothesis import strategies as st
 from memory_registry import IMAGE, MemoryRegistry, digest_of
 from verdict_cases import ALL, GOOD
 
-from buildmatrix.attestation import bundle, statement, verdict
+from buildmatrix.attestation import documents, verdict
 from buildmatrix.attestation.attach import Claim, attach
-from buildmatrix.attestation.envelope import Envelope
-from buildmatrix.attestation.fetch import AttachedEnvelope
+from buildmatrix.attestation.attached import AttachedEnvelope, attestation_tag
+from buildmatrix.attestation.documents import Envelope
 from buildmatrix.attestation.keys import PrivateKey, read_private
-from buildmatrix.attestation.tagged import attestation_tag
 from buildmatrix.attestation.verdict import (
     FindingCounts,
     JudgedFinding,
@@ -164,12 +163,12 @@ def rewritten(registry: MemoryRegistry, image: Reference, change: object) -> Non
     registry.tags.pop((image.name, attestation_tag(image).tag))
     (listed,) = registry.listed.pop(image.digest)
     held = manifest_of(registry.manifests[image.name, listed.digest], "it")
-    before = bundle.parse(registry.blobs[image.name, held.layers[0].digest])
+    before = documents.parse_bundle(registry.blobs[image.name, held.layers[0].digest])
     after = msgspec.json.encode(
         msgspec.structs.replace(before, dsse_envelope=change(before.dsse_envelope))
     )
     registry.blobs[image.name, digest_of(after)] = after
-    layer = Descriptor(media_type=bundle.MEDIA_TYPE, digest=digest_of(after), size=len(after))
+    layer = Descriptor(media_type=documents.MEDIA_TYPE, digest=digest_of(after), size=len(after))
     registry.push_referrer(image, encode(msgspec.structs.replace(held, layers=(layer,))))
 
 
@@ -378,7 +377,7 @@ def test_what_a_key_did_not_sign_is_never_parsed(
     registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attached(registry, key=other_key())
-    monkeypatch.setattr("buildmatrix.attestation.statement.parse", None)
+    monkeypatch.setattr("buildmatrix.attestation.documents.parse_statement", None)
     monkeypatch.setattr("buildmatrix.attestation.verdict.parse", None)
     assert {item.reason for item in asked(registry).refusals} == {"other-key"}
 
@@ -515,7 +514,7 @@ def test_a_verdict_with_one_other_value_is_refused_or_judged(data: st.DataObject
     place[key] = data.draw(_JSON)
     digest = "sha256:" + "0" * 64
     predicate = json.dumps(document).encode()
-    payload = statement.encode_statement("a", digest, verdict.PREDICATE_TYPE, predicate)
+    payload = documents.encode_statement("a", digest, verdict.PREDICATE_TYPE, predicate)
     envelope = Envelope.sign(payload, KEY)
     found = verify_envelopes([AttachedEnvelope("a", envelope)], digest, DEMANDS)
     for signed in found.signed:

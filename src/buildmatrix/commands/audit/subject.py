@@ -10,8 +10,7 @@ from buildmatrix.errors import BuildmatrixError, UsageError
 from buildmatrix.judge import Judge
 from buildmatrix.rules.acceptance import FailOn
 from buildmatrix.sources.resolved import Resolved
-from buildmatrix.spec.bare import bare_spec
-from buildmatrix.spec.model import Spec, Waiver
+from buildmatrix.spec.model import Spec, Waiver, bare_spec
 from buildmatrix.text import shown
 
 

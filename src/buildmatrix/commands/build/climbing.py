@@ -15,9 +15,8 @@ from typing import Literal
 
 from buildmatrix import __version__
 from buildmatrix.commands.doctor import machine
-from buildmatrix.commands.preflight.devices import find_nodes
 from buildmatrix.commands.preflight.run import preflight
-from buildmatrix.commands.preflight.subject import Subject
+from buildmatrix.commands.preflight.subject import Subject, find_nodes
 from buildmatrix.engines.model import Engine
 from buildmatrix.errors import UndecidedError
 from buildmatrix.judge import Judge

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from buildmatrix.errors import Problem, SpecError
 from buildmatrix.oci.layers import WHITEOUT
-from buildmatrix.render.ignore import FOLDER, Ignored, rules
+from buildmatrix.render.quoting import FOLDER, Ignored, rules
 from buildmatrix.state.journal import file_sha256
 
 

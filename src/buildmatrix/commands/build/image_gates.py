@@ -15,7 +15,7 @@ from buildmatrix.commands.build.builders import Builders, Slot
 from buildmatrix.commands.build.climbing import Ascent, ascent, climb, left, placed
 from buildmatrix.commands.build.options import Options
 from buildmatrix.commands.build.work import BuildWork
-from buildmatrix.commands.preflight.accepted import select_in_force
+from buildmatrix.commands.preflight.baseline import select_in_force
 from buildmatrix.engines.model import BuildOutcome, Engine
 from buildmatrix.errors import BuildmatrixError, ComponentError, Interrupted, UndecidedError
 from buildmatrix.inventory.model import Inventory

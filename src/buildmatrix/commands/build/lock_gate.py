@@ -116,7 +116,7 @@ class LockGate:
 
     def _installed(self, finding: Finding, target: Target) -> Finding:
         """A finding about a wheel; a waiver may name the path that its file has in the image."""
-        from buildmatrix.render.names import site_folders
+        from buildmatrix.render.bake import site_folders
 
         if finding.path is None or finding.waived is not None:
             return finding

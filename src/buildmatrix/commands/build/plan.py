@@ -13,7 +13,7 @@ from buildmatrix.commands.build.options import Options
 from buildmatrix.engines.model import BuildJob, Ingredients
 from buildmatrix.locks.model import Lock
 from buildmatrix.locks.project_wheel import project_packages
-from buildmatrix.render.names import bake_name, scan_name, staged_name
+from buildmatrix.render.bake import bake_name, scan_name, staged_name
 from buildmatrix.spec.model import Spec, Target
 from buildmatrix.state import journal
 from buildmatrix.state.folder import TargetFiles

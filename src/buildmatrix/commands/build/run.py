@@ -20,8 +20,8 @@ from buildmatrix.commands.build.lock_gate import LockGate
 from buildmatrix.commands.build.options import Options
 from buildmatrix.commands.build.publication import Publication
 from buildmatrix.commands.build.work import BuildWork
-from buildmatrix.engines.disk import writing
 from buildmatrix.engines.model import BuildJob, Engine
+from buildmatrix.engines.process import writing
 from buildmatrix.errors import (
     EXIT_INTERRUPTED,
     BuildmatrixError,
@@ -36,8 +36,8 @@ from buildmatrix.progress import Progress
 from buildmatrix.reports.run.model import Report, assemble, exit_code
 from buildmatrix.rules.locks import check_generated_file_out_of_date
 from buildmatrix.rules.model import Finding, TargetResult
+from buildmatrix.spec.checks import check_copied
 from buildmatrix.spec.model import Spec, Target
-from buildmatrix.spec.paths import check_copied
 from buildmatrix.state import journal
 from buildmatrix.state.folder import State
 from buildmatrix.state.journal import BuildRecord
@@ -145,7 +145,7 @@ class _BuildRun:
     def render(self) -> None:
         """Write the generated files, and say for each target what is to be built from what."""
         from buildmatrix.commands.build.plan import BuildPlan
-        from buildmatrix.render.generate import generate, write
+        from buildmatrix.render.dockerfile import generate, write
 
         self.build_projects()
         locked = [work for work in self.works if work.lock is not None]

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from buildmatrix.engines.model import Engine, Run
-from buildmatrix.engines.text import shorten
+from buildmatrix.engines.process import shorten
 from buildmatrix.errors import BuildmatrixError
 from buildmatrix.phrases import listing
 from buildmatrix.progress import Progress

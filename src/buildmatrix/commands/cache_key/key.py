@@ -15,17 +15,17 @@ from typing import Any
 
 from packaging.specifiers import InvalidSpecifier
 
+from buildmatrix.catalogue.architectures import architectures
 from buildmatrix.catalogue.drivers import of_backend
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.names import matches_any
-from buildmatrix.catalogue.products import architectures
 from buildmatrix.errors import Problem, SpecError, UsageError
 from buildmatrix.locks.model import Lock
 from buildmatrix.parsing import parse_specifiers
-from buildmatrix.spec.hints import did_you_mean
+from buildmatrix.spec.document import did_you_mean
+from buildmatrix.spec.kinds import numbers
+from buildmatrix.spec.matrix import ANY
 from buildmatrix.spec.model import NodeClass, Target
-from buildmatrix.spec.points import ANY
-from buildmatrix.spec.version_range import numbers
 
 SCHEMA = "buildmatrix/cache-key/1"
 #: Characters of a label's value.

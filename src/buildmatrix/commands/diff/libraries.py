@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from buildmatrix.catalogue.files import FOLDER_ROLE
-from buildmatrix.catalogue.match import PACKAGE_ROLE
+from buildmatrix.catalogue.match import FOLDER_ROLE, PACKAGE_ROLE
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.names import demangle, version_of
 from buildmatrix.commands.diff.model import Library

@@ -12,7 +12,7 @@ from buildmatrix.reports.run.model import Report, is_undecided
 from buildmatrix.reports.run.saved import read
 from buildmatrix.rules.model import TargetResult
 from buildmatrix.sources.wheel import is_wheel_label
-from buildmatrix.spec.points import match
+from buildmatrix.spec.matrix import match
 
 
 def read_report_side(path: Path, globs: Sequence[str], backend: str | None) -> Side:

@@ -28,8 +28,7 @@ from buildmatrix.rules.acceptance import (
 from buildmatrix.rules.engine import judge_image
 from buildmatrix.sources.local import SavedReport
 from buildmatrix.sources.model import Declared, Installed, Source
-from buildmatrix.spec.bare import ANY, bare_spec, bare_target
-from buildmatrix.spec.model import Spec, Target
+from buildmatrix.spec.model import ANY, Spec, Target, bare_spec, bare_target
 
 #: Cache keys of a target's side: without its layers, and with them.
 CACHE_KEY, CACHE_KEY_LAYERS = "side", "side-layers"

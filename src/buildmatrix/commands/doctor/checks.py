@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from buildmatrix.catalogue.format.machines import Host
+from buildmatrix.catalogue.tables import Host
 from buildmatrix.commands.doctor.machine import MachineFacts
 from buildmatrix.phrases import count, listing
 from buildmatrix.reports.doctor import DoctorLine

@@ -7,8 +7,8 @@ import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
-from buildmatrix.catalogue.format.machines import Host
 from buildmatrix.catalogue.load import Catalogue, load
+from buildmatrix.catalogue.tables import Host
 from buildmatrix.commands.doctor.checks import report_absent, report_devices, report_disk
 from buildmatrix.commands.doctor.machine import MachineFacts, MachineFiles, collect_facts
 from buildmatrix.commands.doctor.node import Node

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from buildmatrix.catalogue.format.machines import Host
 from buildmatrix.catalogue.names import matches_any
+from buildmatrix.catalogue.tables import Host
 from buildmatrix.parsing import natural
 
 #: Bytes read of a file, and nodes and files examined per pattern.

@@ -1,7 +1,7 @@
 """Checks of the catalogue, applied to the files of a machine.
 
 No vendor is named here: the files to read, their correct values and the remedies are data
-(`catalogue.format.machines.HostCheck`).
+(`catalogue.tables.HostCheck`).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from glob import escape
 
-from buildmatrix.catalogue.format.machines import HostCheck
 from buildmatrix.catalogue.load import Catalogue, Owned
 from buildmatrix.catalogue.names import matches_any
+from buildmatrix.catalogue.tables import HostCheck
 from buildmatrix.commands.doctor.machine import KernelLog, MachineFiles
 from buildmatrix.phrases import listing
 from buildmatrix.reports.doctor import DoctorLine, Measure, NodeCheck, State

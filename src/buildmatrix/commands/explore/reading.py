@@ -19,8 +19,7 @@ from buildmatrix.judge import Judge
 from buildmatrix.rules.locks import wheels
 from buildmatrix.rules.model import Finding, Verdict
 from buildmatrix.sources.model import Facts
-from buildmatrix.spec.bare import bare_spec, bare_target
-from buildmatrix.spec.model import Spec, Target
+from buildmatrix.spec.model import Spec, Target, bare_spec, bare_target
 from buildmatrix.text import printable, shown
 
 Judgement = tuple[tuple[Finding, ...], tuple[Verdict, ...]]

@@ -22,11 +22,16 @@ from distributed import Client, KilledWorker, LocalCluster
 from distributed.client import FutureCancelledError
 from distributed.security import Security
 
-from buildmatrix.commands.fleet.batches import Batches
-from buildmatrix.commands.fleet.failing import LateError, WorkerKilledError, WorkError
+from buildmatrix.commands.fleet.failures import LateError, WorkerKilledError, WorkError
 from buildmatrix.commands.fleet.model import ClusterOptions, Work, WorkerSettings
-from buildmatrix.commands.fleet.performing import RunPlugin, WorkAnswer, perform
-from buildmatrix.commands.fleet.preparing import make_scheduler_lost, prepare_workers
+from buildmatrix.commands.fleet.workers import (
+    Batches,
+    RunPlugin,
+    WorkAnswer,
+    make_scheduler_lost,
+    perform,
+    prepare_workers,
+)
 from buildmatrix.errors import ComponentError
 from buildmatrix.text import shown
 from buildmatrix.trees.base import defect

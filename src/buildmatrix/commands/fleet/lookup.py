@@ -20,9 +20,9 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Protocol
 
+from buildmatrix.commands.fleet.answers import RememberedImage, RememberedResults
 from buildmatrix.commands.fleet.context import CachedDocuments, WorkerContext
 from buildmatrix.commands.fleet.model import ImageTask, Subject, WorkerSettings
-from buildmatrix.commands.fleet.remembered import RememberedImage, RememberedResults
 from buildmatrix.commands.fleet.work import end_without_image, load_stored_answer, make_result_key
 from buildmatrix.http.failures import Patience, RequestError
 from buildmatrix.registry.reference import Reference, is_digest

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from buildmatrix.catalogue.load import Catalogue
-from buildmatrix.commands.fleet.listing import SubjectSettings
+from buildmatrix.commands.fleet.reference_lists import SubjectSettings
 from buildmatrix.commands.node_classes.comparing import ClassChooser
 from buildmatrix.commands.node_classes.labels import Labels
 from buildmatrix.commands.node_classes.model import Machine, Node, SeenNodes

@@ -18,15 +18,15 @@ from typing import Any
 import msgspec
 
 from buildmatrix.catalogue.load import Catalogue
-from buildmatrix.commands.fleet.listing import (
+from buildmatrix.commands.fleet.model import Subject
+from buildmatrix.commands.fleet.placement import NodeDemands, PodPlacements
+from buildmatrix.commands.fleet.reference_lists import (
     OWNER_LABELS,
     SubjectList,
     SubjectSettings,
     limit_places,
     normalize_reference,
 )
-from buildmatrix.commands.fleet.model import Subject
-from buildmatrix.commands.fleet.placement import NodeDemands, PodPlacements
 from buildmatrix.errors import UndecidedError, UsageError
 from buildmatrix.phrases import count, listing
 from buildmatrix.registry.reference import Reference

@@ -1,6 +1,6 @@
 """Files of a repository that declare distributions, read from git's objects.
 
-The default branch of each repository counts (`default_branch`). Nothing is checked out, and no
+The default branch of each repository counts (`repositories`). Nothing is checked out, and no
 program named in a repository's settings is started.
 """
 
@@ -23,19 +23,23 @@ from buildmatrix.commands.diff.git_revision import (
     is_input,
     list_entries,
 )
-from buildmatrix.commands.fleet.audit_model import AuditTask, Holder
-from buildmatrix.commands.fleet.closure import MOST_BYTES, MOST_FILES, read_closure
 from buildmatrix.commands.fleet.declaring import (
+    MOST_BYTES,
+    MOST_FILES,
     SPECIFICATION,
     declares_distributions,
     find_covered,
     has_requirements,
     is_aside,
+    read_closure,
 )
-from buildmatrix.commands.fleet.default_branch import find_default_commit, read_commit_time
-from buildmatrix.commands.fleet.expectation import find_backend_words
-from buildmatrix.commands.fleet.model import WorkerSettings
-from buildmatrix.commands.fleet.repositories import Repository
+from buildmatrix.commands.fleet.judging import find_backend_words
+from buildmatrix.commands.fleet.model import AuditTask, Holder, WorkerSettings
+from buildmatrix.commands.fleet.repositories import (
+    Repository,
+    find_default_commit,
+    read_commit_time,
+)
 from buildmatrix.errors import BuildmatrixError, ComponentError, UndecidedError
 from buildmatrix.phrases import count
 from buildmatrix.progress import Progress, Silent

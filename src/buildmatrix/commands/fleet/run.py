@@ -14,10 +14,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from buildmatrix.commands.fleet.access import RepositoryAccess, describe_problems
 from buildmatrix.commands.fleet.answers import ResultInterner, add_subject
-from buildmatrix.commands.fleet.failing import (
+from buildmatrix.commands.fleet.context import RepositoryAccess, describe_problems
+from buildmatrix.commands.fleet.failures import (
+    Answer,
     LateError,
+    RegistryUnavailableError,
+    RegistryWaiting,
+    WaitingOptions,
     WorkerKilledError,
     WorkError,
     describe_timeout,
@@ -35,12 +39,6 @@ from buildmatrix.commands.fleet.model import (
     WorkerSettings,
 )
 from buildmatrix.commands.fleet.running import KILLED, RunOutcome, run_to_end, watch_cluster
-from buildmatrix.commands.fleet.waiting import (
-    Answer,
-    RegistryUnavailableError,
-    RegistryWaiting,
-    WaitingOptions,
-)
 from buildmatrix.phrases import count
 from buildmatrix.progress import Progress
 from buildmatrix.registry.reference import Reference

@@ -1,4 +1,4 @@
-"""Run of a cluster until it is complete or ends early, with its results by then.
+"""Run of a cluster until it is complete or ends early, and the journal of its results.
 
 Ctrl-C, a lost scheduler, and workers that are not replaced end it.
 """
@@ -7,20 +7,83 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from buildmatrix.commands.fleet.model import ClusterOptions, WorkerSettings
-from buildmatrix.errors import BuildmatrixError, ComponentError, Interrupted
+from buildmatrix.errors import BuildmatrixError, ComponentError, Interrupted, UsageError
 from buildmatrix.progress import Progress
+from buildmatrix.reports.fleet.documents import line
 from buildmatrix.reports.fleet.model import FleetResult, FleetWork
+from buildmatrix.trees.base import Closing, reason
 
 if TYPE_CHECKING:
     from buildmatrix.commands.fleet.cluster import Cluster
+
+
+# JSON Lines written as results arrive, complete up to any end of the run
+
+
+class ResultJournal(Closing):
+    """A file of results, started anew by each run; `-` is standard output.
+
+    Each line is written in one call, so that killing the process leaves whole lines. After a
+    partial write the file is truncated to whole lines, and writing stops: `trouble` has the reason,
+    and the report still has everything.
+
+    Raises `UsageError` for a path that cannot be a file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._name = "standard output" if str(path) == "-" else str(path)
+        self.trouble = ""
+        try:
+            if str(path) == "-":
+                self._number = os.dup(1)
+            else:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+                self._number = os.open(path, flags, 0o666)
+        except OSError as error:
+            raise UsageError(f"--lines {path} cannot be written: {reason(error)}") from error
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._number)
+
+    def write(self, result: FleetResult) -> None:
+        """Add a line. Raises `BrokenPipeError` if standard output is closed."""
+        if self.trouble:
+            return
+        data = line(result).encode("utf-8", "surrogatepass")
+        written = 0
+        try:
+            while written < len(data):
+                written += os.write(self._number, data[written:])
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            self.trouble = f"{self._name} took no more lines: {reason(error)}"
+            self._take_back(written)
+
+    def _take_back(self, written: int) -> None:
+        """Truncate the file to its last whole line."""
+        try:
+            os.ftruncate(self._number, os.lseek(self._number, 0, os.SEEK_CUR) - written)
+        except OSError:
+            # A pipe keeps the partial line, which readers skip.
+            return
+
+
+# Run of a cluster until it is complete or ends early, with its results by then.
+#
+# Ctrl-C, a lost scheduler, and workers that are not replaced end it.
+
 
 KILLED = (
     "{} ended its worker each time that it was tried, the last time alone: it takes more memory "

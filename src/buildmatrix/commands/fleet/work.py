@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 
 from buildmatrix.commands.fleet.context import WorkerContext, find_context
-from buildmatrix.commands.fleet.failing import Failure, describe_timeout, make_failure
+from buildmatrix.commands.fleet.failures import Failure, describe_timeout, make_failure
 from buildmatrix.commands.fleet.judging import (
     ImageQuestion,
     add_image,

@@ -20,7 +20,7 @@ from buildmatrix.progress import Silent
 from buildmatrix.registry import client
 from buildmatrix.registry.mirrors import Mirrors
 from buildmatrix.registry.reference import Reference
-from buildmatrix.spec.bare import bare_target
+from buildmatrix.spec.model import bare_target
 from buildmatrix.trees.base import Closing
 
 #: A first specification is written without digests rather than waited for.

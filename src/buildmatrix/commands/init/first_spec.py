@@ -10,9 +10,9 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from buildmatrix.catalogue.building import BackendBuild, backend_build
 from buildmatrix.catalogue.listing import backend_named
 from buildmatrix.catalogue.load import Catalogue, load
+from buildmatrix.catalogue.lookup import BackendBuild, backend_build
 from buildmatrix.commands.init.asking import asker_of_torch
 from buildmatrix.commands.init.inputs import ProjectInputs, read_inputs
 from buildmatrix.commands.init.locked_spec import locked_spec
@@ -39,7 +39,7 @@ from buildmatrix.commands.init.sections import (
     toml_pairs,
 )
 from buildmatrix.errors import UsageError
-from buildmatrix.spec.hints import toml_string
+from buildmatrix.spec.document import toml_string
 
 
 @dataclass(frozen=True, slots=True)

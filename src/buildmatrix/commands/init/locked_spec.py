@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from buildmatrix.catalogue.building import BackendBuild, backend_build
 from buildmatrix.catalogue.load import load
+from buildmatrix.catalogue.lookup import BackendBuild, backend_build
 from buildmatrix.commands.init.inputs import ProjectInputs
 from buildmatrix.commands.init.locked import LockedPart, LockedProject, OpenPart, read_locked
 from buildmatrix.commands.init.sections import (
@@ -29,7 +29,7 @@ from buildmatrix.commands.init.sections import (
 )
 from buildmatrix.errors import UsageError
 from buildmatrix.phrases import listing
-from buildmatrix.spec.hints import toml_string
+from buildmatrix.spec.document import toml_string
 
 
 def locked_spec(

@@ -14,12 +14,12 @@ from pathlib import Path, PurePath
 import msgspec
 from packaging.specifiers import InvalidSpecifier
 
-from buildmatrix.catalogue.building import BackendBuild
+from buildmatrix.catalogue.lookup import BackendBuild
 from buildmatrix.commands.init.inputs import ProjectInputs
 from buildmatrix.errors import UsageError
 from buildmatrix.parsing import parse_specifiers
 from buildmatrix.spec import kinds
-from buildmatrix.spec.hints import toml_string
+from buildmatrix.spec.document import toml_string
 from buildmatrix.text import printable
 from buildmatrix.threads import prepare_type
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from buildmatrix.catalogue.architectures import architectures
 from buildmatrix.catalogue.load import load
-from buildmatrix.catalogue.products import architectures
 from buildmatrix.errors import UsageError
 from buildmatrix.reports.inspect import Machines
 from buildmatrix.spec.model import Spec, Target

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from buildmatrix.catalogue.load import Catalogue
-from buildmatrix.catalogue.variant_choice import VariantChoice, choose_variant
+from buildmatrix.catalogue.variants import VariantChoice, choose_variant
 from buildmatrix.inventory.model import Distribution
 from buildmatrix.inventory.variants import VariantMetadata, format_properties, make_metadata
 from buildmatrix.reports.inspect import ReleaseVariant, VariantUse

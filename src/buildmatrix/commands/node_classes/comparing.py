@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from packaging.specifiers import InvalidSpecifier
 from packaging.version import InvalidVersion
 
+from buildmatrix.catalogue.architectures import architectures, product, same_memory
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.names import matches_any, product_patterns, product_words
-from buildmatrix.catalogue.products import architectures, product, same_memory
 from buildmatrix.commands.node_classes.model import Machine, SeenNodes
 from buildmatrix.errors import EXIT_FINDINGS, EXIT_OK, UndecidedError
 from buildmatrix.parsing import parse_specifiers, parse_version

@@ -13,8 +13,8 @@ from typing import TypeVar
 
 import msgspec
 
-from buildmatrix.catalogue.format.machines import NodeField
 from buildmatrix.catalogue.load import Catalogue
+from buildmatrix.catalogue.tables import NodeField
 from buildmatrix.commands.node_classes.labels import Labels, Reading, Statement, make_readings
 from buildmatrix.commands.node_classes.model import Machine, Node, SeenNodes
 from buildmatrix.threads import prepare_type

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from buildmatrix.catalogue.format.machines import NodeField, NodeLabel
 from buildmatrix.catalogue.load import Owned
 from buildmatrix.catalogue.names import GlobIndex
+from buildmatrix.catalogue.tables import NodeField, NodeLabel
 
 #: Longest key with value of a label (Kubernetes: 317 and 63 characters), and name of a resource.
 #: Patterns of the catalogue are not tried on longer ones.

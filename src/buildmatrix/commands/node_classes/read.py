@@ -10,15 +10,15 @@ from collections.abc import Sequence
 
 import msgspec
 
+from buildmatrix.catalogue.architectures import product
 from buildmatrix.catalogue.load import Catalogue
-from buildmatrix.catalogue.products import product
 from buildmatrix.commands.node_classes.kubernetes import KubernetesNode, NodeReader, decode
 from buildmatrix.commands.node_classes.model import Machine, Node, SeenNodes
 from buildmatrix.errors import UsageError
 from buildmatrix.files import read_at_most
 from buildmatrix.reports.doctor import Diagnosis, HostDevices
 from buildmatrix.reports.json_form import parse
-from buildmatrix.spec.grammar import quoted
+from buildmatrix.spec.document import quoted
 from buildmatrix.threads import prepare_type
 
 #: File size limit. Ten thousand nodes with all details of a cluster take 100 to 300 MB.

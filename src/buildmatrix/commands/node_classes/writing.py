@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple
 from typing import Any
 
+from buildmatrix.catalogue.architectures import product
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.names import product_words
-from buildmatrix.catalogue.products import product
 from buildmatrix.commands.node_classes.model import Machine, SeenNodes
 from buildmatrix.phrases import count, listing
 from buildmatrix.spec import kinds
-from buildmatrix.spec.grammar import Kind, quoted
+from buildmatrix.spec.document import Kind, quoted
 from buildmatrix.spec.model import NodeClass, Position
 from buildmatrix.text import printable
 from buildmatrix.toml import loads, written, written_key

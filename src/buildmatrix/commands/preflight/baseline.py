@@ -1,4 +1,4 @@
-"""Comparison with an accepted earlier preflight.
+"""Comparison with an accepted earlier preflight, and checks that may fail until a date.
 
 Times and rates are compared as ratios; up to `TOLERANCE` passes. Rates of devices and times to the
 first answer fail beyond it; times of the user's own commands are only reported.
@@ -7,10 +7,12 @@ first answer fail beyond it; times of the user's own commands are only reported.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date
 from pathlib import Path
 
+from buildmatrix.catalogue.names import matches
 from buildmatrix.commands.preflight.subject import Subject
 from buildmatrix.errors import UndecidedError, UsageError
 from buildmatrix.files import read_at_most, write_changed
@@ -24,6 +26,51 @@ from buildmatrix.reports.preflight.model import (
     Value,
 )
 from buildmatrix.rules.rungs import Rung
+from buildmatrix.spec.model import CheckWaiver
+
+# Checks that may fail, since they are accepted until a date (`[[waive-check]]`)
+
+
+def apply_waivers(
+    rung: str, checks: Sequence[Check], waivers: Iterable[CheckWaiver], today: date
+) -> tuple[Check, ...]:
+    """Mark failed checks covered by a waiver as `accepted`, or note since when it has expired.
+
+    Undecided checks stay undecided: an unseen result cannot be accepted.
+    """
+    own = [waiver for waiver in waivers if waiver.rung == rung]
+    return tuple(_apply_waiver(check, own, today) for check in checks)
+
+
+def describe_accepted(checks: Iterable[Check]) -> str:
+    """List the accepted failures briefly; empty for none."""
+    names = [check.subject for check in checks if check.state == "accepted"]
+    shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+    return f"accepted: {shown}" if names else ""
+
+
+def select_in_force(waivers: Iterable[CheckWaiver], today: date) -> tuple[CheckWaiver, ...]:
+    """Return the waivers in force today."""
+    return tuple(waiver for waiver in waivers if today <= waiver.expires)
+
+
+def _apply_waiver(check: Check, waivers: Sequence[CheckWaiver], today: date) -> Check:
+    covering = [waiver for waiver in waivers if matches(waiver.check, check.subject)]
+    if check.state != "failed" or not covering:
+        return check
+    for waiver in select_in_force(covering, today):
+        until = f"({waiver.owner}, until {waiver.expires.isoformat()})"
+        return replace(check, state="accepted", message=f"{waiver.reason} {until}: {check.message}")
+    last = max(covering, key=lambda waiver: waiver.expires)
+    over = f"{last.owner} accepted it until {last.expires.isoformat()}, which is over"
+    return replace(check, message=f"{check.message} ({over})")
+
+
+# Comparison with an accepted earlier preflight.
+#
+# Times and rates are compared as ratios; up to `TOLERANCE` passes. Rates of devices and times to
+# the first answer fail beyond it; times of the user's own commands are only reported.
+
 
 #: Ratio to the baseline that still passes.
 TOLERANCE = 1.2

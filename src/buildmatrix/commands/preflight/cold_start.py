@@ -10,15 +10,15 @@ from pathlib import Path
 from statistics import median
 
 from buildmatrix.catalogue.load import Catalogue
+from buildmatrix.commands.preflight.batch import describe, summarize
 from buildmatrix.commands.preflight.device import read_texts
 from buildmatrix.commands.preflight.protocol import (
+    list_frameworks,
     make_call,
     make_missing_checks,
     make_silent_check,
     read_checks,
 )
-from buildmatrix.commands.preflight.questions import list_frameworks
-from buildmatrix.commands.preflight.samples import describe, summarize
 from buildmatrix.engines.model import Run
 from buildmatrix.phrases import listing, size
 from buildmatrix.reports.preflight.model import Check, Value

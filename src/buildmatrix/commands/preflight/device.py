@@ -14,12 +14,14 @@ from pathlib import PurePosixPath
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.lookup import library
 from buildmatrix.commands.preflight.protocol import (
+    list_frameworks,
+    list_hosts,
+    list_variables,
     make_call,
     make_missing_checks,
     make_silent_check,
     read_checks,
 )
-from buildmatrix.commands.preflight.questions import list_frameworks, list_hosts, list_variables
 from buildmatrix.elf.isa import level_number
 from buildmatrix.engines.model import Run, RunResult
 from buildmatrix.reports.preflight.model import Check, Value

@@ -15,8 +15,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from buildmatrix.commands.preflight.manifests import LOG_SCHEMA
-from buildmatrix.commands.preflight.plan import Answer
+from buildmatrix.commands.preflight.manifests import LOG_SCHEMA, Answer
 from buildmatrix.errors import UsageError
 from buildmatrix.text import printable, shown
 from buildmatrix.threads import prepare_type

@@ -15,21 +15,29 @@ from pathlib import Path
 
 from buildmatrix import __version__
 from buildmatrix.commands.doctor.machine import MachineFiles
-from buildmatrix.commands.preflight.accepted import apply_waivers, describe_accepted
-from buildmatrix.commands.preflight.baseline import Expectations, compare_rung, read_expectations
+from buildmatrix.commands.preflight.baseline import (
+    Expectations,
+    apply_waivers,
+    compare_rung,
+    describe_accepted,
+    read_expectations,
+)
 from buildmatrix.commands.preflight.batch import run_batch
 from buildmatrix.commands.preflight.cold_start import (
     NOT_FROM_WITHIN,
     run_cold_start,
     run_starts_within,
 )
-from buildmatrix.commands.preflight.collective import run_collective
-from buildmatrix.commands.preflight.compute import run_compute
 from buildmatrix.commands.preflight.device import run_devices, select_seen_devices
-from buildmatrix.commands.preflight.devices import find_access
-from buildmatrix.commands.preflight.imports import find_disagreements, run_imports, waits_for_driver
-from buildmatrix.commands.preflight.memory import run_memory
-from buildmatrix.commands.preflight.subject import Subject
+from buildmatrix.commands.preflight.rungs import (
+    find_disagreements,
+    run_collective,
+    run_compute,
+    run_imports,
+    run_memory,
+    waits_for_driver,
+)
+from buildmatrix.commands.preflight.subject import Subject, find_access
 from buildmatrix.engines.model import NO_DEVICES, Run, RunResult
 from buildmatrix.errors import (
     EXIT_FINDINGS,

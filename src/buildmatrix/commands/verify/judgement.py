@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 
-from buildmatrix.attestation import statement, verdict
-from buildmatrix.attestation.certificates import CertificateCheck, CertificateError, Identity
-from buildmatrix.attestation.envelope import IN_TOTO, Envelope
-from buildmatrix.attestation.fetch import AttachedEnvelope
+from buildmatrix.attestation import documents, verdict
+from buildmatrix.attestation.attached import AttachedEnvelope
+from buildmatrix.attestation.documents import IN_TOTO, Envelope
+from buildmatrix.attestation.keyless import CertificateCheck, CertificateError, Identity
 from buildmatrix.attestation.keys import PublicKey
 from buildmatrix.attestation.verdict import TargetVerdict
 from buildmatrix.errors import UndecidedError
@@ -133,7 +133,7 @@ def _verify_envelope(
     if envelope.payload_type != IN_TOTO:
         return None
     try:
-        said = statement.parse(envelope.payload)
+        said = documents.parse_statement(envelope.payload)
         if said.predicate_type != verdict.PREDICATE_TYPE:
             return None
         held = verdict.parse(bytes(said.predicate))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from buildmatrix.attestation.certificates import Identity
-from buildmatrix.attestation.fetch import AttestationReader
+from buildmatrix.attestation.attached import AttestationReader
+from buildmatrix.attestation.keyless import Identity
 from buildmatrix.attestation.keys import PublicKey
 from buildmatrix.attestation.verdict import PREDICATE_TYPE
 from buildmatrix.commands.verify.judgement import (

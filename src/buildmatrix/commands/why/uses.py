@@ -8,7 +8,7 @@ from dataclasses import replace
 from buildmatrix.elf.headers import Malformed
 from buildmatrix.elf.model import Symbols
 from buildmatrix.elf.symbols import read_symbols
-from buildmatrix.engines.exports import OpenTree
+from buildmatrix.engines.model import OpenTree
 from buildmatrix.errors import BuildmatrixError
 from buildmatrix.reports.why.model import Answer, AnsweredNode, Edge, Graph, Use
 from buildmatrix.trees.base import Tree, reason

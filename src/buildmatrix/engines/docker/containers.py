@@ -8,9 +8,11 @@ modules.
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from queue import Empty, Full, Queue
 
 import docker
 import requests
@@ -19,10 +21,64 @@ from docker.errors import APIError, ImageNotFound
 from docker.models.containers import Container
 from docker.types import DeviceRequest, LogConfig
 
-from buildmatrix.engines.docker.ahead import read_ahead
 from buildmatrix.engines.model import NO_DEVICES, DeviceAccess, ImageFacts, RunResult
-from buildmatrix.engines.text import plain
+from buildmatrix.engines.process import plain
 from buildmatrix.errors import BuildError, ComponentError, Interrupted, UndecidedError
+
+# Read-ahead, to export and decompress an image concurrently
+
+
+#: Maximum chunks in memory.
+HELD = 8
+#: Seconds between checks for cancellation.
+_QUEUE_INTERVAL = 0.2
+
+
+def read_ahead(
+    chunks: Iterable[bytes], cancelled: Callable[[], bool]
+) -> Generator[bytes, None, None]:
+    """Yield `chunks`, and read up to `HELD` of them ahead in a thread.
+
+    Raises errors of `chunks`, and `Interrupted` soon after `cancelled` returns True, even during a
+    slow read. The caller must also close the source of `chunks`, which ends the thread.
+    """
+    queue: Queue[bytes | Exception | None] = Queue(HELD)
+    closed = threading.Event()
+
+    def put(item: bytes | Exception | None) -> None:
+        while not closed.is_set():
+            try:
+                return queue.put(item, timeout=_QUEUE_INTERVAL)
+            except Full:
+                continue
+
+    def fill() -> None:
+        try:
+            for chunk in chunks:
+                put(chunk)
+                if closed.is_set():
+                    return
+            put(None)
+        except Exception as error:
+            put(error)
+
+    threading.Thread(target=fill, name="ahead", daemon=True).start()
+    try:
+        while True:
+            if cancelled():
+                raise Interrupted("interrupted while an image was read")
+            try:
+                item = queue.get(timeout=_QUEUE_INTERVAL)
+            except Empty:
+                continue
+            if item is None:
+                return
+            if isinstance(item, Exception):
+                raise item
+            yield item
+    finally:
+        closed.set()
+
 
 #: Limits of containers with a user's command: memory in bytes, processes.
 MEMORY = 8 << 30

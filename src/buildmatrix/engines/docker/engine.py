@@ -10,9 +10,8 @@ from functools import partial
 from pathlib import Path
 
 from buildmatrix.child import user_environment
-from buildmatrix.engines.disk import writing
 from buildmatrix.engines.docker import bake
-from buildmatrix.engines.docker.baking import Baker
+from buildmatrix.engines.docker.bake import Baker
 from buildmatrix.engines.docker.command import OWN_DRIVER, DockerCommand, unusable
 from buildmatrix.engines.model import (
     INVENTORY,
@@ -27,7 +26,7 @@ from buildmatrix.engines.model import (
     RunResult,
     Surroundings,
 )
-from buildmatrix.engines.process import Watch
+from buildmatrix.engines.process import Watch, writing
 from buildmatrix.errors import (
     BuildError,
     BuildmatrixError,

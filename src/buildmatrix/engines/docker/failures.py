@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from buildmatrix.engines.docker.follow import FailedStep, is_scan
-from buildmatrix.engines.text import shorten
+from buildmatrix.engines.process import shorten
 from buildmatrix.errors import (
     BuildError,
     BuildmatrixError,

@@ -1,4 +1,4 @@
-"""Base images from a registry, a layout or an archive."""
+"""Base images from a registry, a layout or an archive, their layers, and the built image."""
 
 from __future__ import annotations
 
@@ -7,13 +7,21 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final, Literal, Protocol
 
-from buildmatrix.engines.oci.model import BaseImage
+from buildmatrix.engines.oci.base_files import LayerNotes, read_layer
+from buildmatrix.engines.oci.store import ImageStore
 from buildmatrix.errors import UndecidedError
 from buildmatrix.layers.saved_image import check_saved, iter_archive_files
 from buildmatrix.oci.choosing import choose, images_in
 from buildmatrix.oci.documents import (
+    DOCKER_LAYER,
+    DOCKER_LAYER_GZIP,
+    DOCKER_LAYER_ZSTD,
     INDEXES,
+    LAYER,
+    LAYER_GZIP,
+    LAYER_ZSTD,
     MANIFESTS,
     MAX_DOCUMENT,
     Descriptor,
@@ -25,11 +33,67 @@ from buildmatrix.oci.documents import (
     manifest_of,
 )
 from buildmatrix.oci.layout import REF_NAME, OciLayout, verify_chunks
+from buildmatrix.progress import Progress
 from buildmatrix.registry.client import Registry
 from buildmatrix.registry.reference import Reference
 from buildmatrix.text import printable
+from buildmatrix.threads import side_by_side
 from buildmatrix.trees.archive import CHUNK, OpenFile, Slice
 from buildmatrix.trees.base import reason
+
+# Inputs and results of an image build without a daemon
+
+
+#: Content of a layer. `base`: from the base image; `system`: Debian packages; `account`: the user;
+#: `distribution`: files of one wheel; `environment`: the rest of `/opt/venv`; `copy`: the
+#: application; `folder`: a new working folder.
+LayerKind = Literal["base", "system", "account", "distribution", "environment", "copy", "folder"]
+
+
+class BaseImage(Protocol):
+    """A base image in any location."""
+
+    #: Name in the specification.
+    reference: str
+    #: Its manifest for the target's platform.
+    descriptor: Descriptor
+    manifest: Manifest
+    configuration: ImageConfiguration
+
+    def blob(self, descriptor: Descriptor) -> AbstractContextManager[Iterator[bytes]]:
+        """Stream the bytes of a layer. Raises UndecidedError, also during reading."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltLayer:
+    """One layer of an image, with its blob in the layout."""
+
+    descriptor: Descriptor
+    #: Digest of its uncompressed bytes.
+    diff_id: str
+    kind: LayerKind
+    #: Its distribution or instruction; empty for layers of the base.
+    origin: str = ""
+    #: Its line of the generated Dockerfile.
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltImage:
+    """A complete image in the layout of its `ImageStore`."""
+
+    #: Its manifest.
+    descriptor: Descriptor
+    manifest: Manifest
+    configuration: ImageConfiguration
+    #: Lowest first, including those of the base.
+    layers: tuple[BuiltLayer, ...]
+    #: Reference and digest of the base.
+    base: tuple[str, str]
+
+
+# Base images from a registry, a layout or an archive
+
 
 #: Prefixes of mirrors that are not registries.
 LAYOUT, ARCHIVE = "oci:", "tar:"
@@ -181,3 +245,52 @@ def _named(entries: Sequence[Descriptor], name: str, where: str) -> Descriptor:
         return entry
     has = f"; it has {', '.join(dict.fromkeys(names))}" if names else ""
     raise UndecidedError(f"{where} has no image of the name {name}{has}")
+
+
+# Download and notes of a base image's layers
+
+
+#: Layers to fetch and read concurrently.
+_FETCHES: Final = 4
+_OCI_TYPES: Final = {
+    DOCKER_LAYER: LAYER,
+    DOCKER_LAYER_GZIP: LAYER_GZIP,
+    DOCKER_LAYER_ZSTD: LAYER_ZSTD,
+}
+
+
+def bring_layers(
+    base: BaseImage, target: str, store: ImageStore, progress: Progress
+) -> tuple[list[BuiltLayer], Sequence[LayerNotes]]:
+    """Fetch the layers of `base` to `store`; return them with their notes.
+
+    Raises UndecidedError for a layer that cannot be fetched or has another digest.
+    """
+
+    def bring(blob: Descriptor) -> LayerNotes:
+        with store.once(blob.digest):
+            if not store.layout.has(blob):
+                progress.step(target, f"layer of {base.reference}")
+                with base.blob(blob) as chunks:
+                    store.layout.take(blob, chunks)
+            return read_layer(store.layout, blob, store.notes)
+
+    blobs = base.manifest.layers
+    diff_ids = base.configuration.rootfs.diff_ids
+    if len(blobs) != len(diff_ids):
+        raise UndecidedError(
+            f"{base.reference}: its manifest has {len(blobs)} layers, and its configuration "
+            f"{len(diff_ids)}"
+        )
+    layers = []
+    notes = side_by_side(bring, blobs, _FETCHES, "base")
+    for blob, diff_id, noted in zip(blobs, diff_ids, notes, strict=True):
+        if noted.diff_id != diff_id:
+            raise UndecidedError(
+                f"{base.reference}: the layer {blob.digest} is not the one that its "
+                "configuration names"
+            )
+        media_type = _OCI_TYPES.get(blob.media_type, blob.media_type)
+        plain = Descriptor(media_type=media_type, digest=blob.digest, size=blob.size)
+        layers.append(BuiltLayer(plain, diff_id, "base"))
+    return layers, notes

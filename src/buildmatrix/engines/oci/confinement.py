@@ -1,17 +1,29 @@
-"""Interface of sandboxes, and of the commands that they run."""
+"""Interface of sandboxes and of the commands that they run: visible files and devices."""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
+import posixpath
 import stat
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from buildmatrix.engines.model import NO_DEVICES, DeviceAccess
-from buildmatrix.engines.oci.identity import Identity
+from buildmatrix.engines.oci.unpacking import MOUNT_POINTS, Identity
+from buildmatrix.engines.process import shorten
+from buildmatrix.files import read_at_most
+from buildmatrix.threads import prepare_type
+
+# Interface of sandboxes, and of the commands that they run
+
 
 #: Timeout in seconds for the test of a sandbox.
 PATIENCE = 20
@@ -79,3 +91,322 @@ def device_node(inside: str, here: str) -> dict[str, object]:
         "uid": status.st_uid,
         "gid": status.st_gid,
     }
+
+
+# Files visible to a confined command, located on this machine by their paths inside
+
+
+#: Errors of a command, or of a device, that does not exist.
+MISSING = (errno.ENOENT, errno.ENOTDIR, errno.ENODEV)
+#: Maximum links in a path: path_resolution(7).
+_MOST_LINKS = 40
+#: Maximum nesting of script interpreters. Source: Linux, `exec_binprm` in `fs/exec.c`.
+_MOST_SCRIPTS = 5
+
+
+class VisibleFiles:
+    """Files visible to a command, by their paths inside; links cannot escape."""
+
+    def __init__(self, confined: Confined, *, has_owners: bool) -> None:
+        self._confined = confined
+        account = confined.account
+        groups = (*account.groups, *confined.devices.groups)
+        self._account = replace(account, groups=groups) if has_owners else None
+
+    def find_program(self, name: str) -> str:
+        """Return the path of a command, found in PATH unless it has a slash. Raises `OSError`."""
+        folder = self._confined.folder
+        if "/" in name:
+            place = posixpath.join(folder, name)
+            here = self._locate_program(place)
+        else:
+            failed = OSError(errno.ENOENT, "executable file not found in $PATH", name)
+            for entry in self._confined.environment["PATH"].split(":") if name else ():
+                place = posixpath.join(folder, entry, name)
+                try:
+                    here = self._locate_program(place)
+                    break
+                except OSError as error:
+                    if error.errno not in MISSING:
+                        failed = error
+            else:
+                raise failed
+        self._check_format(here, place)
+        return place
+
+    def _locate_program(self, place: str) -> Path:
+        here = self.locate(place)
+        if not here.is_file() or not self._may_execute(here):
+            raise error_of(errno.EACCES, place)
+        return here
+
+    def _check_format(self, here: Path, place: str) -> None:
+        """Raise the error that starting a file gives. Source: execve(2)."""
+        interpreter = place
+        for _ in range(_MOST_SCRIPTS):
+            try:
+                with here.open("rb") as file:
+                    start = file.read(256)
+            except PermissionError:
+                return  # A program may be executed and not read.
+            if start.startswith(b"\x7fELF"):
+                return
+            words = start.partition(b"\n")[0][2:].split(maxsplit=1)
+            if not start.startswith(b"#!") or not words:
+                raise error_of(errno.ENOEXEC, interpreter)
+            interpreter = posixpath.join(self._confined.folder, os.fsdecode(words[0]))
+            try:
+                here = self._locate_program(interpreter)
+            except OSError as error:
+                why = f"its interpreter {interpreter}: {error.strerror}"
+                raise OSError(error.errno, why, place) from error
+        raise error_of(errno.ELOOP, place)
+
+    def make_folder(self, path: str) -> None:
+        """Make a working folder that an image lacks, as Docker does. Raises `OSError`."""
+        made = "/"
+        if path.split("/")[1] in MOUNT_POINTS:
+            return  # Made where a sandbox mounts something.
+        for name in path.split("/"):
+            parent, made = made, posixpath.join(made, name)
+            try:
+                here = self.locate(made)
+            except PermissionError:
+                return  # Some sandboxes enter it before they change the account.
+            except FileNotFoundError:
+                here = self.locate(parent) / name
+                # Not below a folder of this machine, nor in place of a link that leads nowhere.
+                if self._confined.root not in here.parents or here.is_symlink():
+                    raise
+                here.mkdir(0o755)
+            if not here.is_dir():
+                raise error_of(errno.ENOTDIR, path)
+
+    def locate(self, path: str) -> Path:
+        """Return where on this machine a path inside leads to. Raises `OSError`."""
+        ahead = path.split("/")[::-1]
+        at: list[str] = []
+        links = 0
+        here = self._confined.root
+        while ahead:
+            if not stat.S_ISDIR(here.lstat().st_mode):
+                raise error_of(errno.ENOTDIR, path)
+            if not self._may_execute(here):
+                raise error_of(errno.EACCES, path)
+            part = ahead.pop()
+            if part == "..":
+                del at[-1:]
+            elif part not in ("", "."):
+                at.append(part)
+                try:
+                    target = self._here(at).readlink()
+                except FileNotFoundError as error:
+                    raise error_of(errno.ENOENT, path) from error
+                except OSError as error:
+                    if error.errno != errno.EINVAL:
+                        raise
+                else:
+                    links += 1
+                    if links > _MOST_LINKS:
+                        raise error_of(errno.ELOOP, path)
+                    del at[0 if target.is_absolute() else -1 :]
+                    ahead += reversed(os.fspath(target).split("/"))
+            here = self._here(at)
+        return here
+
+    def _here(self, at: Sequence[str]) -> Path:
+        for length in range(len(at), 0, -1):
+            shown = self._confined.folders.get("/" + "/".join(at[:length]))
+            if shown is not None:
+                return shown.joinpath(*at[length:])
+        if at[1:] and at[0] in MOUNT_POINTS:
+            raise error_of(errno.ENOENT, "/".join(at))  # Empty when a command starts.
+        return self._confined.root.joinpath(*at)
+
+    def _may_execute(self, here: Path) -> bool:
+        """Return whether the account may execute a file, or enter a folder."""
+        if self._account is None:
+            return os.access(here, os.X_OK)
+        status = here.stat()
+        return bool(self._account.may(status.st_mode, status.st_uid, status.st_gid) & 1)
+
+
+def error_of(number: int, path: str) -> OSError:
+    """Return the error that a system call gives for a path."""
+    return OSError(number, os.strerror(number), path)
+
+
+# Devices of the Container Device Interface, for containers without a daemon.
+#
+# Edits of nodes, variables, mounts and groups are applied; mounts are read-only. Hooks are programs
+# of the host that run as root during the creation of a container, and links and the loader's cache
+# depend on them: devices with hooks are refused, and so are unknown edits.
+#
+# Source: cncf-tags/container-device-interface, SPEC.md 1.0: `/etc/cdi` and `/var/run/cdi`, of which
+# the second wins.
+
+
+FOLDERS = (Path("/etc/cdi"), Path("/var/run/cdi"))
+#: Maximum bytes of a description, and descriptions per folder.
+_LARGEST, _MOST = 1 << 20, 1_000
+
+
+class _Node(msgspec.Struct, frozen=True, rename="camel"):
+    path: str
+    host_path: str = ""
+
+
+class _Mount(msgspec.Struct, frozen=True, rename="camel"):
+    host_path: str
+    container_path: str
+
+
+class _Edits(msgspec.Struct, frozen=True, rename="camel"):
+    env: tuple[str, ...] = ()
+    device_nodes: tuple[_Node, ...] = ()
+    mounts: tuple[_Mount, ...] = ()
+    additional_gids: tuple[int, ...] = msgspec.field(default=(), name="additionalGids")
+
+
+@dataclass(frozen=True, slots=True)
+class Edits:
+    """Edits of a container."""
+
+    #: Nodes: path inside → path here.
+    nodes: Mapping[str, str] = field(default_factory=dict)
+    #: Files and folders to mount read-only: path inside → path here.
+    mounts: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    groups: tuple[int, ...] = ()
+
+
+class NoSuchDevice(Exception):
+    """A device without a description, or with one that cannot be applied."""
+
+
+def offered(folders: Sequence[Path]) -> tuple[str, ...]:
+    """Return names of usable devices: `amd.com/gpu=all`."""
+    names = []
+    for name, parts in _described(folders).items():
+        try:
+            _merged(name, parts)
+        except NoSuchDevice:
+            continue
+        names.append(name)
+    return tuple(names)
+
+
+def edits(names: Sequence[str], folders: Sequence[Path]) -> Edits:
+    """Return the merged edits of these devices. Raises `NoSuchDevice`."""
+    described = _described(folders)
+    whole = Edits()
+    for name in names:
+        if name not in described:
+            raise NoSuchDevice(f"nothing in {' or '.join(map(str, folders))} describes {name}")
+        own = _merged(name, described[name])
+        whole = Edits(
+            {**whole.nodes, **own.nodes},
+            {**whole.mounts, **own.mounts},
+            {**whole.environment, **own.environment},
+            tuple(dict.fromkeys((*whole.groups, *own.groups))),
+        )
+    return whole
+
+
+def groups(edits: Edits) -> Iterator[int]:
+    """Yield the group IDs of nodes on this machine, except root's."""
+    for path in edits.nodes.values():
+        with suppress(OSError):
+            if number := Path(path).stat().st_gid:
+                yield number
+
+
+def _described(folders: Sequence[Path]) -> dict[str, list[Any]]:
+    """Return device → edits of its file and its own, unparsed."""
+    described: dict[str, list[Any]] = {}
+    for path in _files(folders):
+        document = _document(path)
+        if not isinstance(document, dict) or not isinstance(kind := document.get("kind"), str):
+            continue
+        devices = document.get("devices")
+        for device in devices if isinstance(devices, list) else []:
+            if isinstance(device, dict) and isinstance(name := device.get("name"), str):
+                parts = [document.get("containerEdits"), device.get("containerEdits")]
+                described[f"{kind}={name}"] = [part for part in parts if part is not None]
+    return described
+
+
+def _files(folders: Sequence[Path]) -> Iterator[Path]:
+    for folder in folders:
+        try:
+            paths = sorted(folder.iterdir())[:_MOST]
+        except OSError:
+            continue
+        yield from (path for path in paths if path.suffix in (".json", ".yaml", ".yml"))
+
+
+def _document(path: Path) -> object:
+    """Read a description; None if it is invalid or unreadable."""
+    import yaml
+
+    try:
+        data = read_at_most(path, _LARGEST)
+        if len(data) > _LARGEST:
+            return None
+        return json.loads(data) if path.suffix == ".json" else yaml.safe_load(data)
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
+        return None
+
+
+def _merged(name: str, parts: Sequence[Any]) -> Edits:
+    fields = {field.encode_name for field in msgspec.structs.fields(_Edits)}
+    read = []
+    for part in parts:
+        unknown = sorted(key for key, value in part.items() if key not in fields and value) if (
+            isinstance(part, dict)
+        ) else ["containerEdits"]  # fmt: skip
+        if unknown:
+            raise NoSuchDevice(
+                f"the description of {name} has {shorten(', '.join(map(str, unknown)), 100)}, "
+                "which the engine oci does not apply; Docker does (--engine docker)"
+            )
+        try:
+            read.append(msgspec.convert(part, prepare_type(_Edits)))
+        except msgspec.ValidationError as error:
+            raise NoSuchDevice(f"the description of {name} cannot be read: {error}") from error
+    merged = Edits(
+        {node.path: node.host_path or node.path for edit in read for node in edit.device_nodes},
+        {mount.container_path: mount.host_path for edit in read for mount in edit.mounts},
+        dict(text.partition("=")[::2] for edit in read for text in edit.env),
+        tuple(number for edit in read for number in edit.additional_gids if number > 0),
+    )
+    for path in (*merged.nodes, *merged.nodes.values(), *merged.mounts, *merged.mounts.values()):
+        if not path.startswith("/") or posixpath.normpath(path) != path or "\0" in path:
+            raise NoSuchDevice(f"the description of {name} has {shorten(path, 100)!r} as a path")
+    if stray := [path for path in merged.nodes if not path.startswith("/dev/")]:
+        raise NoSuchDevice(f"the description of {name} has a node at {stray[0]}, not below /dev")
+    return merged
+
+
+def add_mount_point(root: Path, inside: str, here: str) -> None:
+    """Create the mount point of a device in a root folder with untrusted links.
+
+    Raises `NoSuchDevice` if a link or another file is in the way.
+    """
+    is_folder = Path(here).is_dir()
+    path = root
+    *folders, last = inside.strip("/").split("/")
+    for name in folders:
+        path /= name
+        if path.is_symlink() or (path.exists() and not path.is_dir()):
+            raise NoSuchDevice(f"nothing can be mounted on {inside}: {name} is no folder there")
+        path.mkdir(mode=0o755, exist_ok=True)
+    path /= last
+    if path.is_symlink() or (path.exists() and path.is_dir() != is_folder):
+        raise NoSuchDevice(
+            f"nothing can be mounted on {inside}: the image has something else there"
+        )
+    if is_folder:
+        path.mkdir(mode=0o755, exist_ok=True)
+    elif not path.exists():
+        path.touch(mode=0o644)

@@ -11,23 +11,15 @@ from typing import Final
 
 import msgspec
 
-from buildmatrix.engines.disk import writing
+from buildmatrix.engines.oci.additions import Accounts, Context, copied
 from buildmatrix.engines.oci.base_files import DEFAULT_PATH, BaseFiles, read_layer
-from buildmatrix.engines.oci.base_layers import bring_layers
-from buildmatrix.engines.oci.context import Context, copied
+from buildmatrix.engines.oci.bases import BaseImage, BuiltImage, BuiltLayer, LayerKind, bring_layers
 from buildmatrix.engines.oci.debian import DebianPackages
 from buildmatrix.engines.oci.dockerfile import DockerfileInstruction
-from buildmatrix.engines.oci.execution import commanded, created, declared
 from buildmatrix.engines.oci.installation import InstalledFile
-from buildmatrix.engines.oci.layer_making import with_folders, write_layer
 from buildmatrix.engines.oci.libraries import Libraries
-from buildmatrix.engines.oci.model import (
-    BaseImage,
-    BuiltImage,
-    BuiltLayer,
-    LayerKind,
-)
 from buildmatrix.engines.oci.recipe import (
+    WITH_DOCKER,
     Account,
     Command,
     Copy,
@@ -39,11 +31,14 @@ from buildmatrix.engines.oci.recipe import (
     SystemPackages,
     Variables,
     WorkFolder,
+    commanded,
+    created,
+    declared,
     recipe,
+    refusals_of,
 )
-from buildmatrix.engines.oci.refusals import WITH_DOCKER, refusals_of
-from buildmatrix.engines.oci.store import ImageStore, made_by
-from buildmatrix.engines.oci.users import Accounts
+from buildmatrix.engines.oci.store import ImageStore, made_by, with_folders, write_layer
+from buildmatrix.engines.process import writing
 from buildmatrix.errors import Problem, SpecError, UndecidedError
 from buildmatrix.locks.model import Lock
 from buildmatrix.locks.project_wheel import project_packages
@@ -60,7 +55,7 @@ from buildmatrix.oci.documents import (
 from buildmatrix.oci.layers import LayerEntry, StoredLayer
 from buildmatrix.progress import Progress
 from buildmatrix.render.dockerfile import dockerignore
-from buildmatrix.render.ignore import Ignored
+from buildmatrix.render.quoting import Ignored
 from buildmatrix.spec.model import Spec, Target
 
 #: Comment of our steps in the history.

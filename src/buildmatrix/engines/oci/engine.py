@@ -5,15 +5,15 @@ from __future__ import annotations
 import platform as machine
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from buildmatrix import store as inventories
-from buildmatrix.engines.disk import writing
 from buildmatrix.engines.model import (
     INVENTORY,
     NO_DEVICES,
@@ -28,15 +28,13 @@ from buildmatrix.engines.model import (
     RunResult,
     Surroundings,
 )
-from buildmatrix.engines.oci import cdi, sandbox
+from buildmatrix.engines.oci import confinement, sandboxes
 from buildmatrix.engines.oci.bases import Bases
-from buildmatrix.engines.oci.build_log import BuildLog
 from buildmatrix.engines.oci.confinement import Confined, Sandbox
-from buildmatrix.engines.oci.identity import identity
-from buildmatrix.engines.oci.images import Images
-from buildmatrix.engines.oci.publishing import push
+from buildmatrix.engines.oci.images import Images, push
 from buildmatrix.engines.oci.store import ImageStore
-from buildmatrix.engines.oci.unpacking import RootFolder, RootFolders, unpack
+from buildmatrix.engines.oci.unpacking import RootFolder, RootFolders, identity, unpack
+from buildmatrix.engines.process import writing
 from buildmatrix.errors import (
     BuildError,
     BuildmatrixError,
@@ -59,6 +57,61 @@ from buildmatrix.store.facts import FactCache
 
 if TYPE_CHECKING:
     from buildmatrix.layers.image import LayerReader
+
+
+# Log of an image build
+
+
+class BuildLog:
+    """`Progress` that also writes a log, and stops cancelled builds."""
+
+    def __init__(
+        self,
+        job: BuildJob,
+        write: Callable[[str], object],
+        progress: Progress,
+        check: Callable[[], None],
+    ) -> None:
+        self._write = write
+        self._progress = progress
+        self._check = check
+        self._start = time.monotonic()
+        self._lock = threading.Lock()
+        write(f"# {job.id}, {datetime.now(UTC).isoformat(' ', 'seconds')}: engine oci\n")
+
+    def step(self, target: str, text: str) -> None:
+        """See `Progress.step`."""
+        self._line(text)
+        self._progress.step(target, text)
+
+    def output(self, target: str, line: str) -> None:
+        """See `Progress.output`."""
+        self._line(f"| {line}")
+        self._progress.output(target, line)
+
+    def part(self, target: str, done: int, total: int | None, unit: str) -> None:
+        """See `Progress.part`; not logged."""
+        self._check()
+        self._progress.part(target, done, total, unit)
+
+    def end(self, target: str) -> None:
+        """See `Progress.end`."""
+        self._progress.end(target)
+
+    def done(self, target: str, outcome: str, ok: bool) -> None:
+        """See `Progress.done`."""
+        self._progress.done(target, outcome, ok)
+
+    def note(self, text: str) -> None:
+        """See `Progress.note`."""
+        self._line(text)
+        self._progress.note(text)
+
+    def _line(self, text: str) -> None:
+        self._check()
+        with self._lock:
+            self._write(f"{time.monotonic() - self._start:8.2f} {text}\n")
+
 
 #: Machine name of the kernel → architecture in images.
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -106,7 +159,7 @@ class OciEngine:
 
     def facilities(self) -> Facilities:
         """Return the folder of images, and the available devices; see `Engine.facilities`."""
-        offered = cdi.offered(cdi.FOLDERS)
+        offered = confinement.offered(confinement.FOLDERS)
         return Facilities((), self._images.layout.folder, has_cdi=bool(offered), cdi=offered)
 
     def present(self, references: Sequence[str]) -> Mapping[str, str]:
@@ -150,7 +203,7 @@ class OciEngine:
         errors: dict[str, BuildmatrixError] = {}
         if not jobs:
             return errors
-        from buildmatrix.engines.oci.refusals import refusals
+        from buildmatrix.engines.oci.recipe import refusals
 
         for job in jobs:
             made_of = _ingredients(job)
@@ -261,7 +314,7 @@ class OciEngine:
 
     @cached_property
     def _sandbox(self) -> tuple[Sandbox | None, str]:
-        return sandbox.usable()
+        return sandboxes.usable()
 
     def cannot_run(self, reference: str) -> BuildmatrixError | None:
         """Return why no sandbox can run the image; see `Engine.cannot_run`."""
@@ -290,10 +343,10 @@ class OciEngine:
         image = self._images.get(reference)
         configuration = self._images.configuration(image)
         settings = configuration.config
-        refused, edits = "", cdi.Edits()
+        refused, edits = "", confinement.Edits()
         try:
-            edits = cdi.edits(devices.cdi, cdi.FOLDERS)
-        except cdi.NoSuchDevice as error:
+            edits = confinement.edits(devices.cdi, confinement.FOLDERS)
+        except confinement.NoSuchDevice as error:
             refused = str(error)
         # Mount points of devices are created in the files, and other commands must not see them.
         name = " ".join((image.digest, *edits.mounts))
@@ -301,11 +354,11 @@ class OciEngine:
         with self._roots.use(name, lay_out) as files:
             try:
                 for inside, here in edits.mounts.items():
-                    cdi.add_mount_point(files.path, inside, here)
-            except cdi.NoSuchDevice as error:
+                    confinement.add_mount_point(files.path, inside, here)
+            except confinement.NoSuchDevice as error:
                 refused = str(error)
             # Descriptions have no groups of nodes; the image's account is in none of the host's.
-            groups = dict.fromkeys((*devices.groups, *edits.groups, *cdi.groups(edits)))
+            groups = dict.fromkeys((*devices.groups, *edits.groups, *confinement.groups(edits)))
 
             def run(command: Sequence[str], timeout_s: float) -> RunResult:
                 if refused:
@@ -327,7 +380,7 @@ class OciEngine:
                         replace(devices, groups=tuple(groups)),
                         edits.nodes,
                     )
-                    return sandbox.run(confined, job, own, timeout_s, self._cancelled.is_set)
+                    return sandboxes.run(confined, job, own, timeout_s, self._cancelled.is_set)
 
             yield run
 

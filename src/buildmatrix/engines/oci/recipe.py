@@ -7,12 +7,17 @@ template may change everything else.
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
+from buildmatrix.engines.oci.apt import missing_programs
 from buildmatrix.engines.oci.dockerfile import (
     DockerfileError,
     DockerfileInstruction,
@@ -27,8 +32,18 @@ from buildmatrix.engines.oci.dockerfile import (
 )
 from buildmatrix.errors import Problem
 from buildmatrix.locks.model import Lock
-from buildmatrix.render.dockerfile import build_of, dockerfile, equipped, template_of
-from buildmatrix.render.environment import builtin_templates, make_environment, render_piece
+from buildmatrix.locks.selection import refusal
+from buildmatrix.oci.documents import Execution
+from buildmatrix.oci.layers import FIXED_TIME
+from buildmatrix.render.dockerfile import (
+    build_of,
+    builtin_templates,
+    dockerfile,
+    equipped,
+    make_environment,
+    render_piece,
+    template_of,
+)
 from buildmatrix.spec.model import Spec, Target, User
 
 #: Placeholder of the list of packages in macros.
@@ -349,3 +364,86 @@ def _only_line(path: Path, text: str) -> int | None:
         return None
     numbers = [number for number, line in enumerate(lines, 1) if line.strip() == text.strip()]
     return numbers[0] if len(numbers) == 1 else None
+
+
+# Effects of Dockerfile instructions on the configuration of an image
+
+
+def commanded(run: Execution, step: Command, *, is_command_ours: bool) -> Execution:
+    """Apply a CMD or ENTRYPOINT; `is_command_ours` if the CMD is not the base's."""
+    shell = run.shell or ("/bin/sh", "-c")
+    command = (*shell, step.words) if isinstance(step.words, str) else step.words
+    if not step.is_entrypoint:
+        return msgspec.structs.replace(run, cmd=command)
+    # Like BuildKit: the base's CMD belongs to the base's ENTRYPOINT.
+    cmd = run.cmd if is_command_ours else ()
+    return msgspec.structs.replace(run, entrypoint=command, cmd=cmd)
+
+
+def declared(run: Execution, keyword: str, values: Sequence[str]) -> Execution:
+    """Apply a STOPSIGNAL, VOLUME or EXPOSE."""
+    if keyword == "STOPSIGNAL":
+        return msgspec.structs.replace(run, stop_signal=" ".join(values))
+    if keyword == "VOLUME":
+        volumes = {**run.volumes, **{value: {} for value in values}}
+        return msgspec.structs.replace(run, volumes=volumes)
+    exposed = dict(run.exposed_ports)
+    exposed.update((value if "/" in value else f"{value}/tcp", {}) for value in values)
+    return msgspec.structs.replace(run, exposed_ports=exposed)
+
+
+def created() -> str:
+    """Return the creation time of images: a constant, for reproducible images.
+
+    Source: https://reproducible-builds.org/specs/source-date-epoch/.
+    """
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
+    seconds = int(epoch) if epoch.isdecimal() and len(epoch) < 12 else FIXED_TIME
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+# Targets that the engine `oci` cannot build, detected before any download
+
+
+#: Hint that always applies.
+WITH_DOCKER: Final = "build with `--engine docker`"
+
+
+def refusals(spec: Spec, target: Target, lock: Lock) -> list[Problem]:
+    """Return why this engine cannot build `target`, with places and hints; none if it can.
+
+    Cheap: nothing is fetched, and the base is not read. Problems of the base, such as a missing
+    Python, are raised by `assemble`, before any wheel is fetched. Raises `SpecError` if the
+    template cannot be rendered.
+    """
+    return refusals_of(spec, target, lock, recipe(spec, target, lock))
+
+
+def refusals_of(spec: Spec, target: Target, lock: Lock, steps: Recipe) -> list[Problem]:
+    """Do the same for an existing recipe of the three."""
+    problems = list(steps.problems)
+    for step in steps.steps:
+        if isinstance(step, SystemPackages) and step.names and (missing := missing_programs()):
+            problems.append(
+                Problem(
+                    f"{target.id}: Debian packages ({', '.join(step.names)}) are resolved by apt, "
+                    f"and this machine has no {missing[0]}",
+                    spec.dockerfile(target.id),
+                    step.at.line,
+                    hint=f"take a base that has them, install apt and dpkg, or {WITH_DOCKER}",
+                )
+            )
+    for package in lock.packages:
+        why = refusal(package, target)
+        if why is not None:
+            file, _, line = package.place.rpartition(":")
+            problems.append(
+                Problem(
+                    f"{target.id}: {package.name} {package.version} cannot be installed without "
+                    f"building it: {why}",
+                    file or target.lock,
+                    int(line) if line.isdecimal() else None,
+                    hint=f"put a wheel of it on an index, or {WITH_DOCKER}",
+                )
+            )
+    return problems

@@ -1,8 +1,9 @@
-"""Run a function in its own process, with limits on time, memory and output.
+"""Run a function, or one command several times, in its own process with limits.
 
-Part of probes: runs inside an image, by the image's Python, 3.8 or newer; standard library only.
-The process is forked before other imports, so that crashes, hangs, forks and output of one
-framework do not affect the rest.
+Part of probes, and itself the probe of rung `batch`: runs inside an image, by the image's Python,
+3.8 or newer; standard library only. The process is forked before other imports, so that crashes,
+hangs, forks and output of one framework do not affect the rest. It is limited in time, memory and
+output. See `commands.preflight.protocol` for the output.
 """
 
 from __future__ import annotations
@@ -282,3 +283,33 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+#: Prefix of a result in the output of a command.
+RESULT = "BUILDMATRIX_RESULT "
+
+
+def main() -> None:
+    """Repeat the command until one run fails, and report each."""
+    request = read_options()
+    command: list[str] = request["command"]
+
+    def execute(emit: Emit) -> None:
+        # This program is replaced by the command, whose exit code shows its end.
+        emit(done=True)
+        os.execvp(command[0], command)  # noqa: S606 - the user's own
+
+    for number in range(request["times"]):
+        began = time.monotonic()
+        ended = run(execute, request["seconds"], compute_memory_limit())
+        seconds = time.monotonic() - began
+        results = [line for line in ended.output.splitlines() if line.startswith(RESULT)]
+        state = "failed" if ended.why else "passed"
+        result = results[-1] if results else ""
+        report(str(number), state, ended.account, seconds, result=result)
+        if ended.why:
+            return
+
+
+if __name__ == "__main__":
+    main()

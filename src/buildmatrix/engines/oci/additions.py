@@ -1,0 +1,332 @@
+"""Files that a Dockerfile adds to its base: those of COPY, and those of a new account."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+from buildmatrix.engines.oci.base_files import BaseFiles
+from buildmatrix.engines.oci.installation import InstalledFile
+from buildmatrix.errors import Problem, SpecError, UndecidedError
+from buildmatrix.oci.layers import FIXED_TIME, LayerEntry
+from buildmatrix.render.quoting import Ignored
+from buildmatrix.spec.model import User
+from buildmatrix.trees.base import reason
+
+# Files that COPY adds to an image: those of the context that are not ignored.
+#
+# Modes are reduced as in git: 0755 if executable by the owner, else 0644. So the umask, ACLs or
+# archive of a checkout do not change the image, and its user can read files of root.
+
+
+_CHUNK: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ContextEntry:
+    """A file, folder or link in the copied source; `path` is empty for the source itself."""
+
+    path: str
+    kind: str
+    place: Path
+    mode: int = 0o755
+    size: int = 0
+    target: str = ""
+    sha256: str = ""
+
+
+class Context:
+    """The folder of a specification, as sent to a builder."""
+
+    def __init__(self, root: Path, ignored: Ignored) -> None:
+        self._root = root
+        self._ignored = ignored
+
+    @cached_property
+    def _real_root(self) -> Path:
+        return self._root.resolve()
+
+    def entries(self, source: str, subject: str) -> list[ContextEntry]:
+        """Return the sorted entries of the file or folder `source`, with hashes of files.
+
+        Raises SpecError about `subject` if the source is missing or outside of the context, and
+        UndecidedError if it is unreadable.
+        """
+        place = self._root / source
+        try:
+            real = place.resolve(strict=True)
+            path = real.relative_to(self._real_root).as_posix()
+        except (OSError, ValueError, RuntimeError):
+            raise self._missing(source, subject) from None
+        try:
+            entries = list(self._below(path if path != "." else "", "", real))
+        except OSError as error:
+            raise UndecidedError(
+                f"{subject}: {error.filename or source} cannot be read: {reason(error)}"
+            ) from error
+        if not entries:
+            raise self._missing(source, subject)
+        return entries
+
+    def _missing(self, source: str, subject: str) -> SpecError:
+        message = f"{subject}: `{source}` of `copy` is not there, or `.dockerignore` leaves it out"
+        return SpecError([Problem(message, ".dockerignore")])
+
+    def _below(self, path: str, inside: str, place: Path) -> Iterator[ContextEntry]:
+        """Yield entries in a folder: `path` is relative to the context, `inside` to the source."""
+        is_ignored = bool(path) and self._ignored(path)
+        status = place.lstat()
+        if stat.S_ISDIR(status.st_mode):
+            below: list[ContextEntry] = []
+            if not is_ignored or self._ignored.has_exceptions:
+                with os.scandir(place) as listed:
+                    names = sorted(entry.name for entry in listed)
+                for name in names:
+                    below += self._below(
+                        f"{path}/{name}".lstrip("/"), f"{inside}/{name}".lstrip("/"), place / name
+                    )
+            if below or not is_ignored:
+                yield ContextEntry(inside, "folder", place)
+                yield from below
+            return
+        if is_ignored:
+            return
+        if stat.S_ISLNK(status.st_mode):
+            target = os.readlink(place)  # noqa: PTH115 (Path would tidy it)
+            yield ContextEntry(inside, "symlink", place, 0o777, target=target)
+        elif stat.S_ISREG(status.st_mode):
+            mode = 0o755 if status.st_mode & 0o100 else 0o644
+            digest, size = _digest(place)
+            yield ContextEntry(inside, "file", place, mode, size, sha256=digest)
+        else:
+            raise UndecidedError(f"{path} is neither file, folder nor link, and cannot be copied")
+
+
+def copied(entry: ContextEntry, path: str) -> InstalledFile:
+    """Return the layer's file for an entry with the destination `path`."""
+    new = LayerEntry(path, entry.kind, entry.mode, entry.size, entry.target)  # type: ignore[arg-type]
+    return InstalledFile(new, _content(entry) if entry.kind == "file" else tuple)
+
+
+def _content(entry: ContextEntry) -> Callable[[], Iterator[bytes]]:
+    def read() -> Iterator[bytes]:
+        hasher = hashlib.sha256()
+        try:
+            with entry.place.open("rb") as file:
+                while chunk := file.read(_CHUNK):
+                    hasher.update(chunk)
+                    yield chunk
+        except OSError as error:
+            raise UndecidedError(f"{entry.place} cannot be read: {reason(error)}") from error
+        if hasher.hexdigest() != entry.sha256:
+            raise UndecidedError(f"{entry.place} changed while it was copied; build again")
+
+    return read
+
+
+def _digest(path: Path) -> tuple[str, int]:
+    hasher = hashlib.sha256()
+    size = 0
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            hasher.update(chunk)
+            size += len(chunk)
+    return hasher.hexdigest(), size
+
+
+# Addition of a target's account to the files of its base, like `useradd` and `usermod`.
+#
+# Source: shadow 4.13 (useradd.c, usermod.c, lib/commonio.c), and passwd(5), group(5), shadow(5),
+# gshadow(5), subuid(5), login.defs(5). One difference: the day of the last password change is that
+# of all files of a layer, and not today.
+
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,31}")
+_DAY: Final = 86400
+_FILES: Final = ("passwd", "group", "shadow", "gshadow", "subuid", "subgid")
+#: Modes of files that the base lacks, as in Debian.
+_MODES: Final = {"shadow": 0o640, "gshadow": 0o640}
+
+
+class Accounts:
+    """Account files of a base, with the changes of several programs in sequence."""
+
+    def __init__(self, base: BaseFiles) -> None:
+        self._base = base
+        self._files = {name: base.read(f"etc/{name}") for name in _FILES}
+        #: Names of files that differ from those of the base, with their bytes.
+        self._changed: dict[str, bytes] = {}
+        self._homes: list[InstalledFile] = []
+        self._settings = _settings(base.read("etc/login.defs"), r"\s+")
+        self._defaults = _settings(base.read("etc/default/useradd"), "=")
+
+    def add(self, user: User) -> Sequence[str]:
+        """Apply the Dockerfile's `account`; return groups that the base lacks.
+
+        Raises UndecidedError if `useradd` would fail.
+        """
+        name = self._name_of(user.uid)
+        if name is None:
+            self._useradd(user)
+            name = user.name
+        missing = []
+        for group in user.groups:
+            if self._row("group", 0, group) is None:
+                missing.append(group)
+            else:
+                self._join(group, name)
+        return missing
+
+    def files(self) -> dict[str, InstalledFile]:
+        """Return path → file of the layer."""
+        files = [*self._homes]
+        for name, data in self._changed.items():
+            kept = self._base.entry(f"etc/{name.rstrip('-')}")
+            mode = kept.attributes.mode if kept else _MODES.get(name.rstrip("-"), 0o644)
+            user = kept.attributes.uid if kept else 0
+            group = kept.attributes.gid if kept else 0
+            place = self._placed(f"etc/{name}")
+            entry = LayerEntry(place, "file", mode, len(data), user=user, group=group)
+            files.append(_file(entry, data))
+        if files and self._base.entry("etc/.pwd.lock") is None:
+            files.append(_file(LayerEntry(self._placed("etc/.pwd.lock"), "file", 0o600), b""))
+        return {file.entry.path: file for file in files}
+
+    # useradd --uid U --user-group --create-home --no-log-init NAME
+
+    def _useradd(self, user: User) -> None:
+        name, uid = user.name, user.uid
+        if _NAME.fullmatch(name) is None:
+            raise UndecidedError(f"the base image takes no user of the name {name[:100]!r}")
+        if self._row("passwd", 0, name) is not None:
+            raise UndecidedError(
+                f"the base image has a user {name} with another number than {uid}; choose another "
+                "name, or its number"
+            )
+        for value, column in ((name, 0), (str(uid), 2)):
+            if self._row("group", column, value) is not None:
+                raise UndecidedError(
+                    f"the base image has a group {value} already; choose another name or number "
+                    "for the user"
+                )
+        home = f"{self._defaults.get('HOME', '/home')}/{name}"
+        shell = self._defaults.get("SHELL", "/bin/sh")
+        password = "x" if self._files["shadow"] is not None else "!"
+        self._append("passwd", f"{name}:{password}:{uid}:{uid}::{home}:{shell}")
+        days = (("PASS_MIN_DAYS", "0"), ("PASS_MAX_DAYS", "99999"), ("PASS_WARN_AGE", "7"))
+        ages = ":".join(self._settings.get(key, default) for key, default in days)
+        self._append("shadow", f"{name}:!:{FIXED_TIME // _DAY}:{ages}:::", where_there=True)
+        self._append("group", f"{name}:x:{uid}:")
+        self._append("gshadow", f"{name}:!::", where_there=True)
+        if self._number("UID_MIN", 1000) <= uid <= self._number("UID_MAX", 60000):
+            for file, key in (("subuid", "SUB_UID"), ("subgid", "SUB_GID")):
+                self._add_range(file, key, name)
+        self._make_home(home.strip("/"), uid)
+
+    def _add_range(self, file: str, key: str, name: str) -> None:
+        count = self._number(f"{key}_COUNT", 65536)
+        start = self._number(f"{key}_MIN", 100000)
+        taken = []
+        for row in self._rows(file):
+            if len(row) == 3 and row[1].isdecimal() and row[2].isdecimal():
+                taken.append((int(row[1]), int(row[2])))
+        for begin, length in sorted(taken):
+            if begin < start + count and start < begin + length:
+                start = begin + length
+        if count:
+            self._append(file, f"{name}:{start}:{count}", where_there=True)
+
+    def _make_home(self, home: str, uid: int) -> None:
+        if self._base.entry(home) is not None:
+            return  # useradd says so, and leaves it as it is
+        home = self._placed(home)
+        mode = self._mode("HOME_MODE", 0o777 & ~self._mode("UMASK", 0o022))
+        self._homes.append(_file(LayerEntry(home, "folder", mode, user=uid, group=uid)))
+        skeleton = self._defaults.get("SKEL", "/etc/skel").strip("/")
+        for path, entry in self._base.entries.items():
+            if not path.startswith(f"{skeleton}/"):
+                continue
+            place = f"{home}/{path.removeprefix(f'{skeleton}/')}"
+            data = self._base.read(path) or b"" if entry.kind == "file" else b""
+            new = LayerEntry(
+                place, entry.kind, entry.attributes.mode, len(data), entry.target, uid, uid
+            )
+            self._homes.append(_file(new, data))
+
+    # usermod --append --groups GROUP NAME
+
+    def _join(self, group: str, name: str) -> None:
+        for file in ("group", "gshadow"):
+            lines = self._lines(file)
+            for number, line in enumerate(lines):
+                head, _, people = line.rpartition(":")
+                if line.partition(":")[0] == group and name not in people.split(","):
+                    people = f"{people},{name}" if people else name
+                    lines[number] = f"{head}:{people}"
+                    self._write(file, lines)
+                    break
+
+    # Helpers
+
+    def _placed(self, path: str) -> str:
+        """Resolve links of the base in `path`: `/etc` or `/home` may be one."""
+        place = self._base.placed(path)
+        if not place:
+            raise UndecidedError(f"/{path} leads through what is no folder in the base image")
+        return place
+
+    def _name_of(self, uid: int) -> str | None:
+        row = self._row("passwd", 2, str(uid))
+        return None if row is None else row[0]
+
+    def _row(self, file: str, column: int, value: str) -> list[str] | None:
+        rows = (row for row in self._rows(file) if len(row) > column and row[column] == value)
+        return next(rows, None)
+
+    def _rows(self, file: str) -> list[list[str]]:
+        return [line.split(":") for line in self._lines(file)]
+
+    def _lines(self, file: str) -> list[str]:
+        data = self._files[file]
+        return (data or b"").decode("utf-8", "surrogateescape").splitlines()
+
+    def _append(self, file: str, line: str, *, where_there: bool = False) -> None:
+        if self._files[file] is not None or not where_there:
+            self._write(file, [*self._lines(file), line])
+
+    def _write(self, file: str, lines: Sequence[str]) -> None:
+        """Replace a file; the previous one gets a dash, as in lib/commonio.c."""
+        before = self._files[file]
+        if before is not None:
+            self._changed[f"{file}-"] = before
+        data = "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape")
+        self._files[file] = self._changed[file] = data
+
+    def _mode(self, key: str, default: int) -> int:
+        value = self._settings.get(key, "")
+        return int(value, 8) & 0o777 if re.fullmatch(r"[0-7]{1,5}", value) else default
+
+    def _number(self, key: str, default: int) -> int:
+        value = self._settings.get(key, "")
+        return int(value) if value.isdecimal() else default
+
+
+def _settings(data: bytes | None, separator: str) -> Mapping[str, str]:
+    settings = {}
+    for line in (data or b"").decode("utf-8", "replace").splitlines():
+        line = line.partition("#")[0].strip()
+        parts = re.split(separator, line, maxsplit=1)
+        if len(parts) == 2:
+            settings[parts[0].strip()] = parts[1].strip().strip('"')
+    return settings
+
+
+def _file(entry: LayerEntry, data: bytes = b"") -> InstalledFile:
+    return InstalledFile(entry, lambda: (data,))
