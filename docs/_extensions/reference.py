@@ -11,7 +11,7 @@ import click
 from sphinx.application import Sphinx
 
 from buildmatrix.cli import group
-from buildmatrix.cli.schema import _SCHEMAS as DOCUMENTS
+from buildmatrix.cli.reference import _SCHEMAS as DOCUMENTS
 from buildmatrix.spec.keys import schema as spec_schema
 
 NOTE = "<!-- Made from the code by docs/_extensions/reference.py. -->\n\n"

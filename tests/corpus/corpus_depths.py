@@ -22,7 +22,7 @@ from corpus_fetch import fetch, wheel_folder
 from corpus_truth import BACKENDS, read_truth
 from packaging.utils import parse_wheel_filename
 
-from buildmatrix.commands.audit.subject import judge_for
+from buildmatrix.commands.audit.session import judge_for
 from buildmatrix.commands.audit.target import Merger, judge_target, start
 from buildmatrix.index.budget import Need
 from buildmatrix.index.reading import Readings, WheelRequest

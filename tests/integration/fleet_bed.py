@@ -24,7 +24,7 @@ from distributed import Client, LocalCluster
 from distributed.utils import get_mp_context
 from fault_proxy import FaultProxy
 
-from buildmatrix.api.fleet_scanning import fleet_scan
+from buildmatrix.api.fleets import fleet_scan
 from buildmatrix.api.workspace import Workspace
 from buildmatrix.commands.fleet import context
 from buildmatrix.commands.fleet import run as fleet_run

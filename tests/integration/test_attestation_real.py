@@ -34,8 +34,7 @@ from buildmatrix.attestation.verdict import (
     JudgedFinding,
     TargetVerdict,
 )
-from buildmatrix.commands.verify.judgement import AdmissionDemands
-from buildmatrix.commands.verify.run import verify
+from buildmatrix.commands.verify import AdmissionDemands, verify
 from buildmatrix.errors import UndecidedError
 from buildmatrix.oci.documents import (
     CONFIGURATION,

@@ -15,8 +15,7 @@ from package_index import PackageIndex
 from sarif_files import apply_fixes
 
 from buildmatrix.commands.audit import patches
-from buildmatrix.commands.audit.fix import fixed
-from buildmatrix.commands.audit.fixing import try_fixes
+from buildmatrix.commands.audit.fixing import fixed, try_fixes
 from buildmatrix.errors import UndecidedError
 from buildmatrix.reports import json_form as as_json
 from buildmatrix.reports.formats import RUN, Destination, by_name
@@ -400,7 +399,7 @@ def test_a_file_that_changes_meanwhile_is_left_alone(
         (root / "base.in").write_text("scipy\n")
         return real(texts)
 
-    monkeypatch.setattr("buildmatrix.commands.audit.fix.write", write_late)
+    monkeypatch.setattr("buildmatrix.commands.audit.fixing.write", write_late)
     with pytest.raises(UndecidedError, match=r"base\.in changed while"):
         on_cpu(root, dry_run=False)
     assert (root / "base.in").read_text() == "scipy\n"

@@ -466,7 +466,7 @@ from buildmatrix.engines.docker.engine import DockerEngine
 from buildmatrix.engines.model import Surroundings
 from buildmatrix.errors import BuildmatrixError
 from buildmatrix.commands.build.run import build
-from buildmatrix.commands.build.options import Options
+from buildmatrix.commands.build.work import Options
 from buildmatrix.spec.load import load_spec
 
 class Lines:

@@ -14,7 +14,7 @@ import npm
 import pytest
 from click.testing import CliRunner
 
-from buildmatrix.cli.schema import command as schema
+from buildmatrix.cli.reference import schema_command as schema
 
 CLIENT = Path(__file__).parents[1] / "servers/taplo"
 

@@ -31,8 +31,7 @@ from verdict_cases import GOOD
 from buildmatrix.attestation import verdict
 from buildmatrix.attestation.attach import Claim, attach
 from buildmatrix.attestation.keys import read_private, read_public
-from buildmatrix.commands.verify.judgement import AdmissionDemands
-from buildmatrix.commands.verify.run import verify
+from buildmatrix.commands.verify import AdmissionDemands, verify
 from buildmatrix.engines.docker.engine import DockerEngine
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.oci.archive import iter_archive as archive_of

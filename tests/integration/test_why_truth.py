@@ -15,7 +15,7 @@ import pytest
 from conftest import Buildmatrix
 from loader_roots import PROGRAM, Object, Root, Toolchain
 
-from buildmatrix.commands.why.join import join_graph
+from buildmatrix.commands.why.graph import join_graph
 from buildmatrix.inventory.collect import collect
 from buildmatrix.loader.resolver import resolve
 from buildmatrix.locks.uv import find_uv

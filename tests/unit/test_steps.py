@@ -9,7 +9,7 @@ from fake_uv import FakeUv
 from lock_cases import spec_of, target
 from memory_registry import MemoryRegistry
 
-from buildmatrix.commands.promote.tags import TagMove, move_tags
+from buildmatrix.commands.promote import TagMove, move_tags
 from buildmatrix.errors import BuildmatrixError, UndecidedError
 from buildmatrix.index.reading import Readings, WheelRequest
 from buildmatrix.locks import resolve

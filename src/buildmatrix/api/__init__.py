@@ -3,14 +3,10 @@
 `import buildmatrix` has all of these names; the command line calls the same functions.
 """
 
-from buildmatrix.api.auditing import audit
-from buildmatrix.api.comparing import diff, drift
-from buildmatrix.api.explaining import why
-from buildmatrix.api.fleet_auditing import fleet_audit
-from buildmatrix.api.fleet_scanning import fleet_scan
-from buildmatrix.api.result import CommandResult
-from buildmatrix.api.scanning import scan
-from buildmatrix.api.workspace import Workspace
+from buildmatrix.api.fleets import fleet_audit, fleet_scan
+from buildmatrix.api.judging import audit, scan
+from buildmatrix.api.questions import diff, drift, why
+from buildmatrix.api.workspace import CommandResult, Workspace
 from buildmatrix.errors import BuildmatrixError
 
 __all__ = [

@@ -1,15 +1,16 @@
-"""Arguments and answer that `fleet_scan` and `fleet_audit` share."""
+"""`fleet scan` and `fleet audit`, as functions."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import ExitStack
+from datetime import date
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from buildmatrix.api.result import CommandResult
-from buildmatrix.api.workspace import Workspace
+from buildmatrix.api.workspace import CommandResult, Workspace
 from buildmatrix.errors import ComponentError, UsageError, most_severe
 from buildmatrix.reports.formats import FLEET
 
@@ -103,3 +104,227 @@ def check_backends(
     """Raise `UsageError` where a backend is named that is none of `names`."""
     for name in filter(None, (backend, *(item.backend for item in patterns))):
         check_name(name, names, "backend", "backends")
+
+
+# `fleet scan`, as a function
+
+
+def fleet_scan(
+    *sources: str | os.PathLike[str],
+    newest: int = 0,
+    exclude: Sequence[str] = (),
+    nodes: Sequence[Path] = (),
+    backend: str | None = None,
+    backend_of: Sequence[str] = (),
+    would_run_on: Sequence[str] = (),
+    owner_labels: Sequence[str] = (),
+    platform: str | None = None,
+    workers: int = 0,
+    scheduler: str = "",
+    store: str = "",
+    time_limit: float = 0.0,
+    lines: Path | None = None,
+    since: Path | None = None,
+    fail_on: FailOn = "error",
+    strict: bool = False,
+    workspace: Workspace | None = None,
+) -> CommandResult[FleetReport]:
+    """Judge every image of a fleet, each layer once. Nothing of them is executed.
+
+    A script that calls it needs `if __name__ == "__main__":`, since processes are started.
+
+    Args:
+        sources: what is in the fleet: `registry:HOST/PREFIX/*`, a file of references, `pods:FILE`.
+        newest: images of each repository, the newest first; 0 for all.
+        exclude: globs of what is left out.
+        nodes: what `kubectl get nodes -o json` wrote, for `pods:`.
+        backend: what to judge for where nothing else says it.
+        backend_of: `GLOB=BACKEND`, for names of images.
+        would_run_on: node classes that every image is held against.
+        owner_labels: labels that name an owner, the first that is there.
+        platform: `OS/ARCH`, of images for several platforms; that of this machine by default.
+        workers: processes of this machine; 0 for one per core.
+        scheduler: address of a Dask scheduler in their place.
+        store: URL of the store that all workers share; the cache of each machine by default.
+        time_limit: seconds for each layer that is read and each image; 0 for an hour.
+        lines: a file for JSON Lines as results come; `-` for standard output.
+        since: an earlier report as JSON, to say what changed.
+        fail_on: the least severe finding that makes the result fail.
+        strict: what is undecided fails.
+        workspace: this machine and the project; the current folder by default.
+
+    A run that was interrupted, or lost its scheduler, gives what it has, with the exit code for
+    that. Raises a `BuildmatrixError` where there is no answer at all.
+    """
+    need_dask()
+    from buildmatrix.catalogue.load import load as load_catalogue
+    from buildmatrix.commands.fleet import work
+    from buildmatrix.commands.fleet.judging import parse_pattern
+    from buildmatrix.commands.fleet.lookup import AnswerLookup
+    from buildmatrix.commands.fleet.model import TIME_LIMIT, ClusterOptions, WorkerSettings
+    from buildmatrix.commands.fleet.reference_lists import SubjectSettings
+    from buildmatrix.commands.fleet.run import Steps, scan
+    from buildmatrix.commands.fleet.running import ResultJournal
+    from buildmatrix.commands.fleet.subjects import Lister
+    from buildmatrix.sources.images import this_platform
+
+    workspace = workspace or Workspace()
+    spec = workspace.declared()()
+    data_files = workspace.data_files()
+    catalogue = load_catalogue(data_files)
+    platform = platform or this_platform()
+    patterns = tuple(map(parse_pattern, backend_of))
+    earlier = earlier_report(since) if since is not None else None
+    store = checked_store(store)
+    check_backends(backend, patterns, catalogue.backends)
+    with ExitStack() as stack:
+        progress = stack.enter_context(workspace.progress())
+        lister = Lister(
+            SubjectSettings(
+                exclude=tuple(exclude),
+                newest=newest,
+                platform=platform,
+                owner_labels=tuple(owner_labels),
+                nodes=tuple(map(str, nodes)),
+                node_classes=spec.node_classes if spec is not None else (),
+            ),
+            catalogue,
+            lambda: stack.enter_context(workspace.registry()),
+            progress,
+        )
+        listing = lister.find([os.fspath(source) for source in sources])
+        classes = [item.name for item in listing.node_classes]
+        for name in would_run_on:
+            check_name(name, classes, "node class", "node classes")
+        journal = stack.enter_context(ResultJournal(lines)) if lines is not None else None
+        outcome = scan(
+            listing.subjects,
+            WorkerSettings(
+                store=store,
+                platform=platform,
+                today=date.today(),
+                backend=backend or "",
+                patterns=patterns,
+                node_classes=listing.node_classes,
+                would_run_on=tuple(would_run_on),
+                owner_labels=tuple(owner_labels),
+                data_files={str(path): path.read_text("utf-8") for path in data_files},
+                time_limit=time_limit or TIME_LIMIT,
+            ),
+            Steps(
+                look_up=AnswerLookup,
+                resolve=work.resolve,
+                resolve_and_judge=work.resolve_and_judge,
+                read=work.read_layer,
+                judge=work.judge_image,
+            ),
+            ClusterOptions(workers=workers, scheduler=scheduler),
+            progress=progress,
+            write=journal.write if journal is not None else lambda _: None,
+        )
+    return answered(
+        sources,
+        listing,
+        outcome,
+        journal,
+        catalogue.date,
+        earlier,
+        workspace,
+        would_run_on=would_run_on,
+        fail_on=fail_on,
+        strict=strict,
+    )
+
+
+# `fleet audit`, as a function
+
+
+def fleet_audit(
+    *sources: str | os.PathLike[str],
+    backend: str | None = None,
+    backend_of: Sequence[str] = (),
+    platform: str | None = None,
+    workers: int = 0,
+    scheduler: str = "",
+    store: str = "",
+    lines: Path | None = None,
+    since: Path | None = None,
+    fail_on: FailOn = "error",
+    strict: bool = False,
+    workspace: Workspace | None = None,
+) -> CommandResult[FleetReport]:
+    """Judge the locks and requirements of many repositories, each at its default branch.
+
+    A script that calls it needs `if __name__ == "__main__":`, since processes are started.
+
+    Args:
+        sources: repositories on this machine, folders of them, or lists of paths (`file:NAME`).
+        backend: what to judge for where nothing else says it.
+        backend_of: `GLOB=BACKEND`, for `PATH` or `REPOSITORY/PATH`.
+        platform: `linux/arm64`; linux/amd64 by default. A specification names its own.
+        workers: see `fleet_scan`.
+        scheduler: see `fleet_scan`.
+        store: see `fleet_scan`.
+        lines: see `fleet_scan`.
+        since: see `fleet_scan`.
+        fail_on: see `fleet_scan`.
+        strict: see `fleet_scan`.
+        workspace: this machine and the project; the current folder by default.
+
+    What cannot be read is in the report, as for `fleet_scan`. Raises a `BuildmatrixError` where
+    there is no answer at all.
+    """
+    need_dask()
+    from buildmatrix.catalogue.load import load as load_catalogue
+    from buildmatrix.commands.fleet.auditing import audit_file, audit_files
+    from buildmatrix.commands.fleet.judging import parse_pattern
+    from buildmatrix.commands.fleet.model import ClusterOptions, WorkerSettings
+    from buildmatrix.commands.fleet.reference_lists import SubjectList
+    from buildmatrix.commands.fleet.repositories import find_repositories
+    from buildmatrix.commands.fleet.repository_files import plan_audit
+    from buildmatrix.commands.fleet.running import ResultJournal
+    from buildmatrix.sources.points import check_platform
+    from buildmatrix.spec.model import PLATFORM
+
+    workspace = workspace or Workspace()
+    data_files = workspace.data_files()
+    catalogue = load_catalogue(data_files)
+    patterns = tuple(map(parse_pattern, backend_of))
+    check_platform(platform)
+    earlier = earlier_report(since) if since is not None else None
+    check_backends(backend, patterns, catalogue.backends)
+    settings = WorkerSettings(
+        store=checked_store(store),
+        platform=platform or PLATFORM,
+        today=date.today(),
+        backend=backend or "",
+        patterns=patterns,
+        data_files={str(path): path.read_text("utf-8") for path in data_files},
+    )
+    with ExitStack() as stack:
+        progress = stack.enter_context(workspace.progress())
+        named = find_repositories([os.fspath(source) for source in sources])
+        planned = plan_audit(named.repositories, settings, catalogue, progress)
+        journal = stack.enter_context(ResultJournal(lines)) if lines is not None else None
+        outcome = audit_files(
+            planned.tasks,
+            settings,
+            audit_file,
+            ClusterOptions(workers=workers, scheduler=scheduler),
+            progress=progress,
+            write=journal.write if journal is not None else lambda _: None,
+        )
+    listing = SubjectList(
+        missing=(*named.missing, *planned.missing), notes=(*named.notes, *planned.notes)
+    )
+    return answered(
+        sources,
+        listing,
+        outcome,
+        journal,
+        catalogue.date,
+        earlier,
+        workspace,
+        fail_on=fail_on,
+        strict=strict,
+    )

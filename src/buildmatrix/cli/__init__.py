@@ -1,4 +1,4 @@
-"""The command line: one module per command; parses, calls, prints; no logic.
+"""The command line: options, calls and output of each command; no logic.
 
 A command's module is imported only when that command runs, so that `--help` answers at once.
 """
@@ -39,7 +39,7 @@ from buildmatrix.errors import (
 )
 from buildmatrix.text import printable
 
-#: Command → one line for `--help`. The module of that name (`_` for `-`) holds a click `command`.
+#: Command → one line for `--help`.
 COMMANDS = {
     "init": "Write a first buildmatrix.toml from requirements or pyproject.toml.",
     "targets": "Print the matrix.",
@@ -66,6 +66,23 @@ COMMANDS = {
     "completion": "Print the script that completes commands in bash, zsh or fish.",
 }
 
+#: Command → module with its function, `<command>_command`, where the module has another name.
+_MODULES = {
+    "init": "matrix",
+    "targets": "matrix",
+    "lock": "matrix",
+    "generate": "matrix",
+    "smoke": "build",
+    "explore": "inspect",
+    "promote": "release",
+    "verify": "release",
+    "doctor": "machines",
+    "node-classes": "machines",
+    "cache-key": "machines",
+    "rules": "reference",
+    "schema": "reference",
+    "completion": "reference",
+}
 
 #: Characters of the reason that an unexpected exception gives.
 _LONGEST_REASON = 300
@@ -81,6 +98,14 @@ def _watching_reader() -> Iterator[None]:
         yield
     except BrokenPipeError as error:
         raise _ReaderGone from error
+
+
+def load_command(name: str) -> click.Command:
+    """Import the module of a command; return the command without its global options."""
+    module = importlib.import_module(f"buildmatrix.cli.{_MODULES.get(name, name)}")
+    command = getattr(module, f"{name.replace('-', '_')}_command")
+    assert isinstance(command, click.Command)
+    return command
 
 
 class LazyGroup(click.Group):
@@ -108,11 +133,7 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the command's module."""
-        if cmd_name not in COMMANDS:
-            return None
-        command = importlib.import_module(f"buildmatrix.cli.{cmd_name.replace('-', '_')}").command
-        assert isinstance(command, click.Command)
-        return with_global_options(command)
+        return with_global_options(load_command(cmd_name)) if cmd_name in COMMANDS else None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -9,21 +9,22 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from buildmatrix.cli import completing
-from buildmatrix.cli.image_options import cache_option
 from buildmatrix.cli.options import (
     CommandSettings,
+    Part,
+    Sharding,
     load,
     option,
     selection_options,
+    shard_options,
     vulnerabilities_option,
 )
 from buildmatrix.cli.output import check_formats, policy_option, report_options, write_result
-from buildmatrix.cli.sharding import Part, Sharding, shard_options
-from buildmatrix.cli.workspace import workspace
+from buildmatrix.cli.workspace import cache_option, workspace
 from buildmatrix.errors import UsageError
 
 if TYPE_CHECKING:
-    from buildmatrix.api.result import CommandResult
+    from buildmatrix.api.workspace import CommandResult
     from buildmatrix.reports.run.model import Report
     from buildmatrix.spec.model import Spec
 
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 @report_options
 @policy_option
 @click.pass_obj
-def command(
+def audit_command(
     settings: CommandSettings,
     /,
     sources: tuple[str, ...],
@@ -82,8 +83,8 @@ def command(
     `poetry.lock`, `Pipfile.lock`), `pypi:NAME==VERSION` or a wheel; without one, the targets of
     the specification are audited. What is not locked is resolved for each backend.
     """
-    from buildmatrix.api.auditing import audit
-    from buildmatrix.commands.audit.malloc import share_one_heap
+    from buildmatrix.api.judging import audit
+    from buildmatrix.commands.audit.session import share_one_heap
     from buildmatrix.sources.points import spec_targets
 
     pairs = check_formats(formats, output)
@@ -125,7 +126,7 @@ def _marked(result: CommandResult[Report], part: Part) -> CommandResult[Report]:
 
 def _nothing(spec: Spec) -> CommandResult[Report]:
     """The audit of a shard without targets: there are more machines than targets."""
-    from buildmatrix.api.result import CommandResult
+    from buildmatrix.api.workspace import CommandResult
     from buildmatrix.catalogue.load import load as load_catalogue
     from buildmatrix.reports.formats import RUN
     from buildmatrix.reports.run.model import assemble

@@ -1,39 +1,41 @@
-"""`buildmatrix build`."""
+"""`build` and `smoke`."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
 
-from buildmatrix.cli.console import complain
+from buildmatrix.cli import completing
+from buildmatrix.cli.console import complain, say
 from buildmatrix.cli.options import (
     CommandSettings,
+    Sharding,
+    load_shard,
+    load_targets,
     option,
     selection_options,
+    shard_options,
     vulnerabilities_option,
 )
-from buildmatrix.cli.output import (
-    check_formats,
-    policy_option,
-    report_options,
-    write_report,
-)
-from buildmatrix.cli.saving import check_save, save_images
-from buildmatrix.cli.sharding import Sharding, load_shard, shard_options
-from buildmatrix.cli.surroundings import engine_options
-from buildmatrix.cli.workspace import workspace
-from buildmatrix.errors import UsageError
+from buildmatrix.cli.output import check_formats, policy_option, report_options, write_report
+from buildmatrix.cli.progress import progress
+from buildmatrix.cli.workspace import engine_option, engine_options, workspace
+from buildmatrix.errors import EXIT_FINDINGS, EXIT_OK, UndecidedError, UsageError, most_severe
 from buildmatrix.rules.rungs import RUNGS, Rung
 
 if TYPE_CHECKING:
     from buildmatrix.attestation.attach import Signer
-    from buildmatrix.engines.model import Surroundings
+    from buildmatrix.commands.build.run import Result
+    from buildmatrix.engines.model import Engine, Surroundings
     from buildmatrix.rules.acceptance import FailOn
+    from buildmatrix.spec.model import Target
 
 
 @click.command("build", short_help="Run the whole pipeline.")
@@ -84,7 +86,7 @@ if TYPE_CHECKING:
 @report_options
 @policy_option
 @click.pass_obj
-def command(
+def build_command(
     settings: CommandSettings,
     /,
     globs: tuple[str, ...],
@@ -119,15 +121,15 @@ def command(
 
     A target that fails costs no other. What is done and unchanged is not built again.
     """
-    from buildmatrix.api.acceptance import (
+    from buildmatrix.api.judging import (
         known_findings,
         more_waivers,
         policy_of,
         with_gone,
         with_policy,
     )
-    from buildmatrix.commands.build.options import Options
     from buildmatrix.commands.build.run import build
+    from buildmatrix.commands.build.work import Options
 
     pairs = check_formats(formats, output)
     if push and stage:
@@ -199,3 +201,95 @@ def _signer(key: Path | None, trust_root: Path | None, *, published: bool) -> Si
     if trust_root is not None:
         raise UsageError("--sign-key signs with a key, and --trust-root without one; give one")
     return read_private(key, os.environ.get(PASSWORD))
+
+
+# `build --save`: images as archives that `docker load` takes
+
+
+#: What stands for the target's identifier in the name of a file.
+_ID = "{id}"
+
+
+def check_save(file: str, targets: Sequence[Target]) -> None:
+    """Raises `UsageError` where several images would go into one file."""
+    if len(targets) > 1 and _ID not in file:
+        raise UsageError(
+            f"--save {file}: {len(targets)} targets are selected, and an archive holds one image; "
+            f"write {_ID} into the name, or select one target"
+        )
+    if not Path(file).absolute().parent.is_dir():
+        raise UsageError(f"--save {file}: there is no folder {Path(file).parent}")
+
+
+def save_images(file: str, result: Result, engine: Engine, settings: CommandSettings) -> None:
+    """Write the archives of the targets that are green. Raises `BuildError` when a disk is full."""
+    from buildmatrix.engines.process import writing
+    from buildmatrix.inventory.writing import open_atomically
+
+    for target in result.report.targets:
+        if target.error or any(state in ("failed", "undecided") for state in target.gates.values()):
+            complain(f"{target.id}: not saved, as it is not green")
+            continue
+        path = Path(file.replace(_ID, target.id))
+        assert target.image is not None
+        with (
+            writing(path.parent),
+            open_atomically(path) as archive,
+            engine.export(target.image) as chunks,
+        ):
+            for chunk in chunks:
+                archive.write(chunk)
+        if not settings.quiet:
+            complain(f"{target.id}: saved as {path}")
+
+
+#: State of the smoke gate → exit code; what is neither is undecided.
+_CODES: dict[str, int] = {"passed": EXIT_OK, "failed": EXIT_FINDINGS}
+
+
+@click.command("smoke", short_help="Run the smoke commands of targets that were built.")
+@click.argument("pattern", metavar="TARGET", shell_complete=completing.targets)
+@engine_option
+@click.pass_obj
+def smoke_command(settings: CommandSettings, pattern: str, engine: str) -> int:
+    """Run the smoke commands of TARGET's image that can run on this machine.
+
+    That is the image of the last `buildmatrix build` here, also where a gate failed, else the
+    image that has the target's first tag.
+
+    TARGET may be a pattern; then all that it matches are run, and the worst exit code counts.
+
+    Levels that need a device are named and not run; they never count as passed.
+    """
+    from buildmatrix.catalogue.load import load as load_catalogue
+    from buildmatrix.commands.build.checks import not_run_here, run
+    from buildmatrix.commands.preflight.subject import find_last_image
+    from buildmatrix.state.folder import State
+
+    spec, targets = load_targets(settings, (pattern,), None)
+    backends = load_catalogue(spec.catalogue_files).backends
+    engines = cache(workspace(settings).keeper)
+    codes = []
+    state = State.beside(spec.root)
+    for target in targets:
+        try:
+            builder, reference, facts = find_last_image(
+                target, state.target_files(target.id), engines, engine
+            )
+        except UndecidedError as error:
+            complain(error.message)
+            codes.append(error.exit_code)
+            continue
+        has_device = backends[target.backend].vendor is not None
+        with progress(settings) as display:
+            outcome = run(target, has_device, reference, facts.digest, (), builder, display)
+        for smoke in not_run_here(target, has_device):
+            say(f"{target.id}: {smoke.name} ({smoke.level}) not run: it needs a device")
+        if outcome.state == "not-run" and not target.smoke:
+            say(f"{target.id}: it has no [[smoke]] command")
+        if outcome.why_not is not None:
+            say(f"{target.id}: {outcome.why_not.message}")
+        say(f"{target.id}: {outcome.state}" + (f"\n{outcome.error}" if outcome.error else ""))
+        cause = outcome.why_not or UndecidedError("")
+        codes.append(_CODES.get(outcome.state, cause.exit_code))
+    return most_severe(codes)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import click
 
 from buildmatrix.cli import completing
-from buildmatrix.cli.image_options import image_options
 from buildmatrix.cli.options import (
     CommandSettings,
     formats_option,
@@ -17,13 +16,13 @@ from buildmatrix.cli.options import (
     selection_options,
 )
 from buildmatrix.cli.output import check_formats, write_result
-from buildmatrix.cli.surroundings import engine_option
-from buildmatrix.cli.workspace import workspace
+from buildmatrix.cli.workspace import engine_option, image_options, workspace
 from buildmatrix.errors import UsageError
 from buildmatrix.reports.formats import DIFF, names
 
 if TYPE_CHECKING:
     from buildmatrix.rules.acceptance import FailOn
+
 
 FORMATS = names(DIFF)
 
@@ -60,7 +59,7 @@ FORMATS = names(DIFF)
 @option("--waivers", type=click.Path(path_type=Path), help="More [[waive]] tables, in a file.")
 @engine_option
 @click.pass_obj
-def command(
+def diff_command(
     settings: CommandSettings,
     /,
     sources: tuple[str, ...],
@@ -91,7 +90,7 @@ def command(
     With --targets: which distributions differ in version between the targets of the specification,
     or of one SOURCE between backends, without a reason.
     """
-    from buildmatrix.api import comparing
+    from buildmatrix.api import questions
 
     pairs = check_formats(formats, output, FORMATS)
     here = workspace(settings, engine=engine, no_cache=no_cache, offline=offline)
@@ -101,7 +100,7 @@ def command(
                 "diff --targets compares targets with each other: name one SOURCE or none, not "
                 f"{len(sources)}"
             )
-        drifts = comparing.drift(
+        drifts = questions.drift(
             *sources,
             backend=backend,
             select=globs,
@@ -119,7 +118,7 @@ def command(
         )
     if subset is not None:
         raise UsageError("--subset belongs to --targets; choose targets of a report with --select")
-    comparison = comparing.diff(
+    comparison = questions.diff(
         *sources,
         backend=backend,
         runtime=runtime,

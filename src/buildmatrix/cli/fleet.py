@@ -8,20 +8,15 @@ from typing import TYPE_CHECKING
 import click
 
 from buildmatrix.cli import completing
-from buildmatrix.cli.image_options import platform_option
-from buildmatrix.cli.options import (
-    CommandSettings,
-    option,
-    stacked,
-    with_global_options,
-)
+from buildmatrix.cli.options import CommandSettings, option, stacked, with_global_options
 from buildmatrix.cli.output import check_formats, result_options, write_result
-from buildmatrix.cli.workspace import workspace
+from buildmatrix.cli.workspace import platform_option, workspace
 from buildmatrix.errors import UsageError
 from buildmatrix.reports.formats import FLEET, names
 
 if TYPE_CHECKING:
     from buildmatrix.rules.acceptance import FailOn
+
 
 FORMATS = names(FLEET)
 _STDOUT = Path("-")
@@ -65,11 +60,11 @@ _report_options = stacked(
 
 
 @click.group("fleet", short_help="Judge many images at once, or the locks of many repositories.")
-def command() -> None:
+def fleet_command() -> None:
     """Judge everything that an organization has, each layer once, on one machine or many."""
 
 
-@command.command("scan", short_help="Judge the images of registries, lists and clusters.")
+@fleet_command.command("scan", short_help="Judge the images of registries, lists and clusters.")
 @click.argument(
     "sources", nargs=-1, required=True, metavar="FLEET...", shell_complete=completing.files
 )
@@ -149,7 +144,7 @@ def scan(
     or pods:FILE of `kubectl get pods -A -o json`. Node classes are those of the specification.
     Nothing of an image is executed. What a run has read, the next one does not read again.
     """
-    from buildmatrix.api.fleet_scanning import fleet_scan
+    from buildmatrix.api.fleets import fleet_scan
 
     pairs = _checked(formats, output, lines, workers, scheduler)
     result = fleet_scan(
@@ -175,7 +170,7 @@ def scan(
     return write_result(result, pairs, output, every=every)
 
 
-@command.command("audit", short_help="Judge the locks and requirements of repositories.")
+@fleet_command.command("audit", short_help="Judge the locks and requirements of repositories.")
 @click.argument(
     "sources", nargs=-1, required=True, metavar="REPOSITORIES...", shell_complete=completing.files
 )
@@ -217,7 +212,7 @@ def audit(
     REPOSITORIES are clones or bare repositories on this machine, folders of them, or a file with
     their paths. Nothing is fetched, checked out or run. Equal files are judged once.
     """
-    from buildmatrix.api.fleet_auditing import fleet_audit
+    from buildmatrix.api.fleets import fleet_audit
 
     pairs = _checked(formats, output, lines, workers, scheduler)
     result = fleet_audit(
@@ -263,5 +258,5 @@ def _without_stdout(
     return tuple(pair for pair in pairs if (pair[1] or output) not in (None, _STDOUT))
 
 
-for _name, _command in list(command.commands.items()):
-    command.commands[_name] = with_global_options(_command)
+for _name, _command in list(fleet_command.commands.items()):
+    fleet_command.commands[_name] = with_global_options(_command)

@@ -1,15 +1,19 @@
-"""`buildmatrix inspect`."""
+"""`inspect` and `explore`: contents, as a report and on the screen."""
 
 from __future__ import annotations
 
+import gc
+import os
+import sys
+from contextlib import ExitStack
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from buildmatrix.cli import completing
-from buildmatrix.cli.image_options import image_options, wheel_options
 from buildmatrix.cli.options import (
     CommandSettings,
     format_option,
@@ -18,8 +22,8 @@ from buildmatrix.cli.options import (
     output_option,
 )
 from buildmatrix.cli.output import write_document
-from buildmatrix.cli.surroundings import engine_option
-from buildmatrix.cli.workspace import workspace
+from buildmatrix.cli.progress import set_aside
+from buildmatrix.cli.workspace import engine_option, image_options, wheel_options, workspace
 from buildmatrix.errors import EXIT_OK, UndecidedError, UsageError
 from buildmatrix.reports.formats import DRAWING, INSPECT, names
 
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
     from buildmatrix.reports.inspect import Inspection, Machines
     from buildmatrix.sources.model import ReadingOptions, Source
     from buildmatrix.spec.model import Target
+
 
 #: Formats that only the graph of libraries has.
 _DRAWN = [name for name in names(DRAWING) if name not in names(INSPECT)]
@@ -56,7 +61,7 @@ _DRAWN = [name for name in names(DRAWING) if name not in names(INSPECT)]
 @image_options
 @engine_option
 @click.pass_obj
-def command(
+def inspect_command(
     settings: CommandSettings,
     /,
     sources: tuple[str, ...],
@@ -78,7 +83,7 @@ def command(
     vendor, distribution, layer and architecture. Of NAME-VERSION-variants.json of an index: which
     wheel variant the --select target takes. Nothing of it is executed.
     """
-    from buildmatrix.commands.inspect.machines import find_machines
+    from buildmatrix.commands.inspect.look import find_machines
     from buildmatrix.reports.inspect import Inspections
 
     machines = target = None
@@ -119,7 +124,7 @@ def _inspection(
     if source.single_file is not None:
         catalogue = load(options.data_files())
         return inspect(source.single_file, catalogue, options.cache(), machines, target)
-    from buildmatrix.commands.inspect.machines import find_target_machines
+    from buildmatrix.commands.inspect.look import find_target_machines
 
     facts = source.facts(options)
     if machines is None and facts.target is not None:
@@ -129,7 +134,98 @@ def _inspection(
 
 def _drawn(source: Source, options: ReadingOptions) -> Drawing:
     from buildmatrix.commands.inspect.library_graph import draw_libraries
-    from buildmatrix.commands.why.joined import load_graph
+    from buildmatrix.commands.why.run import load_graph
 
     graph = load_graph(source, options)
     return draw_libraries(graph.source, graph.graph, graph.evidence)
+
+
+#: Libraries that it takes some seconds to judge.
+_MANY = 5000
+
+
+@click.command("explore", short_help="Look through an image, a tree, a lock or a wheel.")
+@click.argument("source", shell_complete=completing.sources)
+@option("--backend", metavar="NAME", help="The backend to judge for; by default what SOURCE says.")
+@option("--runtime", metavar="VERSION", default="any", help="The backend's version, 12.8 for CUDA.")
+@option("--select", metavar="TARGET", help="A target of the specification: judge it as that.")
+@option("--lock", type=click.Path(path_type=Path), help="The lock that SOURCE was installed from.")
+@wheel_options
+@image_options
+@engine_option
+@click.pass_obj
+def explore_command(
+    settings: CommandSettings,
+    /,
+    source: str,
+    backend: str | None,
+    runtime: str,
+    select: str | None,
+    lock: Path | None,
+    deep: bool,
+    offline: bool,
+    platform: str | None,
+    no_cache: bool,
+    engine: str,
+) -> int:
+    """Show SOURCE on the screen: by layer, distribution, library and vendor, the largest first.
+
+    SOURCE is what `scan` and `audit` read, or a target of the specification. It is read and judged
+    first; nothing of it is executed. `?` shows the keys.
+    """
+    _check_terminal()
+    from buildmatrix.commands.explore.reading import make_exploration
+    from buildmatrix.sources.model import Declared
+
+    declared = None
+    if select is not None:
+        if backend is not None or runtime != "any":
+            raise click.UsageError("--select says the backend and its version; leave those out")
+        spec_of_target, targets = load_targets(settings, [select], None)
+        if len(targets) > 1:
+            raise UsageError(f"--select {select} fits {len(targets)} targets; name one of them")
+        declared = spec_of_target, targets[0]
+    here = workspace(settings, engine=engine, no_cache=no_cache, offline=offline)
+    spec = here.declared()
+    parsed = here.parse(source, "explore", spec)
+    with here.reading(platform=platform, deep=deep) as usual:
+        facts = parsed.facts(replace(usual, spec=spec, lock=lock, select=select, backend=backend))
+    with ExitStack() as stack:
+        libraries = len(facts.inventory.binaries)
+        if libraries >= _MANY:
+            display = stack.enter_context(here.progress())
+            display.step(facts.label, f"judging {libraries} libraries")
+        exploration = make_exploration(
+            facts,
+            backend=backend,
+            runtime=runtime,
+            today=date.today(),
+            declared=declared,
+            of_wheels=isinstance(parsed, Declared),
+            data_files=here.data_files(),
+        )
+    from buildmatrix.commands.explore.app import ExploreApp
+
+    app = ExploreApp(exploration)
+    # What was read stays until the end. A collection that walks through all of it, which takes half
+    # a second for 100,000 libraries, would come between a key and the screen.
+    gc.freeze()
+    with set_aside():
+        app.run(mouse=False)
+    return EXIT_OK
+
+
+def _check_terminal() -> None:
+    """Raises `UsageError` where there is no screen, or nothing to draw on it with."""
+    from importlib.util import find_spec
+
+    is_screen = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
+    if not is_screen or os.environ.get("TERM", "") in ("", "dumb"):
+        raise UsageError(
+            "explore needs a terminal; `buildmatrix inspect` prints what a SOURCE holds, and "
+            "`buildmatrix scan` judges it"
+        )
+    if find_spec("textual") is None:
+        raise UsageError(
+            "explore needs Textual, which is not installed: pip install 'buildmatrix[explore]'"
+        )

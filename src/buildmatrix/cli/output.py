@@ -19,7 +19,7 @@ from buildmatrix.reports.formats import FLEET, RUN, Destination, Format, by_name
 from buildmatrix.reports.repository import time_of_writing
 
 if TYPE_CHECKING:
-    from buildmatrix.api.result import CommandResult
+    from buildmatrix.api.workspace import CommandResult
     from buildmatrix.reports.run.model import Report
 
 FORMATS = names(RUN)

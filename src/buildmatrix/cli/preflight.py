@@ -20,8 +20,7 @@ from buildmatrix.cli.options import (
     with_global_options,
 )
 from buildmatrix.cli.output import check_formats, write_document
-from buildmatrix.cli.surroundings import engine_option
-from buildmatrix.cli.workspace import workspace
+from buildmatrix.cli.workspace import engine_option, workspace
 from buildmatrix.engines.choice import OCI
 from buildmatrix.reports.formats import PREFLIGHT, names
 from buildmatrix.rules.rungs import RUNGS, Rung
@@ -116,7 +115,7 @@ class _Preflight(click.Command):
 )
 @engine_option
 @click.pass_obj
-def command(
+def preflight_command(
     settings: CommandSettings,
     /,
     name: str,

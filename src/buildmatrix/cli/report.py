@@ -8,11 +8,7 @@ from typing import Any
 
 import click
 
-from buildmatrix.cli.output import (
-    check_formats,
-    report_options,
-    write_report,
-)
+from buildmatrix.cli.output import check_formats, report_options, write_report
 from buildmatrix.errors import UsageError
 
 STDIN = Path("-")
@@ -21,7 +17,7 @@ STDIN = Path("-")
 @click.command("report", short_help="Render a saved report again, or merge several.")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @report_options
-def command(
+def report_command(
     files: tuple[Path, ...],
     formats: tuple[str, ...],
     output: Path | None,
@@ -37,7 +33,7 @@ def command(
     """
     from datetime import date
 
-    from buildmatrix.api.acceptance import known_findings, more_waivers, with_gone
+    from buildmatrix.api.judging import known_findings, more_waivers, with_gone
     from buildmatrix.reports.run.model import exit_code
     from buildmatrix.reports.run.saved import accept, merge, parse, read
 

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from buildmatrix.cli import completing
-from buildmatrix.cli.image_options import image_options
 from buildmatrix.cli.options import CommandSettings, option
 from buildmatrix.cli.output import check_formats, policy_option, report_options, write_result
-from buildmatrix.cli.surroundings import engine_option
-from buildmatrix.cli.workspace import workspace
+from buildmatrix.cli.workspace import engine_option, image_options, workspace
 
 if TYPE_CHECKING:
     from buildmatrix.rules.acceptance import FailOn
@@ -34,7 +32,7 @@ if TYPE_CHECKING:
 @report_options
 @policy_option
 @click.pass_obj
-def command(
+def scan_command(
     settings: CommandSettings,
     /,
     source: str,
@@ -60,7 +58,7 @@ def command(
     environment stands for it. The name of an image is Docker's where Docker has it, else a
     registry's.
     """
-    from buildmatrix.api.scanning import scan
+    from buildmatrix.api.judging import scan
 
     pairs = check_formats(formats, output)
     result = scan(

@@ -7,17 +7,9 @@ from pathlib import Path
 import click
 
 from buildmatrix.cli import completing
-from buildmatrix.cli.image_options import image_options, wheel_options
-from buildmatrix.cli.options import (
-    CommandSettings,
-    format_option,
-    option,
-    output_option,
-    stacked,
-)
+from buildmatrix.cli.options import CommandSettings, format_option, option, output_option, stacked
 from buildmatrix.cli.output import write_result
-from buildmatrix.cli.surroundings import engine_option
-from buildmatrix.cli.workspace import workspace
+from buildmatrix.cli.workspace import engine_option, image_options, wheel_options, workspace
 from buildmatrix.reports.formats import WHY, names
 
 index_options = stacked(
@@ -53,7 +45,7 @@ index_options = stacked(
 @image_options
 @engine_option
 @click.pass_obj
-def command(
+def why_command(
     settings: CommandSettings,
     /,
     source: str,
@@ -81,7 +73,7 @@ def command(
     The exit code is 0 also where nothing matches: that is an answer. It is 3 where nothing matches
     and something could not be read.
     """
-    from buildmatrix.api.explaining import why
+    from buildmatrix.api.questions import why
 
     result = why(
         source,

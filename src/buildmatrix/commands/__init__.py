@@ -1,1 +1,1 @@
-"""One package per command: its work, without a command line."""
+"""One package or module per command: its work, without a command line."""

@@ -21,8 +21,7 @@ from buildmatrix.engines.process import writing
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.inventory.writing import write_atomically
 from buildmatrix.rules.model import ClimbedRung
-from buildmatrix.state.folder import TargetFiles
-from buildmatrix.state.seal import seal
+from buildmatrix.state.folder import TargetFiles, seal
 from buildmatrix.threads import prepare_type
 
 #: Part of every key: raised when equal inputs give another image or inventory.

@@ -15,7 +15,7 @@ from hasty import HASTY
 from index import IndexServer
 
 from buildmatrix.commands.audit.run import audit
-from buildmatrix.commands.audit.subject import judge_for
+from buildmatrix.commands.audit.session import judge_for
 from buildmatrix.index.client import Client
 from buildmatrix.index.wheels import WheelReader
 from buildmatrix.locks.model import Lock, Package, Staleness, Wheel

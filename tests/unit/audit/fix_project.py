@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 from package_index import PackageIndex, serve
 
-from buildmatrix.commands.audit.session import AuditInputs, AuditSession
-from buildmatrix.commands.audit.subject import judge_for
+from buildmatrix.commands.audit.session import AuditInputs, AuditSession, judge_for
 from buildmatrix.index.client import Client
 from buildmatrix.index.reading import CachingReader
 from buildmatrix.index.wheels import WheelReader

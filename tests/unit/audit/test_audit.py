@@ -450,7 +450,7 @@ def test_a_target_that_could_not_be_resolved_is_undecided_beside_one_that_was(
     from datetime import date
 
     from buildmatrix.commands.audit.run import audit
-    from buildmatrix.commands.audit.subject import judge_for
+    from buildmatrix.commands.audit.session import judge_for
     from buildmatrix.errors import UndecidedError
     from buildmatrix.progress import Silent
     from buildmatrix.sources.resolved import Resolved, Unresolved

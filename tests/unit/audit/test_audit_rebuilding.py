@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rulecases import lock, pin, target
 
-from buildmatrix.commands.audit.rebuilding import look_up
+from buildmatrix.commands.audit.advice import look_up
 from buildmatrix.errors import UndecidedError
 from buildmatrix.rules.model import Finding, Fix, Trial
 from buildmatrix.sources.resolved import Resolved

@@ -21,7 +21,7 @@ from packaging.utils import canonicalize_name
 from rulecases import only
 
 from buildmatrix.commands.audit.run import audit
-from buildmatrix.commands.audit.subject import judge_for
+from buildmatrix.commands.audit.session import judge_for
 from buildmatrix.index.client import Client
 from buildmatrix.index.wheels import WheelReader
 from buildmatrix.locks.uv import find_uv

@@ -12,7 +12,7 @@ import pytest
 from audit_index import CUDART, Locked, noise
 from elf_images import Image, Part, fat_binary, fat_entry
 
-from buildmatrix.commands.audit.subject import judge_for
+from buildmatrix.commands.audit.session import judge_for
 from buildmatrix.inventory.collect import collect
 from buildmatrix.reports.run.model import Report
 from buildmatrix.rules.model import Finding

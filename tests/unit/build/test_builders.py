@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from rulecases import target
 
-from buildmatrix.commands.build.builders import Builders, Slot
-from buildmatrix.commands.build.work import BuildWork
+from buildmatrix.commands.build.work import Builders, BuildWork, Slot
 from buildmatrix.locks.model import Lock
 from buildmatrix.spec.model import Base
 from buildmatrix.state.folder import State

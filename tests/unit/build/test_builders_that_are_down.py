@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from buildmatrix.commands.build.options import Options
 from buildmatrix.commands.build.run import _BuildRun
+from buildmatrix.commands.build.work import Options
 from buildmatrix.errors import ComponentError, UsageError
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rulecases import target
 
-from buildmatrix.commands.build.climbing import ascent, left, placed
+from buildmatrix.commands.build.checks import ascent, left, placed
 from buildmatrix.commands.doctor import machine
 from buildmatrix.judge import Judge
 from buildmatrix.reports.run import html, markdown

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.commands.build.committed import outdated
+from buildmatrix.commands.build.run import outdated
 from buildmatrix.errors import UndecidedError
 from buildmatrix.spec.model import Spec, bare_spec
 

@@ -9,10 +9,8 @@ from types import SimpleNamespace
 import pytest
 from rulecases import target
 
-from buildmatrix.commands.build.builders import Builders, Slot
 from buildmatrix.commands.build.image_gates import ImageGates
-from buildmatrix.commands.build.options import Options
-from buildmatrix.commands.build.work import BuildWork
+from buildmatrix.commands.build.work import Builders, BuildWork, Options, Slot
 from buildmatrix.state.folder import State
 
 

@@ -20,10 +20,9 @@ from registry import RegistryServer
 from rulecases import target
 
 from buildmatrix.cli import main
-from buildmatrix.commands.build.climbing import ascent
+from buildmatrix.commands.build.checks import ascent
 from buildmatrix.commands.build.image_gates import ImageGates
-from buildmatrix.commands.build.options import Options
-from buildmatrix.commands.build.work import BuildWork
+from buildmatrix.commands.build.work import BuildWork, Options
 from buildmatrix.engines.oci import sandboxes
 from buildmatrix.errors import UndecidedError
 from buildmatrix.judge import Judge

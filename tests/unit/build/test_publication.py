@@ -13,9 +13,8 @@ from rulecases import target
 from test_verdict import spec
 
 from buildmatrix.attestation.keys import read_private
-from buildmatrix.commands.build.options import Options
-from buildmatrix.commands.build.publication import Publication
-from buildmatrix.commands.build.work import BuildWork
+from buildmatrix.commands.build.gates import Publication
+from buildmatrix.commands.build.work import BuildWork, Options
 from buildmatrix.engines.model import BuildJob, Pushed
 from buildmatrix.errors import BuildError, Interrupted, UndecidedError
 from buildmatrix.http.failures import RequestError

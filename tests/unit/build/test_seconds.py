@@ -11,11 +11,9 @@ import lock_cases
 import pytest
 from rulecases import target
 
-from buildmatrix.commands.build.builders import Builders
+from buildmatrix.commands.build.gates import LockGate
 from buildmatrix.commands.build.image_gates import ImageGates
-from buildmatrix.commands.build.lock_gate import LockGate
-from buildmatrix.commands.build.options import Options
-from buildmatrix.commands.build.work import BuildWork
+from buildmatrix.commands.build.work import Builders, BuildWork, Options
 from buildmatrix.errors import BuildmatrixError, UndecidedError
 from buildmatrix.locks import resolve
 from buildmatrix.locks.target_requirements import Question

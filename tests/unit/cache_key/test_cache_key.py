@@ -11,8 +11,13 @@ import pytest
 from rulecases import lock, pin, target
 
 from buildmatrix.catalogue.load import load
-from buildmatrix.commands.cache_key.key import LONGEST, CacheKey, find_node_class, make_cache_key
-from buildmatrix.commands.cache_key.run import require_single_key
+from buildmatrix.commands.cache_key import (
+    LONGEST,
+    CacheKey,
+    find_node_class,
+    make_cache_key,
+    require_single_key,
+)
 from buildmatrix.errors import SpecError, UsageError
 from buildmatrix.locks.model import Lock
 from buildmatrix.spec.model import NodeClass, Position, Target

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from buildmatrix import cli
-from buildmatrix.api.acceptance import policy_of, with_policy
+from buildmatrix.api.judging import policy_of, with_policy
 from buildmatrix.api.workspace import Workspace
 from buildmatrix.cli.output import FORMATS
 from buildmatrix.reports import json_form as as_json

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.cli.bases import report_bases
+from buildmatrix.cli.matrix import report_bases
 from buildmatrix.spec.load import load_spec
 from buildmatrix.spec.model import Spec
 

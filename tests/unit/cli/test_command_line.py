@@ -15,11 +15,11 @@ import pytest
 
 from buildmatrix import cli
 from buildmatrix.api.workspace import Workspace
-from buildmatrix.cli import surroundings
+from buildmatrix.cli import workspace
+from buildmatrix.cli.displays import PlainLines
+from buildmatrix.cli.options import Part
 from buildmatrix.cli.output import check_formats, write_report
-from buildmatrix.cli.progress import PlainLines
-from buildmatrix.cli.sharding import Part
-from buildmatrix.commands.build import smoke
+from buildmatrix.commands.build import checks
 from buildmatrix.errors import UndecidedError, UsageError
 from buildmatrix.reports.run.model import Report, assemble
 from buildmatrix.rules.model import TargetResult
@@ -66,7 +66,7 @@ def test_a_reader_that_goes_away_gives_exit_code_0(tmp_path):
 
 
 def test_ctrl_c_within_a_command_says_interrupted(capsys, monkeypatch):
-    rules = importlib.import_module("buildmatrix.cli.rules")
+    rules = importlib.import_module("buildmatrix.cli.reference")
 
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
@@ -191,7 +191,7 @@ def test_a_file_gets_no_colours_and_a_pipe_keeps_those_that_are_forced(tmp_path)
 
 
 def test_smoke_runs_every_target_that_matches_and_the_worst_exit_code_counts(capsys, monkeypatch):
-    command = importlib.import_module("buildmatrix.cli.smoke")
+    command = importlib.import_module("buildmatrix.cli.build")
     targets = [
         SimpleNamespace(id=id, backend="cpu", references=(f"demo:{id}",), smoke=())
         for id in ("cpu-a", "cpu-b", "cpu-c")
@@ -201,7 +201,7 @@ def test_smoke_runs_every_target_that_matches_and_the_worst_exit_code_counts(cap
     spec = SimpleNamespace(catalogue_files=(), root=Path("/nonexistent"))
     monkeypatch.setattr(command, "load_targets", lambda *_: (spec, targets))
     monkeypatch.setattr(Workspace, "keeper", lambda *_: docker)
-    monkeypatch.setattr(smoke, "run", lambda target, *_: smoke.SmokeOutcome(states[target.id]))
+    monkeypatch.setattr(checks, "run", lambda target, *_: checks.SmokeOutcome(states[target.id]))
     code, printed, _ = run(capsys, "smoke", "cpu*", "-q")
     assert code == 1
     assert printed.splitlines() == ["cpu-a: passed", "cpu-b: failed", "cpu-c: passed"]
@@ -236,11 +236,11 @@ def test_a_name_that_no_image_can_have_is_a_usage_error():
 @pytest.mark.parametrize("mirror", ["registry.example.com/hub", "registry.example.com /hub/"])
 def test_a_mirror_that_is_no_prefix_is_a_usage_error_that_says_what_to_write(mirror):
     with pytest.raises(UsageError, match=r": --mirror registry\.example\.com/hub/$"):
-        surroundings.surroundings(mirror, "", None, None)
+        workspace.surroundings(mirror, "", None, None)
 
 
 def test_lock_names_the_target_of_an_error_once(tmp_path, capsys, monkeypatch):
-    command = importlib.import_module("buildmatrix.cli.lock")
+    command = importlib.import_module("buildmatrix.cli.matrix")
     status = importlib.import_module("buildmatrix.locks.status")
     resolve = importlib.import_module("buildmatrix.locks.resolve")
     target = bare_target("cpu", "cpu", lock="pylock.cpu.toml")
@@ -254,7 +254,7 @@ def test_lock_names_the_target_of_an_error_once(tmp_path, capsys, monkeypatch):
 
 
 def test_quiet_is_taken_after_the_command_too_and_excludes_verbose(capsys, monkeypatch):
-    command = importlib.import_module("buildmatrix.cli.lock")
+    command = importlib.import_module("buildmatrix.cli.matrix")
     status = importlib.import_module("buildmatrix.locks.status")
     monkeypatch.setattr(status, "leftovers", lambda *_: ())
     monkeypatch.setattr(command, "load_shard", lambda *_: (bare_spec(), Part(())))

@@ -13,7 +13,7 @@ import pytest
 from built_targets import leave_built
 
 from buildmatrix import cli
-from buildmatrix.commands.diff import source_side as diff_sides
+from buildmatrix.commands.diff import sources as diff_sides
 from buildmatrix.inventory.model import Distribution, Inventory, Stats
 from buildmatrix.reports import schemas
 from buildmatrix.state.folder import FOLDER, State

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from buildmatrix.cli import COMMANDS, group
+from buildmatrix.cli import COMMANDS, group, load_command
 from buildmatrix.cli.options import ALL_FORMATS
 
 SPEC = """\
@@ -48,11 +47,10 @@ def commands(name: str, command: click.Command) -> Iterator[tuple[str, click.Com
 
 
 def options() -> list[tuple[str, click.Option]]:
-    modules = {name: f"buildmatrix.cli.{name.replace('-', '_')}" for name in COMMANDS}
     return [
         (title, parameter)
-        for name, module in modules.items()
-        for title, command in commands(name, importlib.import_module(module).command)
+        for name in COMMANDS
+        for title, command in commands(name, load_command(name))
         for parameter in command.params
         # What stands before the command has its variables there.
         if isinstance(parameter, click.Option) and parameter.expose_value

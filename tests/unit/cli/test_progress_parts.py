@@ -15,18 +15,11 @@ import click
 import pytest
 from rich.console import Console
 
-from buildmatrix.cli import COMMANDS, console, group, preflight
-from buildmatrix.cli import progress as displays
-from buildmatrix.cli.amounts import Part
+from buildmatrix.cli import COMMANDS, console, displays, group, preflight
+from buildmatrix.cli import progress as running
+from buildmatrix.cli.displays import CALM, REFRESHES_PER_SECOND, LiveTable, Part, PlainLines
 from buildmatrix.cli.options import CommandSettings, with_global_options
-from buildmatrix.cli.progress import (
-    CALM,
-    REFRESHES_PER_SECOND,
-    LiveTable,
-    PlainLines,
-    Ticker,
-    progress,
-)
+from buildmatrix.cli.progress import Ticker, progress
 from buildmatrix.inventory.workers import COMPANIONS
 from buildmatrix.layers.image import LayerBlob, LayerReader
 from buildmatrix.progress import Silent
@@ -364,7 +357,7 @@ def test_every_command_shows_its_progress(monkeypatch: pytest.MonkeyPatch) -> No
     def begin(_: CommandSettings, name: str) -> None:
         raise BeginsError(name)
 
-    monkeypatch.setattr(displays, "command_progress", begin)
+    monkeypatch.setattr(running, "command_progress", begin)
     for name, command in every_command():
         context = click.Context(command, info_name=name, parent=click.Context(group))
         context.obj = CommandSettings(Path("x.toml"), False, False, False)

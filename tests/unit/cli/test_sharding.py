@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from rulecases import target
 
-from buildmatrix.api.result import CommandResult
-from buildmatrix.cli.options import CommandSettings
-from buildmatrix.cli.sharding import Sharding
+from buildmatrix.api.workspace import CommandResult
+from buildmatrix.cli.options import CommandSettings, Sharding
 from buildmatrix.errors import UsageError
 from buildmatrix.reports.formats import RUN
 from buildmatrix.reports.run.model import assemble

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from buildmatrix import cli
-from buildmatrix.commands.verify import run
-from buildmatrix.commands.verify.judgement import AdmissionDemands
+from buildmatrix.commands import verify
+from buildmatrix.commands.verify import AdmissionDemands
 from buildmatrix.errors import UndecidedError
 
 KEY = Path(__file__).parents[1] / "attestation/vectors/cosign.pub"
@@ -39,14 +39,14 @@ def test_today_is_the_same_day_on_all_machines(monkeypatch: pytest.MonkeyPatch) 
     """Whether a waiver has expired is no matter of the time zone of who admits an image."""
     seen: list[AdmissionDemands] = []
 
-    def verify(
+    def refuse(
         registry: object, source: object, reference: object, demands: AdmissionDemands
     ) -> None:
         seen.append(demands)
         raise UndecidedError("that is all")
 
-    monkeypatch.setattr(run, "verify", verify)
-    monkeypatch.setattr("buildmatrix.cli.verify.datetime", Clock)
+    monkeypatch.setattr(verify, "verify", refuse)
+    monkeypatch.setattr("buildmatrix.cli.release.datetime", Clock)
     with pytest.raises(SystemExit) as stopped:
         cli.main(["verify", "registry:localhost/demo", "--backend", "cpu", "--key", str(KEY)])
     assert stopped.value.code == 3

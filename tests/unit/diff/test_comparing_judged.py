@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 from comparison_cases import difference, finding, installed, judged, side, tree, verdict
 
-from buildmatrix.commands.diff.compare import compare
+from buildmatrix.commands.diff.compare import compare, exit_code
+from buildmatrix.commands.diff.compare import compare_sides as checked
 from buildmatrix.commands.diff.model import Side
-from buildmatrix.commands.diff.run import compare_sides as checked
-from buildmatrix.commands.diff.run import exit_code
 from buildmatrix.errors import UsageError
 from buildmatrix.inventory.model import Layer
 from buildmatrix.reports.diff.model import FindingChanges, TargetChanges

@@ -10,8 +10,7 @@ import pytest
 from comparison_cases import difference, installed, library, pin, side, tree
 from comparison_cases import lock as locked
 
-from buildmatrix.commands.diff.compare import compare
-from buildmatrix.commands.diff.image import HIDDEN
+from buildmatrix.commands.diff.compare import HIDDEN, compare
 from buildmatrix.commands.diff.model import HeldDistribution, Side
 from buildmatrix.commands.diff.sides import add_lock
 from buildmatrix.inventory.collect import collect

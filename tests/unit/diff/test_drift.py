@@ -7,8 +7,7 @@ from dataclasses import replace
 from comparison_cases import lock, pin, target
 
 from buildmatrix.catalogue.load import load
-from buildmatrix.commands.diff.drift import find_drifts
-from buildmatrix.commands.diff.targets import exit_code
+from buildmatrix.commands.diff.drift import exit_code, find_drifts
 from buildmatrix.locks.model import Lock
 from buildmatrix.reports.diff.drift import Drift, Drifts, ExplainedDrift
 from buildmatrix.spec.model import Target

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from buildmatrix.catalogue.load import Catalogue, load
-from buildmatrix.commands.doctor.checks import LOW_DISK_SPACE, report_disk
 from buildmatrix.commands.doctor.examine import check_devices
-from buildmatrix.commands.doctor.machine import LARGEST, MachineFiles
+from buildmatrix.commands.doctor.machine import LARGEST, LOW_DISK_SPACE, MachineFiles, report_disk
 from buildmatrix.engines.model import Facilities
 from buildmatrix.errors import SpecError
 

@@ -6,8 +6,7 @@ import pytest
 from explorecases import exploration, image, large
 
 from buildmatrix.commands.explore.details import make_details, make_question
-from buildmatrix.commands.explore.model import VIEWS, Exploration, Item
-from buildmatrix.commands.explore.rows import Filters, Listing
+from buildmatrix.commands.explore.model import VIEWS, Exploration, Filters, Item, Listing
 from buildmatrix.errors import UsageError
 
 

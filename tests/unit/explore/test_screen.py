@@ -19,8 +19,7 @@ from textual.worker import WorkerCancelled
 from buildmatrix.commands.explore import app as app_module
 from buildmatrix.commands.explore.app import ExploreApp
 from buildmatrix.commands.explore.model import Exploration
-from buildmatrix.commands.explore.page import WAITING, Page
-from buildmatrix.commands.explore.text import HELP
+from buildmatrix.commands.explore.widgets import HELP, WAITING, Page
 
 SMALL, LARGE = (80, 24), (200, 60)
 Play = Callable[[Pilot[None], ExploreApp], Awaitable[None]]

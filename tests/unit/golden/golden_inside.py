@@ -15,7 +15,7 @@ from golden_registry import FileRegistry
 
 from buildmatrix import __version__
 from buildmatrix.catalogue.load import load
-from buildmatrix.cli import progress
+from buildmatrix.cli import displays
 from buildmatrix.commands.doctor import machine
 from buildmatrix.engines.docker import engine
 from buildmatrix.engines.oci import sandboxes
@@ -42,4 +42,4 @@ def replace_the_outside(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files, here = machine.MachineFiles, folder / "machine"
     monkeypatch.setattr(machine, "MachineFiles", lambda root=here: files(root))
     # A slow machine prints how far a part has come; what commands print here is of no machine.
-    monkeypatch.setattr(progress, "CALM", math.inf)
+    monkeypatch.setattr(displays, "CALM", math.inf)

@@ -67,7 +67,7 @@ def shown(one: Inspection, width: int = 100) -> str:
 def run(*arguments: str | Path) -> tuple[int, str]:
     settings = CommandSettings(Path("buildmatrix.toml"), False, False, False)
     result = CliRunner().invoke(
-        cli.command, [str(part) for part in arguments], obj=settings, standalone_mode=False
+        cli.inspect_command, [str(part) for part in arguments], obj=settings, standalone_mode=False
     )
     if result.exception is not None:
         raise result.exception

@@ -12,8 +12,7 @@ from clusters import h100, listed, node, written
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.commands.node_classes.comparing import check_node_classes, exit_code
-from buildmatrix.commands.node_classes.read import read_nodes
-from buildmatrix.commands.node_classes.writing import write_tables
+from buildmatrix.commands.node_classes.lists import read_nodes, write_tables
 from buildmatrix.reports.json_form import render, schema
 from buildmatrix.reports.node_classes import NodeClassCheck
 from buildmatrix.reports.node_classes import render as table

@@ -12,9 +12,8 @@ import tomli
 from clusters import h100, listed, node, written
 
 from buildmatrix.catalogue.load import load
-from buildmatrix.commands.node_classes import read as reading
-from buildmatrix.commands.node_classes.read import read_nodes
-from buildmatrix.commands.node_classes.writing import write_tables
+from buildmatrix.commands.node_classes import lists as reading
+from buildmatrix.commands.node_classes.lists import read_nodes, write_tables
 from buildmatrix.errors import UsageError
 from buildmatrix.spec.load import load_spec
 from buildmatrix.spec.model import Spec

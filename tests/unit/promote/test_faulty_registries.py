@@ -18,7 +18,7 @@ from test_verify import DEMANDS, GOOD, KEY
 from buildmatrix.attestation import verdict
 from buildmatrix.attestation.attach import Claim, attach
 from buildmatrix.attestation.attached import attestation_tag
-from buildmatrix.commands.verify.run import verify
+from buildmatrix.commands.verify import verify
 from buildmatrix.errors import UndecidedError
 from buildmatrix.oci.documents import (
     CONFIGURATION,

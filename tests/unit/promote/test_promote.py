@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 from memory_registry import MemoryRegistry
 
-from buildmatrix.commands.promote.run import promote
+from buildmatrix.commands.promote import promote
 from buildmatrix.errors import UndecidedError, UsageError
 from buildmatrix.http.failures import RequestError
 from buildmatrix.oci.documents import INDEX, MANIFEST, ImageIndex, Manifest, encode

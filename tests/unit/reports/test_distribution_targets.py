@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 from test_report_formats import finding, result
 
-from buildmatrix.commands.diff.report_side import read_report_side
+from buildmatrix.commands.diff.sources import read_report_side
 from buildmatrix.reports import json_form
 from buildmatrix.reports.run import cyclonedx, html, junit, table
 from buildmatrix.reports.run.model import Report, assemble

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from fleet_cases import fleet, hostile
 
-from buildmatrix.api.result import CommandResult
+from buildmatrix.api.workspace import CommandResult
 from buildmatrix.cli import output
 from buildmatrix.errors import ComponentError, UsageError
 from buildmatrix.reports import formats

@@ -11,7 +11,7 @@ from fix_project import package_index, session, write
 from index import IndexServer
 from package_index import PackageIndex
 
-from buildmatrix.commands.audit.fix import fixed
+from buildmatrix.commands.audit.fixing import fixed
 from buildmatrix.errors import SpecError, UsageError
 from buildmatrix.index.client import Client
 from buildmatrix.index.reading import CachingReader

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 import tomli
 
-from buildmatrix.cli.targets import github_matrix
+from buildmatrix.cli.matrix import github_matrix
 from buildmatrix.errors import UsageError
 from buildmatrix.spec import keys, keys_settings
 from buildmatrix.spec.keys import schema

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buildmatrix.commands.build.digests import Digests
+from buildmatrix.commands.build.plan import Digests
 from buildmatrix.errors import SpecError
 from buildmatrix.state import journal
 from buildmatrix.state.folder import TargetFiles

@@ -11,6 +11,7 @@ import pytest
 from rulecases import elf, file, image, lock, pin, sass, target
 
 from buildmatrix.catalogue import load
+from buildmatrix.commands.build.image_gates import JudgedImage, judge_image
 from buildmatrix.inventory.model import Inventory, Stats, Unread
 from buildmatrix.judge import Judge
 from buildmatrix.locks.model import Lock
@@ -18,7 +19,6 @@ from buildmatrix.rules.engine import Judgement
 from buildmatrix.spec.model import NodeClass, Policy, Position, Spec, Target, Waiver, bare_spec
 from buildmatrix.state.folder import TargetFiles
 from buildmatrix.state.journal import BuildRecord
-from buildmatrix.state.judgements import JudgedImage, judge_image
 
 TODAY = date(2026, 11, 23)
 LOCK = lock(pin("xgboost 3.0.0", "base.in:3"), pin("nvidia-nccl-cu12 2.27.3", "xgboost"))

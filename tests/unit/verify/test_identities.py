@@ -31,7 +31,7 @@ from buildmatrix.attestation.keyless import (
     make_keyless_signer,
 )
 from buildmatrix.cli import main
-from buildmatrix.commands.verify.judgement import AdmissionDemands
+from buildmatrix.commands.verify import AdmissionDemands
 from buildmatrix.errors import ComponentError, UndecidedError, UsageError
 from buildmatrix.oci.documents import Descriptor, encode, manifest_of
 from buildmatrix.registry.reference import Reference

@@ -26,12 +26,13 @@ from buildmatrix.attestation.verdict import (
     JudgedFinding,
     TargetVerdict,
 )
-from buildmatrix.commands.verify.judgement import (
+from buildmatrix.commands.verify import (
     AdmissionDemands,
+    exit_code,
     find_unmet_demands,
+    verify,
     verify_envelopes,
 )
-from buildmatrix.commands.verify.run import exit_code, verify
 from buildmatrix.errors import UndecidedError
 from buildmatrix.oci.documents import (
     INDEX,

@@ -8,9 +8,8 @@ from pathlib import Path
 from buildmatrix.binaries.model import Elf
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
-from buildmatrix.commands.why.answer import make_answer
-from buildmatrix.commands.why.join import join_graph
-from buildmatrix.commands.why.question import find_nodes, list_vendor_words
+from buildmatrix.commands.why.answer import find_nodes, list_vendor_words, make_answer
+from buildmatrix.commands.why.graph import join_graph
 from buildmatrix.elf.model import Literal, Mark
 from buildmatrix.inventory.model import Binary, Distribution, Inventory
 from buildmatrix.loader.resolver import resolve

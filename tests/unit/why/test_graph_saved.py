@@ -6,9 +6,8 @@ from graph_cases import SITE, flat, labels
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.model import Evidence
-from buildmatrix.commands.why.answer import make_answer
-from buildmatrix.commands.why.question import find_nodes, list_vendor_words
-from buildmatrix.commands.why.saved import make_findings_graph
+from buildmatrix.commands.why.answer import find_nodes, list_vendor_words, make_answer
+from buildmatrix.commands.why.graph import make_findings_graph
 from buildmatrix.reports.why.model import Answer
 from buildmatrix.rules.model import Finding
 

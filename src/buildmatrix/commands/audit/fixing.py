@@ -1,4 +1,4 @@
-"""Fixes of findings, each tried: put into the inputs, resolved again, audited again.
+"""Fixes of findings, each tried; those that work are put together, written and audited.
 
 A fix works when its finding, and every other one with the same fix, is gone and nothing new came.
 Those that work are put together, tried once more as a whole, and offered as one patch. Nothing is
@@ -12,17 +12,27 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from buildmatrix.commands.audit.cases import Case, Tried, Way, change_phrase, with_trials
-from buildmatrix.commands.audit.modules import ChangedModules
+from buildmatrix.commands.audit.advice import ChangedModules, look_up
 from buildmatrix.commands.audit.patches import (
     CannotWrite,
+    Case,
     Draft,
+    Tried,
+    Way,
+    change_phrase,
     in_source,
     in_spec,
     snippet,
+    with_trials,
+    write,
 )
-from buildmatrix.commands.audit.rebuilding import look_up
-from buildmatrix.commands.audit.session import AuditSession, Results, target_of
+from buildmatrix.commands.audit.session import (
+    AuditInputs,
+    AuditSession,
+    Results,
+    common_python,
+    target_of,
+)
 from buildmatrix.commands.audit.trying import Attempt, Bench
 from buildmatrix.locks.model import Lock
 from buildmatrix.phrases import listing
@@ -364,3 +374,56 @@ def _version_of(attempt: Attempt, twin: str) -> str | None:
         if package.name == twin
     }
     return versions.pop() if len(versions) == 1 else None
+
+
+# `audit --fix`: fixes tried, those that work written, and the outcome audited
+
+
+def fixed(
+    session: AuditSession, results: Results, report: Report, *, dry_run: bool
+) -> tuple[Results, Report]:
+    """Try the fixes of `report`, which is the audit of `results`, and write those that work.
+
+    Returns what is there afterwards, and its audit; with `dry_run`, or where nothing can be
+    written, the same as before with what came of the tries. Raises `UndecidedError` when a file
+    changed meanwhile; then nothing was written.
+    """
+    outcome = try_fixes(session, results, report)
+    if dry_run or outcome.draft is None or not outcome.draft.texts:
+        return results, outcome.report
+    return _written(session, results, outcome)
+
+
+def _written(session: AuditSession, results: Results, outcome: Outcome) -> tuple[Results, Report]:
+    assert outcome.draft is not None
+    write(outcome.draft.texts.values())
+    fixes_tried = outcome.report.fixes or FixesTried()
+    notes = list(fixes_tried.notes)
+    inputs = session.inputs
+    if not inputs.sources and inputs.spec is not None:
+        inputs = AuditInputs((), session.load(inputs.spec.path), inputs.root)
+        spec = inputs.spec
+        if spec is not None and any(
+            (spec.root / target.lock_file).exists() for target in spec.targets
+        ):
+            notes.append(
+                f"this is what the locks will be: they are older than {spec.path.name} now, so "
+                "run `buildmatrix lock`"
+            )
+    again = session.resolve(
+        inputs,
+        python=common_python(results) if inputs.sources else None,
+        relock=not inputs.sources,
+    )
+    report = session.report(again)
+    tried = {
+        (finding.target, finding.fingerprint): finding.fix for finding in outcome.report.findings
+    }
+    return again, replace(
+        report,
+        findings=tuple(
+            replace(finding, fix=tried.get((finding.target, finding.fingerprint)) or finding.fix)
+            for finding in report.findings
+        ),
+        fixes=replace(fixes_tried, written=True, notes=tuple(notes)),
+    )

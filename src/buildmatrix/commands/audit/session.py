@@ -1,21 +1,24 @@
-"""One audit with the options of a command line, which can be repeated with other inputs."""
+"""One audit with the options of a command line: its subject, its rules, its inputs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import ctypes
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
 from pathlib import Path
 
 from buildmatrix.commands.audit.run import audit
-from buildmatrix.commands.audit.subject import subject_of
-from buildmatrix.errors import BuildmatrixError
+from buildmatrix.errors import BuildmatrixError, UsageError
 from buildmatrix.index.reading import Reader
 from buildmatrix.judge import Judge
 from buildmatrix.progress import Progress
 from buildmatrix.reports.run.model import Report
+from buildmatrix.rules.acceptance import FailOn
 from buildmatrix.sources.resolved import Resolved, Unresolved, resolve_sources
-from buildmatrix.spec.model import Spec, Target
+from buildmatrix.spec.model import Spec, Target, Waiver, bare_spec
 from buildmatrix.store.cache import Cache
+from buildmatrix.text import shown
 from buildmatrix.vulnerabilities.advisories import AdvisoryOptions
 
 Results = Sequence[Resolved | BuildmatrixError]
@@ -111,3 +114,61 @@ def common_python(results: Results) -> str | None:
 def target_of(result: Resolved | BuildmatrixError) -> Target | None:
     """The target that a result is about."""
     return result.target if isinstance(result, Resolved | Unresolved) else None
+
+
+# Subject of an audit, and its rules, with a specification and without one
+
+
+def judge_for(
+    spec: Spec | None,
+    accepted: Sequence[Waiver],
+    fail_on: FailOn,
+    today: date,
+    baseline: Collection[str],
+) -> Judge:
+    """The rules with the policy and the waivers of `spec`, and with those that are `accepted`.
+
+    `baseline` has the fingerprints of findings that are not new.
+    """
+    base = spec if spec is not None else bare_spec()
+    return Judge(
+        replace(base, waivers=(*base.waivers, *accepted)),
+        fail_on,
+        today,
+        baseline,
+    )
+
+
+def check_usable(results: Sequence[Resolved | BuildmatrixError]) -> None:
+    """Raise `UsageError` with each reason once, when wrong input leaves no target to look at."""
+    wrong = [
+        error
+        for error in results
+        if isinstance(error, BuildmatrixError) and error.exit_code == UsageError.exit_code
+    ]
+    if wrong and len(wrong) == len(results):
+        raise UsageError("\n".join(dict.fromkeys(error.message for error in wrong)))
+
+
+def subject_of(sources: Sequence[str], spec: Spec | None) -> str:
+    """Return the subject that the report names."""
+    return shown(", ".join(sources)) or (spec.path.name if spec is not None else "")
+
+
+# Memory of a process with many threads, kept small
+
+
+#: mallopt(3) of glibc.
+_M_ARENA_MAX = -8
+
+
+def share_one_heap() -> None:
+    """Let all threads of this process take memory from one heap; before they begin.
+
+    glibc gives each of them a heap of its own, and what one frees no other gets: a third of the
+    memory of an audit. They wait for an index most of the time and hold Python's lock for the rest,
+    so sharing costs no time. Other C libraries know no such heaps; nothing happens there.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_ARENA_MAX, 1)

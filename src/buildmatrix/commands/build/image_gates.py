@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -10,24 +11,25 @@ from functools import partial
 import msgspec
 
 from buildmatrix import store
-from buildmatrix.commands.build import smoke
-from buildmatrix.commands.build.builders import Builders, Slot
-from buildmatrix.commands.build.climbing import Ascent, ascent, climb, left, placed
-from buildmatrix.commands.build.options import Options
-from buildmatrix.commands.build.work import BuildWork
+from buildmatrix.commands.build import checks
+from buildmatrix.commands.build.checks import Ascent, ascent, climb, left, placed
+from buildmatrix.commands.build.work import Builders, BuildWork, Options, Slot
 from buildmatrix.commands.preflight.baseline import select_in_force
 from buildmatrix.engines.model import BuildOutcome, Engine
 from buildmatrix.errors import BuildmatrixError, ComponentError, Interrupted, UndecidedError
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.judge import Judge
+from buildmatrix.locks.model import Lock
 from buildmatrix.progress import Progress
+from buildmatrix.rules.engine import Judgement
 from buildmatrix.rules.model import BuilderAttempt, Gate
 from buildmatrix.rules.rungs import has_to_run
-from buildmatrix.spec.model import Spec
+from buildmatrix.spec.model import Spec, Target
 from buildmatrix.state import journal
+from buildmatrix.state.folder import TargetFiles
 from buildmatrix.state.journal import BuildRecord
-from buildmatrix.state.judgements import JudgedImage, judge_image
 from buildmatrix.state.target_layers import detach_layers, with_layers
+from buildmatrix.threads import prepare_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,9 +216,9 @@ class ImageGates:
     def _skip_smoke(self, work: BuildWork) -> None:
         """Run nothing of an image that is not here, and say so."""
         target, why = work.target, UndecidedError("its image stays on its builder")
-        commands = smoke.runs_here(target, self.judge.has_device(target.backend))
+        commands = checks.runs_here(target, self.judge.has_device(target.backend))
         if self.options.smoke and commands:
-            work.fail("smoke", smoke.did_not_run(commands, why))
+            work.fail("smoke", checks.did_not_run(commands, why))
         if self.options.preflight is not None:
             self._skip_ladder(work, why)
 
@@ -231,7 +233,7 @@ class ImageGates:
 
     def _commands(self, work: BuildWork, record: BuildRecord) -> tuple[str, ...]:
         """Run the smoke commands; digests of those that passed, now or earlier."""
-        outcome = smoke.run(
+        outcome = checks.run(
             work.target,
             self.judge.has_device(work.target.backend),
             record.tags[0],
@@ -310,3 +312,70 @@ class ImageGates:
             self.engine.release(job.staged, job.tags)
             work.record = msgspec.structs.replace(record, tags=job.tags)
             journal.write(work.files, work.record)
+
+
+# Cached results of the rules for a target's image, beside its inventory.
+#
+# Equal rules and facts give equal results: a run with nothing to do reads these instead of the
+# inventories of hundreds of images. All their inputs are part of the key. Inputs that depend on the
+# day, a baseline or other targets (waivers, severities, node classes of waivers) are not; they are
+# applied in every run (`Judge.settle`).
+
+
+#: Key of the last image's result.
+JUDGEMENT = "judgement"
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedImage:
+    """Results of the rules for one image, and the parts of its inventory for a report."""
+
+    #: Digest of all inputs.
+    key: str
+    judgement: Judgement
+    #: Only contains unread files and counts.
+    read: Inventory
+
+
+#: Created here, by one thread: msgspec 0.22 crashes if several first meet a dataclass at once.
+_JUDGED_IMAGE = msgspec.msgpack.Decoder(prepare_type(JudgedImage))
+
+
+def judge_image(
+    files: TargetFiles,
+    record: BuildRecord,
+    target: Target,
+    lock: Lock | None,
+    judge: Judge,
+    inventory: Callable[[], tuple[Inventory, str | None]],
+    note: Callable[[str], None],
+) -> JudgedImage:
+    """Apply the rules to the image of `record`, or return the cached result.
+
+    `inventory` loads the facts, and returns the reason if some are missing: then the result is not
+    cached, so that the next run tries again. `note` is called if the cache is unusable.
+    """
+    key = _judgement_key(record, target, lock, judge)
+    store = files.derived(note)
+    kept = store.load(JUDGEMENT, _JUDGED_IMAGE)
+    if kept is not None and kept.key == key:
+        return kept
+    facts, unknown = inventory()
+    judged = JudgedImage(
+        key,
+        judge.by_rules(target, facts, lock),
+        Inventory(unread=facts.unread, stats=facts.stats),
+    )
+    if unknown is None:
+        store.save(JUDGEMENT, judged)
+    return judged
+
+
+def _judgement_key(record: BuildRecord, target: Target, lock: Lock | None, judge: Judge) -> str:
+    """Return the key, without the rules' code: `TargetFiles.derived` is of the current code.
+
+    `record.key` includes the Dockerfile, which determines the layers of the base.
+    """
+    image = record.key, record.digest, record.inventory
+    parts = image, target, lock.digest if lock is not None else None, judge.basis
+    return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()

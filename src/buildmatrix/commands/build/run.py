@@ -2,24 +2,23 @@
 
 Targets go through the gates side by side, and one that fails costs no other. What was finished
 before is not done again (see `journal`), but judged by the rules, the catalogue and the policy of
-this run: where these are the ones of before, what they said is known (see `state.judgements`).
+this run: where these are the ones of before, what they said is known (see `image_gates`).
 """
 
 from __future__ import annotations
 
+import os
+import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from buildmatrix.commands.build import smoke
-from buildmatrix.commands.build.builders import Builders
-from buildmatrix.commands.build.committed import outdated
+from buildmatrix import git
+from buildmatrix.commands.build import checks
+from buildmatrix.commands.build.gates import LockGate, Publication
 from buildmatrix.commands.build.image_gates import ImageGates
-from buildmatrix.commands.build.lock_gate import LockGate
-from buildmatrix.commands.build.options import Options
-from buildmatrix.commands.build.publication import Publication
-from buildmatrix.commands.build.work import BuildWork
+from buildmatrix.commands.build.work import Builders, BuildWork, Options
 from buildmatrix.engines.model import BuildJob, Engine
 from buildmatrix.engines.process import writing
 from buildmatrix.errors import (
@@ -39,9 +38,8 @@ from buildmatrix.rules.model import Finding, TargetResult
 from buildmatrix.spec.checks import check_copied
 from buildmatrix.spec.model import Spec, Target
 from buildmatrix.state import journal
-from buildmatrix.state.folder import State
+from buildmatrix.state.folder import State, machine_key
 from buildmatrix.state.journal import BuildRecord
-from buildmatrix.state.seal import machine_key
 from buildmatrix.threads import Crew
 
 #: What progress calls all of them together.
@@ -330,7 +328,7 @@ class _BuildRun:
         not_run: tuple[str, ...] = ()
         # What fails before it has other reasons for not running.
         if self.options.smoke and work.gates["build"] == "passed":
-            commands = smoke.not_run_here(work.target, self.judge.has_device(work.target.backend))
+            commands = checks.not_run_here(work.target, self.judge.has_device(work.target.backend))
             not_run = tuple(f"{command.name} ({command.level})" for command in commands)
         return work.result(self.spec.root, not_run)
 
@@ -349,3 +347,46 @@ def _is_present(record: BuildRecord, job: BuildJob | None, present: Mapping[str,
     if record.loaded:
         return record.is_at(present)
     return job is not None and not job.load
+
+
+# Generated files that git keeps, and that were not what the specification and the locks give
+
+
+#: Seconds.
+_PATIENCE = 30
+
+
+def outdated(spec: Spec, generated: Collection[str]) -> tuple[str, ...]:
+    """Paths of those files, relative to the specification; call it once all files are written.
+
+    Git's index holds what somebody committed or is about to commit, so a file that a run corrects
+    is named again until someone commits it. Files of targets that this run did not generate are not
+    compared. Nothing is committed where there is no repository, or no git.
+
+    Args:
+        spec: its output folder is looked at.
+        generated: paths of the files that were written.
+
+    Raises:
+        UndecidedError: git fails.
+    """
+    if not (spec.root / spec.output).is_dir():
+        return ()
+    arguments = ("ls-files", "--modified", "-z", "--", f":(literal){spec.output}")
+    try:
+        answer = git.ask(spec.root, *arguments, seconds=_PATIENCE)
+    except FileNotFoundError:
+        return ()
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UndecidedError(f"git did not answer ({type(error).__name__})") from error
+    if answer.returncode != 0:
+        reason = git.complaint(answer) or "git failed"
+        if reason.startswith("not a git repository"):
+            return ()
+        raise UndecidedError(reason)
+    modified = {os.fsdecode(path) for path in answer.stdout.split(b"\0") if path}
+    return tuple(
+        path
+        for path in sorted(modified)
+        if path in generated or not os.path.lexists(spec.root / path)
+    )

@@ -1,17 +1,23 @@
-"""One target on its way through the gates of a build: its state so far, and its result."""
+"""One target on its way through the gates of a build, and the builders that it waits for."""
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import date
 from pathlib import Path
+from typing import Literal
 
-from buildmatrix.engines.model import BuildJob
+from buildmatrix.attestation.attach import Signer
+from buildmatrix.engines.model import BuildJob, Surroundings
 from buildmatrix.errors import BuildError, BuildmatrixError, UndecidedError
+from buildmatrix.index.reading import Reader
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.locks.model import Lock
+from buildmatrix.rules.acceptance import FailOn
 from buildmatrix.rules.composition import Composition
 from buildmatrix.rules.model import (
     GATES,
@@ -25,9 +31,55 @@ from buildmatrix.rules.model import (
     TargetResult,
     Verdict,
 )
+from buildmatrix.rules.rungs import Rung
 from buildmatrix.spec.model import Target
 from buildmatrix.state.folder import TargetFiles
 from buildmatrix.state.journal import BuildRecord
+from buildmatrix.vulnerabilities.advisories import AdvisoryOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of a run of `build`."""
+
+    surroundings: Surroundings = field(default_factory=Surroundings)
+    #: Targets that are locked, built or judged at the same time; of builders, each builds as many.
+    jobs: int = 3
+    #: The buildx builders that share the targets; None is the current one.
+    builders: tuple[str | None, ...] = (None,)
+    #: Stop everything at the first target that is not green.
+    fail_fast: bool = False
+    #: Findings of this severity or above fail a gate.
+    fail_on: FailOn = "error"
+    #: What is undecided counts as a finding.
+    strict: bool = False
+    #: A lock that is missing or stale fails its target, instead of being made.
+    locked: bool = False
+    #: Resolve from what is on this machine.
+    offline: bool = False
+    #: Build again whatever the journal says; the builder's own cache still counts.
+    rebuild: bool = False
+    smoke: bool = True
+    #: How far to climb the ladder of `preflight` with each image, as part of the gate `smoke`:
+    #: `auto` is as far as this machine goes in seconds.
+    preflight: Rung | Literal["auto"] | None = None
+    push: bool = False
+    #: Publish images without their tags, which `promote` sets.
+    stage: bool = False
+    #: Signs the verdicts of images that are published; None for images without verdicts.
+    signer: Signer | None = None
+    #: How to ask for advisories; None for not at all.
+    asking: AdvisoryOptions | None = None
+    #: Reads locked wheels on their index, to know before the build what they bring; None for not.
+    reader: Reader | None = None
+    #: Fingerprints of findings that a baseline has.
+    known_findings: frozenset[str] = frozenset()
+    #: The day that waivers are held against.
+    today: date = field(default_factory=date.today)
+
+
+# One target on its way through the gates of a build: its state so far, and its result
+
 
 #: The later, the worse.
 _WORSE: tuple[GateState, ...] = ("not-run", "passed", "undecided", "failed")
@@ -184,3 +236,124 @@ class BuildWork:
             builders=tuple(self.attempts) or None,
             rungs=self.rungs,
         )
+
+
+# Schedule of several builders, each with as many slots as it builds targets at a time.
+#
+# A slot that is free takes, of all targets that wait, the one that its builder's cache is warmest
+# for: one that shares a lock or a base with what this builder has built, and no other has.
+
+
+@dataclass(slots=True)
+class Slot:
+    """A place on a builder, and the target that holds it until it is done."""
+
+    builder: str | None
+    work: BuildWork
+
+
+class Builders:
+    """The slots of all builders, and the targets that wait for one; threads share it."""
+
+    def __init__(
+        self, names: Sequence[str | None], jobs: int, waiting: Sequence[BuildWork]
+    ) -> None:
+        """`jobs` targets at a time on each of the builders `names`."""
+        self._changed = threading.Condition()
+        self._free = dict.fromkeys(names, jobs)
+        self._waiting = list(waiting)
+        #: What lies in the cache of each, as far as the journal and this run say.
+        self._warm = {
+            name: {part for work in waiting if work.home == name for part in _parts(work)}
+            for name in names
+        }
+        #: How many targets wait to be taken to another builder.
+        self._moving = 0
+        self._stopped = False
+
+    @contextmanager
+    def slot(self) -> Iterator[Slot | None]:
+        """A slot with the target for it, as soon as one is free; None once the run stops."""
+        with self._changed:
+            # Those first that lost their builder: who waits for the run hears of it then.
+            self._changed.wait_for(
+                lambda: self._stopped or (any(self._free.values()) and not self._moving)
+            )
+            slot = None if self._stopped or not self._waiting else self._taken()
+        try:
+            yield slot
+        finally:
+            if slot is not None:
+                self._give_back(slot.builder)
+
+    def move(self, slot: Slot) -> bool:
+        """Take a target from its builder, which died, to another one; False where there is none.
+
+        A builder that died gets no more targets, unless it is the last. Blocks until a slot is
+        free. A run that stops moves nothing.
+        """
+        with self._changed:
+            others = [name for name in self._free if name != slot.builder]
+            if not others:
+                return False
+            self._free.pop(slot.builder, None)
+            # Builders may die while this waits, and the last one stays.
+            self._moving += 1
+            self._changed.wait_for(lambda: self._stopped or any(self._free.values()))
+            self._moving -= 1
+            self._changed.notify_all()
+            if self._stopped:
+                return False
+            slot.builder = max(self._free, key=lambda name: self._free[name])
+            self._hold(slot)
+            return True
+
+    def stop(self) -> None:
+        """Hand out nothing more, and wake everyone who waits."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+
+    def _taken(self) -> Slot:
+        first = self._waiting[0]
+        if len(self._free) == 1 or first.record is not None:
+            # There is no choice, or nothing to be built.
+            builder = max(self._free, key=lambda name: self._free[name])
+            return self._hold(Slot(builder, self._waiting.pop(0)))
+        slots = [
+            Slot(builder, work)
+            for builder, free in self._free.items()
+            if free
+            for work in self._waiting
+        ]
+        # The first of the best: the matrix has neighbors that share most.
+        best = max(slots, key=lambda slot: (self._warmth(slot), self._free[slot.builder]))
+        # By identity: works are compared field by field.
+        self._waiting = [work for work in self._waiting if work is not best.work]
+        return self._hold(best)
+
+    def _warmth(self, slot: Slot) -> int:
+        """Return how much more of the target this builder has cached than any other."""
+        parts = _parts(slot.work)
+        shared = {name: len(parts & warm) for name, warm in self._warm.items()}
+        own = shared.pop(slot.builder)
+        return own - max((shared[name] for name in shared if name in self._free), default=0)
+
+    def _hold(self, slot: Slot) -> Slot:
+        self._free[slot.builder] -= 1
+        if slot.work.record is None:
+            self._warm[slot.builder] |= _parts(slot.work)
+        return slot
+
+    def _give_back(self, builder: str | None) -> None:
+        with self._changed:
+            if builder in self._free:
+                self._free[builder] += 1
+            self._changed.notify_all()
+
+
+def _parts(work: BuildWork) -> frozenset[str]:
+    """Return the parts of a target that a builder may cache: itself, its wheels, its bases."""
+    target, lock = work.target, work.lock
+    wheels = target.lock if lock is None else lock.digest
+    return frozenset((target.id, wheels, target.base.build, target.base.final))

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from difflib import SequenceMatcher
 
-from buildmatrix.commands.diff.architectures import compare_architectures
-from buildmatrix.commands.diff.distributions import compare_distributions
-from buildmatrix.commands.diff.image import compare_environment, compare_layers
-from buildmatrix.commands.diff.judged import compare_findings, compare_verdicts
-from buildmatrix.commands.diff.libraries import compare_libraries
+from buildmatrix.commands.diff.contents import (
+    compare_architectures,
+    compare_distributions,
+    compare_libraries,
+)
 from buildmatrix.commands.diff.model import Side
 from buildmatrix.commands.diff.sides import group_verdict_architectures
+from buildmatrix.errors import EXIT_FINDINGS, UndecidedError, UsageError, most_severe
+from buildmatrix.inventory.model import Layer
 from buildmatrix.phrases import listing
 from buildmatrix.reports.diff.model import (
     ArchitectureChange,
+    Change,
+    ChangedFinding,
     ComparedSide,
     Comparison,
+    FindingChange,
     FindingChanges,
+    LayerChange,
     LayersChange,
     LibraryChange,
     TargetChanges,
@@ -25,7 +33,193 @@ from buildmatrix.reports.diff.model import (
     VendorChange,
     VerdictChange,
 )
+from buildmatrix.rules.acceptance import FailOn, fails
+from buildmatrix.rules.model import (
+    SEVERITY_RANK,
+    VERDICT_RANK,
+    Finding,
+    Verdict,
+    VerdictName,
+    keep_worst,
+)
 from buildmatrix.rules.registry import RULES
+
+#: Layers of an image: overlay file systems support about 500.
+_MOST = 1000
+#: Names of variables with secret values; results are posted to pull requests.
+_SECRET = re.compile(
+    r"TOKEN|PASSW|SECRET|CREDENTIAL|PRIVATE|(^|_)(API|ACCESS|AUTH)?_?KEY($|_)", re.I
+)
+HIDDEN = "(not shown)"
+#: Prefix of a step's command from BuildKit and the classic builder.
+_SHELL = re.compile(r"^(RUN )?(\|\d+ .*?)?/bin/(ba)?sh -c (#\(nop\) )?")
+
+
+def compare_layers(before: Sequence[Layer], after: Sequence[Layer]) -> LayersChange:
+    """Return added, removed and changed layers, from the bottom.
+
+    Above the first different layer all digests differ, so layers are matched by their instructions.
+    """
+    same = 0
+    for item, other in zip(before, after, strict=False):
+        if item.digest != other.digest:
+            break
+        same += 1
+    return LayersChange(
+        len(before),
+        len(after),
+        same,
+        sum(layer.hidden for layer in before),
+        sum(layer.hidden for layer in after),
+        tuple(_match_layers(before[same:_MOST], after[same:_MOST], same)),
+    )
+
+
+def _match_layers(
+    before: Sequence[Layer], after: Sequence[Layer], same: int
+) -> Iterator[LayerChange]:
+    old_steps, new_steps = (
+        [_format_instruction(layer) or layer.digest for layer in side] for side in (before, after)
+    )
+    matcher = SequenceMatcher(None, old_steps, new_steps, autojunk=False)
+    for tag, start, end, new_start, new_end in matcher.get_opcodes():
+        if tag == "equal":
+            for old, new in zip(range(start, end), range(new_start, new_end), strict=True):
+                if before[old].digest != after[new].digest:
+                    yield _make_change("changed", same + new, before[old], after[new])
+            continue
+        for old in range(start, end):
+            yield _make_change("removed", same + old, before[old], None)
+        for new in range(new_start, new_end):
+            yield _make_change("added", same + new, None, after[new])
+
+
+def _make_change(change: Change, index: int, old: Layer | None, new: Layer | None) -> LayerChange:
+    latest = new or old
+    assert latest is not None
+    return LayerChange(
+        change,
+        index,
+        _format_instruction(latest),
+        old.size if old else None,
+        new.size if new else None,
+    )
+
+
+def _format_instruction(layer: Layer) -> str:
+    """Return the instruction as in a Dockerfile, on one line."""
+    text = " ".join(layer.instruction.split())
+    return _SHELL.sub(lambda match: "" if match[4] else "RUN ", text).removesuffix(" # buildkit")
+
+
+def compare_environment(
+    before: Mapping[str, str], after: Mapping[str, str]
+) -> tuple[VariableChange, ...]:
+    """Return added, removed and changed variables, by name; secret values are hidden."""
+    changes = []
+    for name in sorted({*before, *after}):
+        old, new = before.get(name), after.get(name)
+        if old == new:
+            continue
+        change: Change = "added" if old is None else "removed" if new is None else "changed"
+        if _SECRET.search(name):
+            old, new = (None if value is None else HIDDEN for value in (old, new))
+        changes.append(VariableChange(change, name, old, new))
+    return tuple(changes)
+
+
+# Findings and verdicts of two sides that were judged for the same backend
+
+
+_Key = tuple[str, str]
+
+
+def pair_targets(before: Side, after: Side) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """Map the targets of either side to their names in the comparison.
+
+    If each side has one target, these are compared under any names.
+    """
+    if len(before.targets) == len(after.targets) == 1:
+        return dict.fromkeys(before.targets, ""), dict.fromkeys(after.targets, "")
+    return {id: id for id in before.targets}, {id: id for id in after.targets}
+
+
+def compare_findings(before: Side, after: Side) -> FindingChanges:
+    """Return new, removed and changed findings, by severity, and the number of the others.
+
+    Findings are the same if they have the same fingerprint and target: a finding outlives an
+    upgrade of its distribution.
+    """
+    names = pair_targets(before, after)
+    old = _index_findings(before.findings or (), names[0])
+    new = _index_findings(after.findings or (), names[1])
+    changed = []
+    for key in old.keys() & new.keys():
+        was, now = old[key], new[key]
+        if (was.severity, was.waived is None) != (now.severity, now.waived is None):
+            changed.append(ChangedFinding(was, now))
+    return FindingChanges(
+        len(old.keys() & new.keys()) - len(changed),
+        tuple(sorted((new[key] for key in new.keys() - old.keys()), key=_sort_key)),
+        tuple(sorted((old[key] for key in old.keys() - new.keys()), key=_sort_key)),
+        tuple(sorted(changed, key=lambda changed_finding: _sort_key(changed_finding.after))),
+    )
+
+
+def _index_findings(findings: Iterable[Finding], names: Mapping[str, str]) -> dict[_Key, Finding]:
+    by_key: dict[_Key, Finding] = {}
+    for finding in findings:
+        by_key.setdefault((names.get(finding.target, finding.target), finding.fingerprint), finding)
+    return by_key
+
+
+def _sort_key(finding: Finding) -> tuple[bool, int, str, str, str, str, str]:
+    return (
+        finding.waived is not None,
+        -SEVERITY_RANK[finding.severity],
+        finding.target,
+        finding.rule,
+        finding.distribution or "",
+        finding.path or "",
+        finding.fingerprint,
+    )
+
+
+def compare_verdicts(before: Side, after: Side) -> tuple[VerdictChange, ...]:
+    """Return changed verdicts, the worst current ones first."""
+    old, new = _find_worst(before.verdicts or ()), _find_worst(after.verdicts or ())
+    changes = []
+    for key in sorted({*old, *new}):
+        verdict, other = old.get(key), new.get(key)
+        names = (verdict.verdict if verdict else None), (other.verdict if other else None)
+        if names[0] == names[1] or not {*names} - {None, "ok"}:
+            continue
+        latest = other or verdict
+        assert latest is not None
+        changes.append(
+            VerdictChange(
+                *key,
+                *names,
+                latest.reason,
+                verdict.foreign_bytes if verdict else 0,
+                other.foreign_bytes if other else 0,
+            )
+        )
+    return tuple(
+        sorted(changes, key=lambda change: (-_rank(change.after), change.name, change.backend))
+    )
+
+
+def _find_worst(verdicts: Iterable[Verdict]) -> dict[_Key, Verdict]:
+    worst: dict[_Key, Verdict] = {}
+    for verdict in verdicts:
+        keep_worst(worst, (verdict.name, verdict.backend), verdict)
+    return worst
+
+
+def _rank(verdict: VerdictName | None) -> int:
+    return -1 if verdict is None else VERDICT_RANK[verdict]
+
 
 #: Codes of the rules about files that only layers show.
 _HIDDEN = tuple(rule.code for rule in RULES if rule.needs_layers)
@@ -192,3 +386,51 @@ def _compare_environment(
             notes.append("layers and environment are not compared: only one side is an image")
         return None
     return compare_environment(old, new)
+
+
+# `diff`: comparison of two sides, and its exit code
+
+
+def compare_sides(before: Side, after: Side) -> Comparison:
+    """Compare two sides.
+
+    Raises `UsageError` if they have nothing comparable in common.
+    """
+    check_kinds((before.source, before.is_wheel), (after.source, after.is_wheel))
+    for side, other in ((before, after), (after, before)):
+        if len(side.targets) > 1 and (
+            len(other.targets) < 2 or not {*side.targets} & {*other.targets}
+        ):
+            raise UsageError(
+                f"{side.source} is about {len(side.targets)} targets ({', '.join(side.targets)}) "
+                f"and {other.source} is about {', '.join(other.targets) or 'one tree'}; name the "
+                "target to compare with --select"
+            )
+    return compare(before, after)
+
+
+def check_kinds(before: tuple[str, bool | None], after: tuple[str, bool | None]) -> None:
+    """Raise `UsageError` for one wheel and a set; None stands for unknown until read."""
+    if None not in (before[1], after[1]) and before[1] != after[1]:
+        wheel, set_ = (before, after) if before[1] else (after, before)
+        raise UsageError(
+            f"{wheel[0]} is one wheel and {set_[0]} is a set of distributions, so everything would "
+            "count as a difference; compare two wheels, or two sets"
+        )
+
+
+def is_new(change: FindingChange, fail_on: FailOn) -> bool:
+    """True if a finding fails a run now and did not before."""
+    if change.after is None or not fails(change.after, fail_on):
+        return False
+    return change.before is None or not fails(change.before, fail_on)
+
+
+def exit_code(comparison: Comparison, fail_on: FailOn) -> int:
+    """Return 1 for news in the class of `fail_on`, 3 if something is unknown."""
+    codes = []
+    if any(is_new(change, fail_on) for change in comparison.finding_changes):
+        codes.append(EXIT_FINDINGS)
+    if comparison.before.is_undecided or comparison.after.is_undecided:
+        codes.append(UndecidedError.exit_code)
+    return most_severe(codes)

@@ -10,18 +10,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from buildmatrix.catalogue.load import Catalogue
+from buildmatrix.catalogue.load import Catalogue, load
 from buildmatrix.catalogue.lookup import distribution
 from buildmatrix.catalogue.model import DistributionMatch
+from buildmatrix.errors import EXIT_FINDINGS, BuildmatrixError, most_severe
 from buildmatrix.locks.model import Lock, Package
 from buildmatrix.parsing import requirement_or_none, version_or_none
 from buildmatrix.phrases import listing
 from buildmatrix.reports.diff.drift import Drift, Drifts, ExplainedDrift, Pinned
+from buildmatrix.rules.acceptance import FailOn
 from buildmatrix.rules.evidence import title
 from buildmatrix.rules.subject import Subject, locked
+from buildmatrix.sources.resolved import Resolved
 from buildmatrix.spec.model import Policy, Target
 
 #: Kinds of distributions whose versions are made for their own backend.
@@ -251,3 +255,31 @@ def _parse_name(line: str) -> str | None:
 def _public_version(version: str) -> str:
     valid = version_or_none(version)
     return valid.public if valid is not None else version.partition("+")[0]
+
+
+# `diff --targets`: comparison of the targets of one specification
+
+
+def compare_targets(
+    outcomes: Sequence[Resolved | BuildmatrixError], catalogue: Sequence[Path] = ()
+) -> Drifts:
+    """Return distributions with different versions in the targets that could be resolved.
+
+    `catalogue` are the user's own data files for it.
+    """
+    resolved = [item for item in outcomes if isinstance(item, Resolved)]
+    errors = tuple(error.message for error in outcomes if isinstance(error, BuildmatrixError))
+    stale = tuple(f"{item.target.id}: {item.stale}" for item in resolved if item.stale)
+    return find_drifts(
+        [(item.target, item.lock) for item in resolved], load(tuple(catalogue)), errors, stale
+    )
+
+
+def exit_code(
+    drifts: Drifts, outcomes: Sequence[Resolved | BuildmatrixError], fail_on: FailOn
+) -> int:
+    """Return the exit code: drift is a warning; an unresolved target has its error's code."""
+    codes = [error.exit_code for error in outcomes if isinstance(error, BuildmatrixError)]
+    if fail_on in ("warning", "note") and drifts.drift:
+        codes.append(EXIT_FINDINGS)
+    return most_severe(codes)

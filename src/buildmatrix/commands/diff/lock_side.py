@@ -9,10 +9,9 @@ from dataclasses import replace
 from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.commands.audit.run import audit
-from buildmatrix.commands.audit.subject import judge_for
+from buildmatrix.commands.audit.session import judge_for
 from buildmatrix.commands.diff.model import Side
-from buildmatrix.commands.diff.settings import DiffSettings, add_facts
-from buildmatrix.commands.diff.sides import add_lock
+from buildmatrix.commands.diff.sides import DiffSettings, add_facts, add_lock
 from buildmatrix.errors import UndecidedError
 from buildmatrix.index.reading import CachingReader, Reader, key
 from buildmatrix.inventory.merge import merge

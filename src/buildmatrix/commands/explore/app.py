@@ -14,22 +14,33 @@ from textual.events import Resize
 from textual.widgets import Input
 
 from buildmatrix.commands.explore.details import make_details, make_question
-from buildmatrix.commands.explore.lines import (
+from buildmatrix.commands.explore.model import (
+    ORDERS,
+    VIEWS,
+    Exploration,
+    Filters,
+    Listing,
+    ViewName,
+)
+from buildmatrix.commands.explore.widgets import (
     BAD,
     BOLD,
+    HELP,
     HERE,
     PLAIN,
     WEAK,
     Bar,
     Lines,
+    Page,
     Piece,
+    Table,
+    Text,
+    format_details,
+    format_keys,
+    format_paragraphs,
+    make_header,
 )
-from buildmatrix.commands.explore.model import VIEWS, Exploration, ViewName
-from buildmatrix.commands.explore.page import Page, Text, format_keys
-from buildmatrix.commands.explore.rows import ORDERS, Filters, Listing
-from buildmatrix.commands.explore.table import Table, make_header
-from buildmatrix.commands.explore.text import HELP, format_details, format_paragraphs
-from buildmatrix.commands.why.joined import answer_question
+from buildmatrix.commands.why.run import answer_question
 from buildmatrix.phrases import count, size
 from buildmatrix.reports.why.model import Answer
 from buildmatrix.reports.why.text import render

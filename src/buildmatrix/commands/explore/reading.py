@@ -9,11 +9,10 @@ from pathlib import Path
 
 from buildmatrix.catalogue.leftovers import split_leftovers
 from buildmatrix.catalogue.load import load
-from buildmatrix.commands.explore.files import collect_files
 from buildmatrix.commands.explore.model import Exploration
-from buildmatrix.commands.explore.views import make_views
+from buildmatrix.commands.explore.views import collect_files, make_views
 from buildmatrix.commands.scan import scan
-from buildmatrix.commands.why.joined import make_graph
+from buildmatrix.commands.why.run import make_graph
 from buildmatrix.errors import UsageError
 from buildmatrix.judge import Judge
 from buildmatrix.rules.locks import wheels

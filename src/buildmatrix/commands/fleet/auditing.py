@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from buildmatrix.catalogue.load import load
 from buildmatrix.commands.audit.run import audit
-from buildmatrix.commands.audit.subject import judge_for
+from buildmatrix.commands.audit.session import judge_for
 from buildmatrix.commands.fleet.answers import ResultInterner
 from buildmatrix.commands.fleet.context import WorkerContext, find_context
 from buildmatrix.commands.fleet.declaring import SPECIFICATION, CachedAudits, summarize_answer

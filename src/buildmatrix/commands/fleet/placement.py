@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.commands.fleet.reference_lists import SubjectSettings
 from buildmatrix.commands.node_classes.comparing import ClassChooser
-from buildmatrix.commands.node_classes.labels import Labels
-from buildmatrix.commands.node_classes.model import Machine, Node, SeenNodes
-from buildmatrix.commands.node_classes.read import read_nodes
-from buildmatrix.commands.node_classes.writing import make_classes as written_classes
+from buildmatrix.commands.node_classes.lists import make_classes as written_classes
+from buildmatrix.commands.node_classes.lists import read_nodes
+from buildmatrix.commands.node_classes.nodes import Labels, Machine, Node, SeenNodes
 from buildmatrix.phrases import count, listing
 from buildmatrix.spec.model import NodeClass, Position
 

@@ -1,30 +1,32 @@
-"""Inspection of one file. It reads like a scan, and judges nothing."""
+"""Inspection of one file, which reads like a scan and judges nothing."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from buildmatrix.catalogue.load import Catalogue
+from buildmatrix.catalogue.architectures import architectures
+from buildmatrix.catalogue.load import Catalogue, load
 from buildmatrix.catalogue.match import evidence
-from buildmatrix.commands.inspect.contents import sum_contents
-from buildmatrix.commands.inspect.shares import sum_shares
-from buildmatrix.commands.inspect.variants import (
-    find_variants,
-    is_variant_metadata,
-    list_release_variants,
-)
+from buildmatrix.catalogue.variants import VariantChoice, choose_variant
+from buildmatrix.commands.inspect.contents import sum_contents, sum_shares
 from buildmatrix.errors import UndecidedError, UsageError
 from buildmatrix.inventory.collect import collect
-from buildmatrix.inventory.model import Inventory, Unread
+from buildmatrix.inventory.model import Distribution, Inventory, Unread
 from buildmatrix.inventory.names import readable
-from buildmatrix.inventory.variants import LARGEST_OF_INDEX, read_variants
-from buildmatrix.reports.inspect import Inspection, Machines
-from buildmatrix.spec.model import Target
+from buildmatrix.inventory.variants import (
+    LARGEST_OF_INDEX,
+    VariantMetadata,
+    format_properties,
+    make_metadata,
+    read_variants,
+)
+from buildmatrix.reports.inspect import Inspection, Machines, ReleaseVariant, VariantUse
+from buildmatrix.spec.model import NodeClass, Spec, Target
 from buildmatrix.symbols.imported import Imports, SymbolsUnread, imports
 from buildmatrix.trees.base import File, RandomAccess, Symlink, Tree, Trouble, reason
 from buildmatrix.trees.directory import DirectoryTree
@@ -185,3 +187,102 @@ def inspect_tree(
         contents=sum_contents(inventory, items, machines),
         variants=find_variants(inventory.distributions, target, catalogue),
     )
+
+
+# Wheel variants for `inspect`: their build targets, and the one that a target takes
+
+
+#: Files with only metadata of variants.
+_OF_INDEX = "-variants.json"
+_OF_WHEEL = "variant.json"
+
+
+def is_variant_metadata(name: str) -> bool:
+    """True if a file of this name lists variants."""
+    return name == _OF_WHEEL or name.endswith(_OF_INDEX)
+
+
+def find_variants(
+    distributions: Iterable[Distribution], target: Target | None, catalogue: Catalogue
+) -> tuple[ReleaseVariant, ...]:
+    """Return the variants of the distributions in a wheel or a tree."""
+    return tuple(
+        shown
+        for item in distributions
+        if item.variant is not None
+        for shown in list_release_variants(
+            make_metadata(item.variant), target, catalogue, f"{item.name} {item.version}"
+        )
+    )
+
+
+def list_release_variants(
+    metadata: VariantMetadata,
+    target: Target | None,
+    catalogue: Catalogue,
+    distribution: str = "",
+) -> tuple[ReleaseVariant, ...]:
+    """Return all variants by label, with their use on each node class of `target`."""
+    choices: list[tuple[str, VariantChoice]] = []
+    if target is not None:
+        nodes: Sequence[NodeClass | None] = target.node_classes or (None,)
+        choices = [
+            (
+                target.id if node is None else node.name,
+                choose_variant(metadata, node, target, catalogue),
+            )
+            for node in nodes
+        ]
+    return tuple(
+        ReleaseVariant(
+            label,
+            distribution,
+            format_properties(properties),
+            tuple(_make_use(label, *choice) for choice in choices),
+        )
+        for label, properties in sorted(metadata.variants.items())
+    )
+
+
+def _make_use(label: str, machines: str, choice: VariantChoice) -> VariantUse:
+    if label == choice.label:
+        return VariantUse(machines, "taken")
+    reason = choice.reasons[label]
+    if label in choice.undecided:
+        return VariantUse(machines, "undecided", reason)
+    return VariantUse(machines, "not-taken", reason)
+
+
+# Machines of a target, for `inspect`
+
+
+def find_machines(spec: Spec, targets: Sequence[Target], select: str) -> Machines:
+    """Return the GPU architectures of a target's node classes, else those of the target.
+
+    Raises `UsageError` if `select` matches several targets, or no GPUs are declared.
+    """
+    if len(targets) > 1:
+        names = ", ".join(target.id for target in targets)
+        raise UsageError(f"--select {select} means several targets ({names}); name one")
+    target = targets[0]
+    machines = find_target_machines(target, spec)
+    if machines is None:
+        raise UsageError(
+            f"nothing says which GPUs {target.id} runs on; give it `archs`, or a node class with "
+            "`archs` or `products` in the specification"
+        )
+    return machines
+
+
+def find_target_machines(target: Target, spec: Spec) -> Machines | None:
+    """Return the machines of a known target; None if no GPUs are declared."""
+    nodes = target.node_classes
+    catalogue = load(spec.catalogue_files)
+    machines = (arch for node in nodes for arch in architectures(node, catalogue))
+    archs = tuple(dict.fromkeys(machines)) or target.archs
+    has_device = catalogue.backends[target.backend].vendor is not None
+    if not archs and has_device:
+        return None
+    names = ", ".join(node.name for node in nodes)
+    where = f"{target.id} ({names or 'its archs'}: {' '.join(archs)})" if archs else target.id
+    return Machines(where, target.backend, archs)

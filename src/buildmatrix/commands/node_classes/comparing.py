@@ -12,7 +12,7 @@ from packaging.version import InvalidVersion
 from buildmatrix.catalogue.architectures import architectures, product, same_memory
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.names import matches_any, product_patterns, product_words
-from buildmatrix.commands.node_classes.model import Machine, SeenNodes
+from buildmatrix.commands.node_classes.nodes import Machine, SeenNodes
 from buildmatrix.errors import EXIT_FINDINGS, EXIT_OK, UndecidedError
 from buildmatrix.parsing import parse_specifiers, parse_version
 from buildmatrix.phrases import size

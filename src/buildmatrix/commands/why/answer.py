@@ -1,10 +1,19 @@
-"""Answer to a question: the chains to each matching node, and its state."""
+"""Answer to a question: its nodes in the graph, their states, and the chains to them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import difflib
+import heapq
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from buildmatrix.commands.why.chains import ChainFinder, Chains
+from buildmatrix.catalogue.model import Evidence
+from buildmatrix.catalogue.names import demangle, matches
+from buildmatrix.commands.why.files import file_id, library_id
+from buildmatrix.inventory.model import ShadowedFiles
+from buildmatrix.inventory.names import distribution_name
 from buildmatrix.reports.why.model import (
     LINKS,
     OPENS,
@@ -16,7 +25,322 @@ from buildmatrix.reports.why.model import (
     Node,
     Question,
     State,
+    node_id,
 )
+from buildmatrix.reports.why.words import library_stem
+
+if TYPE_CHECKING:
+    from buildmatrix.catalogue.load import Catalogue
+
+
+# Meaning of LIBRARY in a graph: the nodes of a question.
+#
+# A backend or a vendor stands for all its nodes; a path, a soname, a distribution or a glob for
+# nodes with that name. `libcudart` also matches `libcudart.so.12`, and `cudart` matches
+# `libcudart`.
+
+
+#: Word in lower case to `backend` or `vendor`, and its backends.
+Vendors = Mapping[str, tuple[str, tuple[str, ...]]]
+
+#: Number of suggested names.
+MOST_NEAR = 8
+_GLOB = re.compile(r"[*?\[]")
+#: A version in front of `.so`: `libyaml-0.so.2`, `libglib-2.0.so.0`.
+_VERSION = re.compile(r"-[0-9][0-9.]*\.so\b")
+#: Order of answers: loaded files, missing ones, copies, then nodes that only have the name.
+_ORDER = ("file", "library", "embedded", "distribution", "python", "line")
+
+
+def find_nodes(graph: Graph, text: str, evidence: Iterable[Evidence], words: Vendors) -> Question:
+    """Find the nodes that `text` means; `evidence` has those of backends and vendors."""
+    word = text.strip()
+    owner = words.get(word.lower())
+    if owner is not None:
+        kind, backends = owner
+        return Question(word, kind, _sort_nodes(graph, _find_owned(graph, evidence, backends)))
+    if "/" in word:
+        path = word.removeprefix("./").lstrip("/")
+        nodes = [node for node in graph.nodes.values() if _has_path(path, node)]
+        kind = "path"
+    else:
+        kind = "glob" if _GLOB.search(word) else "name"
+        distribution = graph.nodes.get(node_id(distribution_name(word)))
+        if distribution is not None:
+            # `torch` is the distribution; its library is `libtorch`.
+            return Question(
+                word, "distribution", (distribution,), buried=_find_shadowed(graph, word)
+            )
+        nodes = [node for node in graph.nodes.values() if _matches_node(word, node)]
+    ids = [node.id for node in nodes]
+    near = () if nodes else _suggest_names(graph, word)
+    return Question(word, kind, _sort_nodes(graph, ids), near, _find_shadowed(graph, word))
+
+
+def list_vendor_words(catalogue: Catalogue) -> Vendors:
+    """Return the words for backends and vendors in this catalogue."""
+    words: dict[str, tuple[str, tuple[str, ...]]] = {}
+    for name, entry in catalogue.backends.items():
+        if entry.vendor is not None:
+            kind, names = words.get(entry.vendor, ("vendor", ()))
+            words[entry.vendor] = kind, (*names, name)
+    for name, entry in catalogue.backends.items():
+        for word in (name, *entry.aliases):
+            words[word] = "backend", (name,)
+    return words
+
+
+def _find_owned(
+    graph: Graph, evidence: Iterable[Evidence], backends: tuple[str, ...]
+) -> Iterable[str]:
+    """Yield the ids of everything that belongs to one of `backends`."""
+    for item in evidence:
+        if item.backend not in backends:
+            continue
+        if item.kind in ("bundled", "tool"):
+            yield file_id(item.path)
+        elif item.kind in ("static", "device-code"):
+            for edge in graph.out.get(file_id(item.path), ()):
+                copy = graph.nodes[edge.target].embedded if edge.kind == "embeds" else None
+                if copy is not None and copy.backend == item.backend:
+                    yield edge.target
+        elif item.kind == "declared" and item.distribution is not None:
+            yield node_id(item.distribution.partition("==")[0])
+        elif item.kind in ("needed", "dlopen", "python-dlopen"):
+            # If the name leads to a file, that file is evidence itself (`bundled`).
+            yield library_id(item.detail.rpartition("/")[2])
+
+
+def _has_path(path: str, node: Node) -> bool:
+    """True if a file is at `path`, as a glob or a whole path, or ends with it."""
+    if node.kind not in ("file", "python"):
+        return False
+    names = (node.label, *(name for name in node.names if "/" in name))
+    return any(item == path or item.endswith(f"/{path}") or matches(path, item) for item in names)
+
+
+def _find_shadowed(graph: Graph, word: str) -> tuple[ShadowedFiles, ...]:
+    """Return hidden files by that name: libraries, packages, and metadata of distributions.
+
+    At most a dozen names are known per folder.
+    """
+    return tuple(buried for buried in graph.buried if _matches_shadowed(word, buried))
+
+
+def _matches_shadowed(word: str, buried: ShadowedFiles) -> bool:
+    if "/" in word:
+        path = word.removeprefix("./").strip("/")
+        inside = (f"{buried.path}/{name}" for name in buried.names)
+        return any(
+            at == path or at.endswith(f"/{path}") or matches(path, at)
+            for at in (buried.path, *inside)
+        )
+    last = buried.path.rpartition("/")[2]
+    metadata = re.fullmatch(r"(.+?)(?:-[^-]+)?\.(?:dist|egg)-info", last)
+    package = distribution_name(metadata[1] if metadata else last.removesuffix(".libs"))
+    return matches(normalize_glob(word), package) or any(
+        _matches_library(word, name) for name in buried.names
+    )
+
+
+def _matches_node(word: str, node: Node) -> bool:
+    if node.kind == "line":
+        return False
+    if node.kind == "distribution":
+        return any(matches(normalize_glob(word), name) for name in node.names)
+    return any(_matches_library(word, name) for name in node.names)
+
+
+def normalize_glob(word: str) -> str:
+    """Return `word` as a normalized name (PEP 503), with its wildcards."""
+    return "".join(
+        part if _GLOB.search(part) else distribution_name(part)
+        for part in re.split(r"(\*|\?|\[[^\]]*\])", word)
+    )
+
+
+def _matches_library(word: str, name: str) -> bool:
+    """True if `name` is a name of the library `word`; a shorter version matches all."""
+    if _GLOB.search(word):
+        return matches(word, name)
+    stem = demangle(word)
+    return any(
+        name == form
+        or (name.startswith(f"{form}.") and ".so" in name)
+        or (name.startswith(f"{form}-") and _VERSION.match(name, len(form)) is not None)
+        for form in (word, stem, f"lib{stem}")
+    )
+
+
+def _sort_nodes(graph: Graph, ids: Iterable[str]) -> tuple[Node, ...]:
+    nodes = [graph.nodes[id] for id in dict.fromkeys(ids) if id in graph.nodes]
+    # A library with many linkers comes before an unused file of the same folder.
+    return tuple(
+        sorted(
+            nodes,
+            key=lambda node: (
+                _ORDER.index(node.kind),
+                -sum(edge.kind != "holds" for edge in graph.into.get(node.id, ())),
+                -node.size,
+                node.label,
+            ),
+        )
+    )
+
+
+def _suggest_names(graph: Graph, word: str) -> tuple[str, ...]:
+    """Return names with the word's own part, then those with a similar spelling."""
+    core = library_stem(word)
+    names: Mapping[str, None] = {
+        name: None
+        for node in graph.nodes.values()
+        for name in node.names
+        if node.kind != "line" and name
+    }
+    inside = [name for name in names if len(core) >= 3 and core in name.lower()]
+    stems: dict[str, list[str]] = {}
+    for name in names:
+        stems.setdefault(library_stem(name), []).append(name)
+    close = difflib.get_close_matches(library_stem(word), list(stems), MOST_NEAR, 0.7)
+    alike = [name for stem in close for name in stems[stem]]
+    inside.sort(key=lambda name: (len(name), name))
+    return tuple(dict.fromkeys((*inside[:MOST_NEAR], *alike)))[:MOST_NEAR]
+
+
+# Chains: paths from a requirement down to one node.
+#
+# A chain is a simple path: it visits no node twice, so cycles end it. The shortest has the fewest
+# hops, where an uncertain hop (a name in the data of a file) counts as several, and of two with the
+# same length, the one with a file that the loader searched for. There can be as many chains as a
+# graph has paths, so the search is limited, and omissions are reported.
+
+
+#: Costs of a hop: to a file loaded by an import; a certain one; to a file already in the process;
+#: an uncertain one.
+IMPORTED, CERTAIN, LOADED, UNCERTAIN = 99, 100, 101, 400
+#: Chains to one node.
+MOST_CHAINS = 1000
+#: Partial chains examined in a search.
+MOST_STEPS = 100_000
+
+Usable = Callable[[Edge], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Chains:
+    """The chains to one node, the shortest first."""
+
+    chains: tuple[Chain, ...]
+    #: True if there are more.
+    more: bool = False
+
+
+def is_certain(edge: Edge) -> bool:
+    """Accept certain hops."""
+    return edge.certain
+
+
+def is_any(_: Edge) -> bool:
+    """Accept any hop."""
+    return True
+
+
+class ChainFinder:
+    """Searches chains in one graph, sharing distances between searches."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._distances: dict[tuple[int, Usable], Mapping[str, int]] = {}
+
+    def find(
+        self,
+        target: str,
+        *,
+        last: Usable | None = None,
+        most: int = MOST_CHAINS,
+    ) -> Chains:
+        """Return chains whose last edge into `target` satisfies `last`; by default, any chains.
+
+        They begin with the best kind of root that leads there: a requirement line, if possible.
+        Uncertain hops are used only if certain ones lead nowhere. The edges accepted by `last` may
+        be either.
+        """
+        for usable in (is_certain, is_any):
+            for rank in range(len(self._graph.roots)):
+                chains = self._search(target, last, usable, rank, most)
+                if chains.chains:
+                    return chains
+        return Chains(())
+
+    def _search(
+        self, target: str, last: Usable | None, usable: Usable, rank: int, most: int
+    ) -> Chains:
+        """Search best-first from the end, guided by the known distances to the roots."""
+        graph = self._graph
+        roots = frozenset(graph.roots[rank])
+        distance = self._find_distances(rank, usable)
+        # Cost, then order of discovery, which makes the result deterministic; the path so far.
+        ahead: list[tuple[int, int, tuple[Edge, ...]]] = []
+        chains: list[Chain] = []
+        if target in roots and last is None:
+            chains.append(Chain(graph.nodes[target], ()))
+        number = 0
+        for edge in graph.into.get(target, ()):
+            if (last or usable)(edge) and edge.source in distance and edge.source != target:
+                heapq.heappush(
+                    ahead, (_compute_cost(edge) + distance[edge.source], number, (edge,))
+                )
+                number += 1
+        steps = 0
+        while ahead and len(chains) < most and steps < MOST_STEPS:
+            cost, _, way = heapq.heappop(ahead)
+            steps += 1
+            at = way[0].source
+            if at in roots:
+                # It may have been requested by name, and be required by others too.
+                chains.append(Chain(graph.nodes[at], way))
+            met = {edge.target for edge in way}
+            behind = cost - distance[at]
+            for edge in graph.into.get(at, ()):
+                if edge.source in distance and edge.source not in met and usable(edge):
+                    total = behind + _compute_cost(edge) + distance[edge.source]
+                    heapq.heappush(ahead, (total, number, (edge, *way)))
+                    number += 1
+        return Chains(tuple(chains), more=bool(ahead))
+
+    def _find_distances(self, rank: int, usable: Usable) -> Mapping[str, int]:
+        """Map nodes to the cost of the cheapest path from a root of this rank (Dijkstra)."""
+        key = (rank, usable)
+        if key not in self._distances:
+            self._distances[key] = _find_cheapest(self._graph, self._graph.roots[rank], usable)
+        return self._distances[key]
+
+
+def _find_cheapest(graph: Graph, roots: Iterable[str], usable: Usable) -> Mapping[str, int]:
+    costs: dict[str, int] = {}
+    ahead = [(0, root) for root in roots]
+    heapq.heapify(ahead)
+    while ahead:
+        cost, id = heapq.heappop(ahead)
+        if id in costs:
+            continue
+        costs[id] = cost
+        for edge in graph.out.get(id, ()):
+            if edge.target not in costs and usable(edge):
+                heapq.heappush(ahead, (cost + _compute_cost(edge), edge.target))
+    return costs
+
+
+def _compute_cost(edge: Edge) -> int:
+    if not edge.certain:
+        return UNCERTAIN
+    if edge.kind == "holds" and edge.at is not None:
+        return IMPORTED
+    return LOADED if edge.rule == "loaded" else CERTAIN
+
+
+# Answer to a question: the chains to each matching node, and its state
+
 
 #: Nodes of one answer with chains: a pattern may match thousands.
 MOST_SUBJECTS = 200

@@ -12,10 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from buildmatrix.commands.why.requires import make_requirement_edges
 from buildmatrix.inventory.model import Distribution, PythonImport, SystemPackage
 from buildmatrix.locks.model import Lock
-from buildmatrix.locks.requires import metadata_of, requested_extras, requirements
+from buildmatrix.locks.requires import Requires, metadata_of, requested_extras, requirements
 from buildmatrix.reports.why.model import Edge, Node, node_id
 
 
@@ -196,3 +195,45 @@ def _find_roots(
         if not required.get(id, False) and not (id in required and id in brought)
     }
     return tuple(sorted(requested)), tuple(sorted(free))
+
+
+# Requirements as edges of a graph, from installed metadata and from a lock
+
+
+def make_requirement_edges(
+    requires: Mapping[str, tuple[Requires, ...]],
+    extras: Mapping[str, set[str]],
+    via: Mapping[str, tuple[str, ...]],
+) -> Iterator[Edge]:
+    """Yield requirements from metadata, and those only in the lock."""
+    seen: set[tuple[str, str]] = set()
+    lines_of: dict[tuple[str, str], list[Requires]] = {}
+    for name, needs in requires.items():
+        for need in needs:
+            lines_of.setdefault((name, need.name), []).append(need)
+    for (name, wanted), several in lines_of.items():
+        # Of several lines, the one with the fewest conditions is the reason.
+        need = min(
+            several, key=lambda item: (not _is_active(item, extras.get(name, ())), item.extra or "")
+        )
+        active = _is_active(need, extras.get(name, ())) or name in via.get(wanted, ())
+        if name == wanted:
+            continue  # `acme[all]` requires `acme[a,b]`, which are its own extras.
+        seen.add((name, wanted))
+        condition = need.marker if need.extra is None else f"extra {need.extra}"
+        yield Edge(
+            "requires",
+            node_id(name),
+            node_id(wanted),
+            text=need.line.partition(";")[0].strip(),
+            condition=condition,
+            certain=active,
+        )
+    for wanted, askers in via.items():
+        for name in askers:
+            if name in via and (name, wanted) not in seen:
+                yield Edge("requires", node_id(name), node_id(wanted), text="the lock says so")
+
+
+def _is_active(requires: Requires, extras: Iterable[str]) -> bool:
+    return requires.extra is None or requires.extra in extras

@@ -11,7 +11,7 @@ from buildmatrix.inventory.model import Layer, ShadowedFiles
 from buildmatrix.reports.json_form import key
 from buildmatrix.rules.model import IN_MEMORY
 
-# Nodes and edges of the joined graph. Immutable; built by `why.join`.
+# Nodes and edges of the joined graph. Immutable; built by `why.graph`.
 #
 # Every edge leads from what wants something to what it gets: a requirement line to a distribution,
 # a distribution to its files, a file to the library that it links. Cycles are real: distributions

@@ -1,0 +1,284 @@
+"""`audit` and `scan`, as functions, and the findings that they accept."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from buildmatrix.api.workspace import CommandResult, Workspace
+from buildmatrix.errors import BuildmatrixError, UndecidedError, UsageError, most_severe
+from buildmatrix.reports.formats import RUN
+from buildmatrix.spec.model import Waiver
+
+if TYPE_CHECKING:
+    from buildmatrix.commands.audit.session import AuditSession, Results
+    from buildmatrix.commands.diff.git_revision import Revision
+    from buildmatrix.judge import Judge
+    from buildmatrix.reports.run.model import Report
+    from buildmatrix.rules.acceptance import FailOn
+    from buildmatrix.spec.model import Spec, Target
+
+
+def policy_of(text: str | None, workspace: Workspace) -> Spec | None:
+    """Load the specification whose policy and waivers count: a file, or ours at a git revision."""
+    if text is None:
+        return None
+    if Path(text).is_file():
+        return workspace.load(Path(text))
+    from buildmatrix.commands.diff.git_revision import extract_revision
+
+    own = workspace.specification
+    with extract_revision(own.absolute().parent, text, (own.name,)) as revision:
+        path = revision.folder / own.name
+        if not path.is_file():
+            raise UsageError(f"--policy {text}: {own.name} does not exist at that revision")
+        return workspace.load(path)
+
+
+def with_policy(spec: Spec, other: Spec | None) -> Spec:
+    """`spec` with the policy, the waivers and the accepted checks of `other`, if there is one."""
+    if other is None:
+        return spec
+    checks = {target.id: target.check_waivers for target in other.targets}
+    return replace(
+        spec,
+        policy=other.policy,
+        waivers=other.waivers,
+        targets=tuple(
+            replace(target, check_waivers=checks.get(target.id, ())) for target in spec.targets
+        ),
+    )
+
+
+def more_waivers(path: Path | None, ids: Sequence[str] | None) -> tuple[Waiver, ...]:
+    """The waivers in a file; `ids` are the targets of the specification, if there is one."""
+    if path is None:
+        return ()
+    from buildmatrix.rules.acceptance import check_waived_rules
+    from buildmatrix.spec.policy import load_waivers
+
+    waivers = load_waivers(path, ids)
+    check_waived_rules(waivers)
+    return waivers
+
+
+def with_gone(report: Report, path: Path | None) -> Report:
+    """The report with what of a baseline is there no more."""
+    if path is None:
+        return report
+    from buildmatrix.reports.run.saved import compared, read
+
+    return compared(report, read(path))
+
+
+def known_findings(path: Path | None) -> frozenset[str]:
+    """The fingerprints of the findings in a saved report."""
+    if path is None:
+        return frozenset()
+    from buildmatrix.reports.run.saved import read
+
+    return frozenset(finding.fingerprint for finding in read(path).findings)
+
+
+# `audit`, as a function
+
+
+def audit(
+    *sources: str | os.PathLike[str],
+    backends: Sequence[str] = (),
+    select: Sequence[str] = (),
+    subset: str | None = None,
+    python: str | None = None,
+    platform: str | None = None,
+    deep: bool = False,
+    vulnerabilities: bool = True,
+    fix: bool = False,
+    dry_run: bool = False,
+    since: str | None = None,
+    fail_on: FailOn = "error",
+    strict: bool = False,
+    waivers: Path | None = None,
+    baseline: Path | None = None,
+    policy: str | None = None,
+    workspace: Workspace | None = None,
+) -> CommandResult[Report]:
+    """Judge what would be installed, from the package index alone: no wheel is downloaded.
+
+    Args:
+        sources: requirements files, locks, `pyproject.toml`, `pypi:NAME==VERSION`, wheels; without
+            any, the targets of the specification are audited.
+        backends: judge for these only: `rocm`, or with a version, `cuda12.8`.
+        select: targets of the specification by identifier; `!GLOB` excludes.
+        subset: a subset that the specification names.
+        python: this Python, `3.12`, in place of the target's.
+        platform: this platform, `linux/arm64`.
+        deep: read whole binaries.
+        vulnerabilities: whether known vulnerabilities are asked for.
+        fix: try the fixes of what is found, and write those that work.
+        dry_run: with `fix`, write nothing; the patch is in the report.
+        since: a git revision; only what is new since then fails.
+        fail_on: the least severe finding that makes the result fail.
+        strict: what is undecided fails.
+        waivers: a file with more `[[waive]]` tables.
+        baseline: an earlier report as JSON, whose findings do not fail.
+        policy: another specification, or a git revision of this one, whose policy and waivers
+            count, on both sides of `since`.
+        workspace: this machine and the project; the current folder by default.
+
+    What could not be resolved or read is in the report, and its exit code in the result. Raises a
+    `BuildmatrixError` where there is no report at all; its `exit_code` says of which kind.
+    """
+    from buildmatrix.commands.audit.session import (
+        AuditInputs,
+        AuditSession,
+        check_usable,
+        judge_for,
+    )
+    from buildmatrix.index.reading import CachingReader
+    from buildmatrix.reports.run.model import exit_code
+    from buildmatrix.spec.model import bare_spec
+
+    if dry_run and not fix:
+        raise UsageError("--dry-run belongs to --fix; give both, or neither")
+    if fix and since is not None:
+        raise UsageError("--fix and --diff are mutually exclusive: fix first, then compare")
+    workspace = workspace or Workspace()
+    # A source needs no specification, but is held against one that is there.
+    is_bare = bool(sources) and not workspace.specification.exists()
+    spec = None if is_bare else workspace.load()
+    accepted = more_waivers(waivers, [target.id for target in spec.targets] if spec else None)
+    fingerprints = known_findings(baseline)
+    other = policy_of(policy, workspace)
+
+    def judge_of(spec: Spec | None) -> Judge:
+        if other is not None:
+            spec = with_policy(spec or bare_spec(), other)
+        return judge_for(spec, accepted, fail_on, date.today(), fingerprints)
+
+    with ExitStack() as stack:
+        reader = stack.enter_context(workspace.wheels())
+        session = AuditSession(
+            AuditInputs(
+                tuple(os.fspath(source) for source in sources),
+                spec,
+                spec.root if spec is not None and not sources else Path(),
+            ),
+            CachingReader(reader) if fix or since is not None else reader,
+            judge_of(spec),
+            stack.enter_context(workspace.progress()),
+            load=workspace.load,
+            judge_of=judge_of,
+            backends=tuple(backends),
+            globs=tuple(select),
+            subset=subset,
+            python=python,
+            platform=platform,
+            cache=workspace.user_cache(),
+            offline=workspace.offline,
+            deep=deep,
+            strict=strict,
+            asking=workspace.advisories(vulnerabilities),
+        )
+        # Before anything else: what cannot be compared need not be audited.
+        then = stack.enter_context(_inputs_at(session, since)) if since is not None else None
+        outcomes: Results = session.resolve()
+        check_usable(outcomes)
+        report = session.report(outcomes)
+        if fix:
+            from buildmatrix.commands.audit.fixing import fixed
+
+            outcomes, report = fixed(session, outcomes, report, dry_run=dry_run)
+        if since is not None and then is not None:
+            from buildmatrix.commands.diff.revision import reduce_report as new_since
+
+            report = new_since(session, outcomes, report, since, then)
+    codes = [error.exit_code for error in outcomes if isinstance(error, BuildmatrixError)]
+    decided = [code for code in codes if code != UndecidedError.exit_code]
+    code = most_severe([*decided, exit_code(report, fail_on, strict)])
+    return CommandResult(with_gone(report, baseline), code, RUN, session.inputs.root)
+
+
+def _inputs_at(session: AuditSession, ref: str) -> AbstractContextManager[Revision]:
+    from buildmatrix.commands.diff.revision import extract_inputs
+
+    return extract_inputs(session.inputs, ref)
+
+
+# `scan`, as a function
+
+
+def scan(
+    source: str | os.PathLike[str],
+    *,
+    backend: str | None = None,
+    runtime: str = "any",
+    select: str | None = None,
+    platform: str | None = None,
+    fail_on: FailOn = "error",
+    strict: bool = False,
+    waivers: Path | None = None,
+    baseline: Path | None = None,
+    policy: str | None = None,
+    workspace: Workspace | None = None,
+) -> CommandResult[Report]:
+    """Read what lies in an image, a folder or a wheel, and judge it. Nothing of it is executed.
+
+    Args:
+        source: SOURCE, as on the command line: `docker:IMAGE`, `registry:IMAGE`, `dir:PATH`, ...
+        backend: what to judge for; by default what an image says of itself.
+        runtime: the backend's version, 12.8 for CUDA.
+        select: a target of the specification, as which it is judged in place of a backend.
+        platform: `OS/ARCH`, of an image for several platforms.
+        fail_on: the least severe finding that makes the result fail.
+        strict: what is undecided fails.
+        waivers: a file with more `[[waive]]` tables.
+        baseline: an earlier report as JSON, whose findings do not fail.
+        policy: another specification, or a git revision of this one, whose policy and waivers
+            count; with `select`.
+        workspace: this machine and the project; the current folder by default.
+
+    Raises a `BuildmatrixError` where there is no answer at all; its `exit_code` says of which kind.
+    """
+    from buildmatrix.commands import scan as command
+    from buildmatrix.reports.run.model import exit_code
+
+    workspace = workspace or Workspace()
+    declared = None
+    if policy is not None and select is None:
+        raise UsageError("--policy is for a target of a specification; give --select as well")
+    if select is not None:
+        spec, target = _declared(workspace, select, backend, runtime)
+        declared = with_policy(spec, policy_of(policy, workspace)), target
+    parsed = workspace.parse(source, "scan", lambda: None)
+    more, fingerprints = more_waivers(waivers, None), known_findings(baseline)
+    with workspace.reading(platform=platform) as usual:
+        facts = parsed.facts(replace(usual, data_files=tuple))
+    own = workspace.data_files()
+    report = command.scan(
+        facts, backend, runtime, fail_on, date.today(), more, fingerprints, own, declared
+    )
+    report = with_gone(report, baseline)
+    return CommandResult(report, exit_code(report, fail_on, strict), RUN, Path())
+
+
+def _declared(
+    workspace: Workspace, select: str, backend: str | None, runtime: str
+) -> tuple[Spec, Target]:
+    """The target of the specification that is meant."""
+    from buildmatrix.spec.matrix import select as selected
+
+    if backend is not None or runtime != "any":
+        raise UsageError("--select says the backend and its version; leave the others out")
+    spec = workspace.load()
+    targets = selected(spec, [select], None)
+    if len(targets) > 1:
+        raise UsageError(
+            f"--select {select} fits {len(targets)} targets ({targets[0].id}, {targets[1].id}, "
+            "...); name one of them"
+        )
+    return spec, targets[0]

@@ -1,0 +1,354 @@
+"""`init`, `targets`, `lock` and `generate`: the matrix, its locks and its Dockerfiles."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from buildmatrix.cli.console import complain, say
+from buildmatrix.cli.options import (
+    CommandSettings,
+    Sharding,
+    format_option,
+    load_shard,
+    load_targets,
+    option,
+    selection_options,
+    shard_options,
+)
+from buildmatrix.cli.progress import progress
+from buildmatrix.errors import EXIT_FINDINGS, EXIT_OK, BuildmatrixError, UsageError, most_severe
+from buildmatrix.spec.model import Spec, Target
+from buildmatrix.text import JSON, JSON_LINE, STYLED
+
+if TYPE_CHECKING:
+    from buildmatrix.locks.model import Lock
+
+
+#: Looked for in this order when no input is named.
+INPUTS = ("requirements.in", "requirements.txt", "pyproject.toml")
+
+
+@click.command("init", short_help="Write a first buildmatrix.toml.")
+@click.argument("inputs", nargs=-1, type=click.Path(path_type=Path))
+@option(
+    "--backend",
+    "backends",
+    metavar="NAME",
+    multiple=True,
+    help="Write it for this backend of the catalogue. May be given more than once.",
+)
+@option("--force", is_flag=True, help="Replace a specification that exists.")
+@option("--offline", is_flag=True, help="Ask no index what requires torch, and no registry.")
+@click.pass_obj
+def init_command(
+    settings: CommandSettings,
+    inputs: tuple[Path, ...],
+    backends: tuple[str, ...],
+    force: bool,
+    offline: bool,
+) -> None:
+    """Write a first specification from a lock, requirements files or pyproject.toml.
+
+    Its comments say why each line is there. A lock that the project has is installed as it is.
+    """
+    from buildmatrix.commands.init.first_spec import first_spec
+    from buildmatrix.commands.init.locked import divide_inputs, find_locks
+    from buildmatrix.commands.init.sections import Answers
+
+    folder = settings.file.parent
+    if inputs:
+        locks, others = divide_inputs(inputs)
+    else:
+        locks = find_locks(folder)
+        named = INPUTS[2:] if locks else INPUTS
+        others = tuple(path for name in named if (path := folder / name).is_file())[:1]
+    if locks and not any(path.name == INPUTS[2] for path in others):
+        others += tuple(path for path in (folder / INPUTS[2],) if path.is_file())
+    if not (locks or others):
+        raise UsageError(f"nothing to start from: name a requirements file, or write {INPUTS[0]}")
+    if settings.file.exists() and not force:
+        raise UsageError(f"{settings.file} exists; give --force to replace it")
+    if offline:
+        text = first_spec(others, folder, backends, locks=locks, answers=Answers(torch=None))
+    else:
+        from buildmatrix.commands.init.first_spec import resolved_torch
+        from buildmatrix.commands.init.inputs import Digests
+
+        with Digests() as digests:
+            torch = "" if locks else resolved_torch(others, folder)
+            answers = Answers(torch, digests.of)
+            text = first_spec(others, folder, backends, locks=locks, answers=answers)
+    settings.file.write_text(text, encoding="utf-8")
+    complain(f"wrote {settings.file} from {', '.join(map(str, (*locks, *others)))}")
+    file = "" if settings.file == Path("buildmatrix.toml") else f" -f {settings.file}"
+    complain(f"next: buildmatrix{file} build")
+
+
+def _table(spec: Spec, targets: tuple[Target, ...]) -> str:
+    rows = [("TARGET", "BASE", "IMAGE")]
+    rows += [
+        (target.id, target.base.final, target.references[0] if target.tags else "")
+        for target in targets
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+    lines += [f"excluded: {point.id} ({point.reason})" for point in spec.excluded]
+    return "\n".join(lines)
+
+
+def _json(spec: Spec, targets: tuple[Target, ...]) -> str:
+    document = {
+        "project": spec.project,
+        "targets": [
+            {
+                "id": target.id,
+                "backend": target.backend,
+                "runtime": target.runtime,
+                "python": target.python,
+                "variant": target.variant,
+                "platform": target.platform,
+                "base": {"build": target.base.build, "final": target.base.final},
+                "image": target.image,
+                "tags": list(target.tags),
+                "lock": target.lock_file,
+                "requirements": list(target.requirements),
+                "archs": list(target.archs),
+            }
+            for target in targets
+        ],
+        "excluded": [{"id": point.id, "reason": point.reason} for point in spec.excluded],
+    }
+    return json.dumps(document, indent=2)
+
+
+def github_matrix(_: Spec, targets: tuple[Target, ...]) -> str:
+    """A matrix for GitHub Actions, as one line of JSON: `{"include":[{"id":...}, ...]}`.
+
+    Made for `matrix: ${{ fromJSON(...) }}`: one job per target. `runner` is there only for targets
+    that name one.
+    """
+    jobs = []
+    for target in targets:
+        job = {
+            "id": target.id,
+            "backend": target.backend,
+            "runtime": target.runtime,
+            "python": target.python,
+            "variant": target.variant,
+            "platform": target.platform,
+        }
+        jobs.append(job | ({"runner": target.runner} if target.runner else {}))
+    return json.dumps({"include": jobs}, separators=(",", ":"))
+
+
+_FORMATS = {"table": (_table, STYLED), "json": (_json, JSON), "github": (github_matrix, JSON_LINE)}
+
+
+@click.command("targets", short_help="Print the matrix.")
+@selection_options
+@shard_options
+@format_option("style", list(_FORMATS), "`github` is a matrix for GitHub Actions.")
+@click.pass_obj
+def targets_command(
+    settings: CommandSettings,
+    globs: tuple[str, ...],
+    subset: str | None,
+    sharding: Sharding | None,
+    style: str,
+) -> None:
+    """Print the targets that the specification expands to."""
+    spec, part = load_shard(settings, globs, subset, sharding)
+    render, syntax = _FORMATS[style]
+    say(render(spec, part.targets), syntax)
+
+
+# Remarks of `lock` and `generate` on base images, since they write no report
+
+
+def report_bases(spec: Spec, targets: Sequence[Target], *, quiet: bool) -> int:
+    """Print what can be pulled as another image tomorrow, each place once; the exit code of it.
+
+    Notes are for reports. Errors are printed even where `quiet` leaves out the rest.
+    """
+    from buildmatrix.judge import Judge
+    from buildmatrix.rules.acceptance import fails
+
+    judge = Judge(spec, "error", date.today())
+    lines: dict[str, bool] = {}
+    for target in targets:
+        for finding in judge.bases(target):
+            if finding.severity == "note" or finding.waived is not None:
+                continue
+            place = finding.chain[0]
+            line = f"{place}: {finding.severity} {finding.rule}: {finding.message}"
+            lines[line] = fails(finding)
+    for line, failed in lines.items():
+        if failed or not quiet:
+            complain(line)
+    return EXIT_FINDINGS if any(lines.values()) else EXIT_OK
+
+
+@click.command("lock", short_help="Resolve one pylock.<id>.toml per target.")
+@selection_options
+@shard_options
+@option("--check", is_flag=True, help="Only list locks that are older than their inputs (exit 1).")
+@option(
+    "--upgrade",
+    "upgrades",
+    is_flag=False,
+    flag_value="*",
+    multiple=True,
+    metavar="[=NAME]",
+    help="Take the newest of everything, or of NAME only.",
+)
+@option("--jobs", type=click.IntRange(1), default=4, show_default=True, help="Targets at a time.")
+@option("--offline", is_flag=True, help="Use caches only.")
+@click.pass_obj
+def lock_command(
+    settings: CommandSettings,
+    globs: tuple[str, ...],
+    subset: str | None,
+    sharding: Sharding | None,
+    check: bool,
+    upgrades: tuple[str, ...],
+    jobs: int,
+    offline: bool,
+) -> int:
+    """Resolve every target for its own platform, Python and index, with hashes (PEP 751).
+
+    Locks that are current are left alone, and then no network is used. A lock that the project
+    has is not resolved: the files of the target are taken from it.
+    """
+    from buildmatrix.locks.model import Lock
+    from buildmatrix.locks.resolve import lock_targets
+    from buildmatrix.locks.status import changes, leftovers, staleness, versions_in, versions_of
+
+    spec, part = load_shard(settings, globs, subset, sharding)
+    targets = part.targets
+    reasons = {target.id: staleness(spec, target) for target in targets}
+    for line in leftovers(spec):
+        complain(line)
+    if check:
+        for id, reason in reasons.items():
+            if reason:
+                say(f"{id}: {reason}")
+        return 1 if any(reasons.values()) else 0
+    if not any(reasons.values()):
+        _check_locked(spec, targets, [name for name in upgrades if name != "*"])
+    for line in _not_upgraded(targets) if upgrades else ():
+        complain(line)
+    stale = [t for t in targets if reasons[t.id] or upgrades or t.committed_lock]
+    before = {target.id: versions_in(spec.root / target.lock) for target in stale}
+    with progress(settings) as display:
+        results = lock_targets(
+            spec,
+            stale,
+            upgrade=True if "*" in upgrades else upgrades,
+            offline=offline,
+            progress=display,
+            jobs=jobs,
+        )
+    failures = {id: r for id, r in results.items() if isinstance(r, BuildmatrixError)}
+    failed_by_message: dict[str, list[str]] = {}
+    for id, failure in failures.items():
+        failed_by_message.setdefault(failure.message.removeprefix(f"{id}: "), []).append(id)
+    for message, ids in failed_by_message.items():
+        complain(f"{', '.join(ids)}: {message}")
+    for target in targets:
+        if target.id not in failures and not settings.quiet:
+            state = "locked" if target.id in results else "current"
+            if target.committed_lock:
+                say(f"{target.id}: taken from {target.lock_label}")
+            else:
+                say(f"{target.id}: {state} {target.lock}")
+    if not settings.quiet:
+        after = {id: versions_of(lock) for id, lock in results.items() if isinstance(lock, Lock)}
+        for line in changes(before, after):
+            say(line)
+    bases = report_bases(spec, targets, quiet=settings.quiet)
+    return most_severe([bases, *(failure.exit_code for failure in failures.values())])
+
+
+def _not_upgraded(targets: Sequence[Target]) -> list[str]:
+    """One sentence per lock of the project: these are upgraded by their own tools."""
+    from buildmatrix.locks.taken import upgrade_command
+
+    commands = {t.committed_lock: upgrade_command(t) for t in targets if t.committed_lock}
+    return [
+        f"{lock} is not upgraded here: "
+        + (f"run `{upgrade}`" if upgrade else "upgrade it with the tool that made it")
+        for lock, upgrade in sorted(commands.items())
+    ]
+
+
+def _check_locked(spec: Spec, targets: Sequence[Target], names: Sequence[str]) -> None:
+    """Raise `UsageError` for names that no lock of `targets` has: they are spelled wrong."""
+    from packaging.utils import canonicalize_name
+
+    from buildmatrix.locks.pylock import read_lock
+
+    if not names:
+        return
+    ours = [target for target in targets if not target.committed_lock]
+    if not ours:
+        return
+    locks = [read_lock(spec.root / target.lock) for target in ours]
+    locked = {package.name for lock in locks for package in lock.packages}
+    for name in names:
+        if canonicalize_name(name) not in locked:
+            near = get_close_matches(canonicalize_name(name), locked, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise UsageError(f"--upgrade={name}: no lock of these targets has it{hint}")
+
+
+@click.command("generate", short_help="Write Dockerfiles and docker-bake.json.")
+@selection_options
+@option("--check", is_flag=True, help="Write nothing; exit 1 when files are out of date.")
+@option(
+    "-o", "--folder", "--output", "output", type=click.Path(path_type=Path), help="Where to write."
+)
+@click.pass_obj
+def generate_command(
+    settings: CommandSettings,
+    globs: tuple[str, ...],
+    subset: str | None,
+    check: bool,
+    output: Path | None,
+) -> int:
+    """Write one Dockerfile per target and one docker-bake.json for all of them.
+
+    The same specification and locks give the same bytes.
+    """
+    from buildmatrix.locks.pylock import read_lock
+    from buildmatrix.render.dockerfile import differences, generate, write
+
+    spec, targets = load_targets(settings, globs, subset)
+    if output is not None:
+        spec = replace(spec, output=output.as_posix())
+    locks: dict[str, Lock] = {}
+    for target in targets:
+        path = spec.root / target.lock
+        if not path.is_file():
+            raise UsageError(f"{target.id} has no lock at {target.lock}; run `buildmatrix lock`")
+        locks[target.id] = read_lock(path)
+    files = generate(spec, targets, locks)
+    if check:
+        changed = differences(spec, files)
+        for line in changed:
+            say(line)
+        return 1 if changed else 0
+    write(spec, files)
+    if not settings.quiet:
+        complain(f"wrote {len(files)} files to {spec.output}")
+    return report_bases(spec, targets, quiet=settings.quiet)

@@ -1,0 +1,273 @@
+"""Gates around the image of a target: its lock before, its publication after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from buildmatrix.attestation.attach import Signer, attach, make_claims
+from buildmatrix.commands.audit.run import look
+from buildmatrix.commands.build.work import BuildWork, Options
+from buildmatrix.commands.promote import move_tags
+from buildmatrix.engines.model import Engine
+from buildmatrix.errors import (
+    EXIT_INTERRUPTED,
+    BuildError,
+    BuildmatrixError,
+    Interrupted,
+    UndecidedError,
+)
+from buildmatrix.judge import Judge
+from buildmatrix.locks.model import Lock
+from buildmatrix.progress import Progress
+from buildmatrix.registry.reference import Reference
+from buildmatrix.reports.promote import TagMove
+from buildmatrix.reports.run.model import Report
+from buildmatrix.rules.model import Finding, StagedImage
+from buildmatrix.sources.resolved import Resolved
+from buildmatrix.spec.model import Spec, Target
+from buildmatrix.state import journal
+from buildmatrix.vulnerabilities.advisories import ask
+
+if TYPE_CHECKING:
+    from buildmatrix.registry.client import Registry
+
+
+@dataclass(frozen=True, slots=True)
+class LockGate:
+    """Takes the targets of a run through the gate `lock`."""
+
+    spec: Spec
+    options: Options
+    judge: Judge
+    progress: Progress
+
+    def locks(self, works: Sequence[BuildWork]) -> None:
+        """Bring the locks up to date, and judge them before anything is downloaded."""
+        locks = self._present(works) if self.options.locked else self._fresh(works)
+        for work in works:
+            lock = locks[work.target.id]
+            if isinstance(lock, BuildmatrixError):
+                work.fail("lock", lock)
+            elif isinstance(lock, str):
+                work.gates["lock"] = "failed"
+                work.errors.append(f"the lock is not current: {lock}; run `buildmatrix lock`")
+            else:
+                work.lock = lock
+                work.findings = self.judge.lock(work.target, lock)
+        self._advisories(works)
+        for work in works:
+            if work.lock is not None:
+                work.gates["lock"] = self.judge.gate(work.findings)
+        for work in works:
+            if work.gates["lock"] != "passed":
+                self.progress.done(work.target.id, work.outcome(), ok=False)
+
+    def _present(self, works: Sequence[BuildWork]) -> Mapping[str, Lock | str | BuildmatrixError]:
+        """The locks as they are, or why they are not current.
+
+        Nothing is resolved for a target whose project has the lock.
+        """
+        from buildmatrix.locks.status import current
+
+        taken = self._fresh([work for work in works if work.target.committed_lock])
+        return {
+            work.target.id: taken.get(work.target.id) or current(self.spec, work.target)
+            for work in works
+        }
+
+    def _fresh(self, works: Sequence[BuildWork]) -> Mapping[str, Lock | BuildmatrixError]:
+        """The locks, of which those that are missing or stale were made anew."""
+        from buildmatrix.locks.resolve import lock_targets
+
+        works_by_target = {work.target.id: work for work in works}
+        return lock_targets(
+            self.spec,
+            [work.target for work in works],
+            upgrade=False,
+            offline=self.options.offline,
+            progress=self.progress,
+            jobs=self.options.jobs,
+            timed=lambda id: works_by_target[id].timed(),
+        )
+
+    def _advisories(self, works: Sequence[BuildWork]) -> None:
+        """Ask once what is known against everything that is locked."""
+        if self.options.asking is None:
+            return
+        locks = [work.lock for work in works if work.lock is not None]
+        advisories = ask(locks, self.spec.policy, self.options.asking, self.progress)
+        for work in works:
+            if work.lock is not None:
+                work.findings += self.judge.advisories(work.target, work.lock, advisories)
+
+    def audit(self, works: Sequence[BuildWork]) -> None:
+        """Read the wheels of what is about to be built, as far as an index gives parts of them.
+
+        What fails here is reported without a build of some gigabytes. The rest is judged again,
+        by all of its bytes, when it is installed: so nothing that could not be read here counts.
+        """
+        if self.options.reader is None or not works:
+            return
+        works_by_target = {work.target.id: work for work in works if work.lock is not None}
+        looked = look(
+            [
+                Resolved(work.target, work.lock, None, work.target.lock_label)
+                for work in works_by_target.values()
+                if work.lock is not None
+            ],
+            self.options.reader,
+            self.judge,
+            self.progress,
+        )
+        for audited_lock in looked:
+            work = works_by_target[audited_lock.resolved.target.id]
+            findings = tuple(self._installed(item, work.target) for item in audited_lock.findings)
+            if self.judge.gate(findings) == "failed":
+                work.findings += findings
+                work.verdicts = audited_lock.verdicts
+                work.gates["lock"] = "failed"
+                self.progress.done(work.target.id, work.outcome(), ok=False)
+
+    def _installed(self, finding: Finding, target: Target) -> Finding:
+        """A finding about a wheel; a waiver may name the path that its file has in the image."""
+        from buildmatrix.render.bake import site_folders
+
+        if finding.path is None or finding.waived is not None:
+            return finding
+        for folder in site_folders(target.python):
+            evidence = tuple(
+                replace(item, path=f"{folder}/{item.path}") for item in finding.evidence
+            )
+            moved = replace(finding, path=f"{folder}/{finding.path}", evidence=evidence)
+            for settled in self.judge.settled([moved]):
+                if settled.waived is not None:
+                    return replace(finding, waived=settled.waived, acceptance=settled.acceptance)
+        return finding
+
+
+# Images whose gates held go into a registry, then their verdicts, and their tags last.
+#
+# A pull by tag then finds the verdict with the image. Without verdicts, and with tags, it is the
+# engine that publishes both at once.
+
+
+class Publication:
+    """Publishes everything, or nothing when one target is not green."""
+
+    def __init__(self, spec: Spec, options: Options, engine: Engine, progress: Progress) -> None:
+        self._spec = spec
+        self._options = options
+        self._engine = engine
+        self._progress = progress
+
+    def publish(
+        self, works: Sequence[BuildWork], report: Callable[[], Report]
+    ) -> BuildmatrixError | None:
+        """Publish the images of all targets; what went wrong, which each target says as well.
+
+        `report` makes the report of the run so far.
+        """
+        for work in works:
+            work.push = "not-run"
+        red = [work.target.id for work in works if not work.green]
+        if red:
+            self._progress.note(f"nothing was pushed: not green are {', '.join(red)}")
+            return None
+        signer = self._options.signer
+        tagged = not self._options.stage and signer is None
+        error = self._push(works, tagged=tagged)
+        if error is not None or tagged:
+            return error
+        from buildmatrix.registry.client import Registry
+
+        with Registry() as registry:
+            if signer is not None:
+                error = self._attest(registry, works, report(), signer)
+            if error is None and not self._options.stage:
+                error = self._tag(registry, works)
+        return error
+
+    def _push(self, works: Sequence[BuildWork], *, tagged: bool) -> BuildmatrixError | None:
+        """The images; a target that comes to its end with this has passed."""
+        jobs = [
+            replace(work.job, config=work.record.config, digest=work.record.digest)
+            for work in works
+            if work.job and work.record
+        ]
+        surroundings = self._options.surroundings
+        pushed = self._engine.push(jobs, surroundings, self._progress, tagged=tagged)
+        for work in works:
+            work.pushed = pushed.digests.get(work.target.id)
+            if work.pushed is not None:
+                name, tags = work.target.image, " ".join(work.target.references)
+                if self._options.stage:
+                    work.staged = StagedImage(name, work.pushed, work.target.tags)
+                if tagged or self._options.stage:
+                    work.push = "passed"
+                    what = f"pushed {tags}" if tagged else f"staged {name}@{work.pushed}"
+                    self._progress.done(work.target.id, what, ok=True)
+            elif work.target.id == pushed.stopped_at and pushed.error is not None:
+                work.fail_to_publish("not pushed", pushed.error)
+        if isinstance(pushed.error, UndecidedError):
+            # What the builder has is not what was scanned: no record can be relied upon.
+            for work in works:
+                journal.forget(work.files)
+        return pushed.error
+
+    def _attest(
+        self, registry: Registry, works: Sequence[BuildWork], report: Report, signer: Signer
+    ) -> BuildmatrixError | None:
+        """The verdict of each target, and its bill of materials."""
+        now = datetime.now(UTC)
+        for work in works:
+            assert work.pushed is not None and work.lock is not None
+            self._progress.step(work.target.id, "push: signing its verdict")
+            image = Reference.parse(work.target.image).at(work.pushed)
+            try:
+                verdict, contents = make_claims(
+                    self._spec,
+                    work.target,
+                    work.lock.digest,
+                    report,
+                    image,
+                    now,
+                    fail_on=self._options.fail_on,
+                    strict=self._options.strict,
+                )
+                attach(registry, image, contents, signer, now)
+                work.attestation = attach(registry, image, verdict, signer, now).digest
+            except UndecidedError as error:
+                work.fail_to_publish("not attested", error)
+                return error
+            self._progress.end(work.target.id)
+        return None
+
+    def _tag(self, registry: Registry, works: Sequence[BuildWork]) -> BuildmatrixError | None:
+        """The tags of all targets."""
+        moved = move_tags(
+            registry,
+            [
+                TagMove(reference, work.target.id, work.pushed or "")
+                for work in works
+                for reference in work.target.references
+            ],
+            self._progress,
+        )
+        error = None
+        if moved.code:
+            kind = Interrupted if moved.code == EXIT_INTERRUPTED else BuildError
+            error = kind("; ".join(moved.problems))
+        for work in works:
+            states = {item.state for item in moved.moves if item.target == work.target.id}
+            if states <= {"moved", "already"}:
+                work.push = "passed"
+                tags = " ".join(work.target.references)
+                self._progress.done(work.target.id, f"pushed {tags}", ok=True)
+            elif error is not None and "failed" in states:
+                work.fail_to_publish("not pushed", error)
+        if isinstance(error, Interrupted):
+            raise error
+        return error

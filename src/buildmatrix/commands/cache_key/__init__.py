@@ -1,1 +1,0 @@
-"""`buildmatrix cache-key`: the name for a node class's cache of compiled code."""

@@ -1,0 +1,249 @@
+"""A SOURCE as one side of a comparison: its facts, and findings about them.
+
+A side is an image (in an engine, saved, or of a built target), a tree, a wheel, a lock,
+requirements, or a saved report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from buildmatrix.catalogue.leftovers import split_leftovers
+from buildmatrix.catalogue.load import load
+from buildmatrix.catalogue.match import evidence
+from buildmatrix.commands.diff.model import HeldDistribution, Side
+from buildmatrix.commands.diff.sides import (
+    DiffSettings,
+    add_facts,
+    find_partial,
+    list_verdict_distributions,
+)
+from buildmatrix.commands.why.run import load_or_make
+from buildmatrix.errors import UsageError
+from buildmatrix.inventory.model import Inventory
+from buildmatrix.locks.model import Lock
+from buildmatrix.reports.run.model import Report, assemble, is_undecided
+from buildmatrix.reports.run.saved import read
+from buildmatrix.rules.acceptance import (
+    apply_policy,
+    apply_waivers,
+    check_severities,
+    check_waived_rules,
+)
+from buildmatrix.rules.engine import judge_image
+from buildmatrix.rules.model import TargetResult
+from buildmatrix.sources.local import SavedReport
+from buildmatrix.sources.model import Declared, Installed, Source
+from buildmatrix.sources.wheel import is_wheel_label
+from buildmatrix.spec.matrix import match
+from buildmatrix.spec.model import ANY, Spec, Target, bare_spec, bare_target
+
+#: Cache keys of a target's side: without its layers, and with them.
+CACHE_KEY, CACHE_KEY_LAYERS = "side", "side-layers"
+#: Labels of images built by buildmatrix (`render.dockerfile`).
+_RUNTIME = "dev.buildmatrix.runtime"
+_BASE = "org.opencontainers.image.base.name"
+
+
+def read_sides(before: Source, after: Source, settings: DiffSettings) -> tuple[Side, Side]:
+    """Read both sides. One without a backend is judged for that of the other."""
+    _check_backend(settings.backend, settings)
+    first = read_side(before, settings)
+    second = read_side(after, replace(settings, fallback=_single_backend(first)))
+    if first.findings is None and _single_backend(second) is not None:
+        first = read_side(before, replace(settings, fallback=_single_backend(second)))
+    return first, second
+
+
+def _single_backend(side: Side) -> str | None:
+    return side.backends[0] if len(side.backends) == 1 else None
+
+
+def read_side(source: Source, settings: DiffSettings) -> Side:
+    """Read a source, and judge it if a backend is known. Raises the errors of reading."""
+    if isinstance(source, SavedReport):
+        return read_report_side(source.path, settings.globs, settings.backend)
+    if isinstance(source, Declared):
+        from buildmatrix.commands.diff.lock_side import read_lock_side
+
+        return read_lock_side(source, settings)
+    target = source.target()
+    if target is not None:
+        return _read_target(source, *target, settings)
+    assert isinstance(source, Installed)
+    return _read_tree(source, settings)
+
+
+def _check_backend(name: str | None, settings: DiffSettings, prefix: str = "") -> None:
+    backend_entries = load(settings.data_files).backends
+    if name is not None and name not in backend_entries:
+        raise UsageError(
+            f"{prefix}there is no backend {name!r}; the catalogue knows "
+            f"{', '.join(sorted(backend_entries))}"
+        )
+
+
+# Trees
+
+
+def _read_tree(source: Installed, settings: DiffSettings) -> Side:
+    facts = settings.facts.get(facts_key := str(source))
+    if facts is None:
+        facts = settings.facts[facts_key] = source.facts(settings.options)
+    is_wheel = source.form == "wheel"
+    side = Side(facts.label, source.form, is_wheel=is_wheel, base=facts.labels.get(_BASE))
+    backend = settings.backend or facts.backend or settings.fallback
+    _check_backend(backend, settings, f"{source}: ")
+    runtime = settings.runtime or facts.labels.get(_RUNTIME, ANY)
+    target = None
+    if backend is not None:
+        target = bare_target(str(source), backend, runtime, base=source.name)
+    spec = replace(
+        bare_spec(), catalogue=tuple(str(path.absolute()) for path in settings.data_files)
+    )
+    side = _apply_waivers(_judge(side, facts.inventory, target, spec, None), spec, settings)
+    return side if source.single_file is None else _add_wheel(side, source.single_file)
+
+
+def _add_wheel(side: Side, path: Path) -> Side:
+    """Return `side`, which is one wheel, with the identity of its file."""
+    from buildmatrix.store.facts import file_digest
+
+    def of(held: HeldDistribution) -> HeldDistribution:
+        size = path.stat().st_size
+        return replace(held, download=size, wheel=path.name, sha256=file_digest(path))
+
+    return replace(side, held=tuple(map(of, side.held)))
+
+
+def _read_target(source: Source, target: Target, spec: Spec, settings: DiffSettings) -> Side:
+    """Return the last built image of a target; the result is cached beside it."""
+    if settings.backend is not None and settings.backend != target.backend:
+        raise UsageError(f"{source} is a target for {target.backend}, not for {settings.backend}")
+    options = settings.options
+
+    def make() -> tuple[Side, tuple[Path, ...]]:
+        facts = source.facts(options)
+        side = Side(facts.label, "image", base=target.base.final)
+        made = _judge(side, facts.inventory, target, spec, facts.lock)
+        return made, (*facts.files, *facts.catalogue)
+
+    beside = source.kept_beside(options)
+    if beside is None:
+        return _apply_waivers(make()[0], spec, settings)
+    side = load_or_make(
+        beside.store,
+        CACHE_KEY_LAYERS if options.layers else CACHE_KEY,
+        beside.files,
+        make,
+        Side,
+        fits=lambda side: not options.layers or bool(side.layers),
+    )
+    return _apply_waivers(side, spec, settings)
+
+
+def _judge(
+    side: Side, inventory: Inventory, target: Target | None, spec: Spec, lock: Lock | None
+) -> Side:
+    """Return `side` with the facts of `inventory`, and findings if there is a target."""
+    catalogue = load(spec.catalogue_files)
+    installed = split_leftovers(inventory, catalogue).installed
+    seen = evidence(installed, catalogue)
+    side = add_facts(side, installed, seen)
+    if target is None:
+        return side
+    judgement = judge_image(target, inventory, seen, lock, catalogue, spec.policy)
+    report = assemble(
+        side.source,
+        str(catalogue.date),
+        findings=judgement.findings,
+        verdicts=judgement.verdicts,
+        inventories=[inventory],
+    )
+    return replace(
+        side,
+        targets={target.id: target.backend},
+        findings=report.findings,
+        verdicts=report.distributions,
+        unread=report.unread,
+    )
+
+
+def _apply_waivers(side: Side, spec: Spec, settings: DiffSettings) -> Side:
+    """Apply today's waivers to `side`, and determine if anything is undecided."""
+    if side.findings is None:
+        return replace(side, is_undecided=bool(side.unread))
+    accepted = (*spec.waivers, *settings.waivers)
+    check_waived_rules(accepted)
+    check_severities(spec.policy)
+    counted = apply_policy(side.findings, spec.policy)
+    findings = tuple(apply_waivers(counted, accepted, settings.today))
+    report = Report(side.source, findings=findings, unread=side.unread)
+    return replace(side, findings=findings, is_undecided=is_undecided(report))
+
+
+# A saved report as one side of a comparison
+
+
+def read_report_side(path: Path, globs: Sequence[str], backend: str | None) -> Side:
+    """Read a report, for the selected targets.
+
+    A report lacks facts that no rule objected to. Raises `UsageError` for other files, and if no
+    target is selected.
+    """
+    report = read(path)
+    targets = _select_targets(path, report, globs, backend)
+    ids = {target.id for target in targets}
+    others = {target.id for target in report.targets} - ids
+    verdicts = tuple(
+        verdict
+        for verdict in report.distributions
+        if not report.targets
+        or any(verdict.is_about(target.id, target.backend) for target in targets)
+    )
+    return Side(
+        f"report:{path}",
+        "report",
+        subject=report.subject,
+        targets={target.id: target.backend for target in targets},
+        is_wheel=bool(targets) and all(is_wheel_label(result.id) for result in targets),
+        held=list_verdict_distributions(verdicts),
+        partial=find_partial(verdicts),
+        size=_find_size(targets),
+        digest=targets[0].digest if len(targets) == 1 else None,
+        findings=tuple(finding for finding in report.findings if finding.target not in others),
+        verdicts=verdicts,
+        unread=report.unread,
+        is_undecided=is_undecided(report),
+    )
+
+
+def _select_targets(
+    path: Path, report: Report, globs: Sequence[str], backend: str | None
+) -> tuple[TargetResult, ...]:
+    ids = [target.id for target in report.targets]
+    wanted = set(match(globs, ids) if globs else ids)
+    targets = tuple(
+        target
+        for target in report.targets
+        if target.id in wanted and backend in (None, target.backend)
+    )
+    if not targets and report.targets:
+        selection = " and ".join(
+            [
+                *(f"--select {glob}" for glob in globs),
+                *([f"--backend {backend}"] if backend else []),
+            ]
+        )
+        raise UsageError(f"report:{path} has no target for {selection}; it has {', '.join(ids)}")
+    return targets
+
+
+def _find_size(targets: Sequence[TargetResult]) -> int | None:
+    """Return the bytes of a single image, or of a single lock's installation."""
+    if len(targets) != 1:
+        return None
+    (result,) = targets
+    return result.audit.installed if result.audit is not None else result.size

@@ -1,1 +1,0 @@
-"""`promote`: the tags of all staged images, or of none."""

@@ -1,0 +1,218 @@
+"""`why`: the graph of a SOURCE, which is cached, and questions to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from buildmatrix.catalogue.model import Evidence
+from buildmatrix.commands.why.answer import Vendors, find_nodes, list_vendor_words, make_answer
+from buildmatrix.inventory.model import Unread
+from buildmatrix.reports.why.model import Answer, Graph
+from buildmatrix.sources.local import SavedReport
+from buildmatrix.sources.model import Facts, ReadingOptions, Source
+from buildmatrix.store.cache import Store
+from buildmatrix.threads import prepare_type
+
+# Cache beside a target's inventory, from which `why` and `diff` answer at once.
+#
+# An entry holds the stamps (device, inode, size, mtime, ctime) of all files that it was made from,
+# including those of the catalogue. If one differs, the entry is remade.
+
+
+T = TypeVar("T")
+Stamp = tuple[str, int, int, int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceGraph:
+    """A source as a graph, with its evidence."""
+
+    source: str
+    graph: Graph
+    evidence: tuple[Evidence, ...]
+    vendors: Vendors
+    unread: tuple[Unread, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _StampedEntry:
+    stamps: tuple[Stamp | None, ...]
+    #: All files that it was made from.
+    files: tuple[str, ...]
+    #: The encoded value.
+    made: msgspec.Raw
+
+
+_ENTRY = msgspec.msgpack.Decoder(prepare_type(_StampedEntry))
+
+
+def load_or_make(
+    store: Store,
+    key: str,
+    files: Iterable[Path],
+    make: Callable[[], tuple[T, Iterable[Path]]],
+    kind: type[T],
+    *,
+    fits: Callable[[T], bool] = lambda _: True,
+) -> T:
+    """Return the cached value of a `kind`, or the result of `make`, which is then cached.
+
+    `files` are the known files that it is made from; `make` returns the others. A value refused by
+    `fits` is remade.
+    """
+    before = tuple(files)
+    present = load_unchanged(store, key, before, kind)
+    if present is not None and fits(present):
+        return present
+    made, further = make()
+    names = tuple(dict.fromkeys(map(str, (*before, *further))))
+    with suppress(UnicodeEncodeError):
+        store.save(
+            key,
+            _StampedEntry(_take_stamps(names), names, msgspec.Raw(msgspec.msgpack.encode(made))),
+        )
+    return made
+
+
+def load_unchanged(store: Store, key: str, files: Iterable[Path], kind: type[T]) -> T | None:
+    """Return the cached value of a `kind`, if made from `files` and no file has changed."""
+    entry = store.load(key, _ENTRY)
+    if entry is None or not {str(path) for path in files} <= set(entry.files):
+        return None
+    if entry.stamps != _take_stamps(entry.files):
+        return None
+    with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return msgspec.msgpack.decode(entry.made, type=prepare_type(kind))
+    return None
+
+
+def _take_stamps(files: Iterable[str]) -> tuple[Stamp | None, ...]:
+    return tuple(_take_stamp(path) for path in files)
+
+
+def _take_stamp(path: str) -> Stamp | None:
+    try:
+        status = Path(path).stat()
+    except OSError:
+        return None
+    times = status.st_mtime_ns, status.st_ctime_ns
+    return path, status.st_dev, status.st_ino, status.st_size, *times
+
+
+# `why`: the graph of a SOURCE, and questions to it
+
+
+#: Cache keys of a target's graph: with its layers, and without them.
+GRAPH, BARE_GRAPH = "graph", "graph-bare"
+#: Unread files named in an answer.
+MOST_UNREAD = 5
+
+
+def load_graph(source: Source, options: ReadingOptions) -> SourceGraph:
+    """Return the graph of `source`; for a built target the cached one, if it fits."""
+    if isinstance(source, SavedReport):
+        return make_report_graph(source.path, options.data_files())
+    beside = source.kept_beside(options)
+    if beside is None:
+        return _join(source, options)[0]
+    return load_or_make(
+        beside.store,
+        GRAPH if options.layers else BARE_GRAPH,
+        beside.files,
+        lambda: _join(source, options),
+        SourceGraph,
+        fits=lambda graph: not options.again or bool(graph.graph.layers),
+    )
+
+
+def _join(source: Source, options: ReadingOptions) -> tuple[SourceGraph, tuple[Path, ...]]:
+    """Return the graph, and the files that it turned out to need."""
+    facts = source.facts(options)
+    return make_graph(facts), (*facts.files, *facts.catalogue)
+
+
+def make_graph(facts: Facts) -> SourceGraph:
+    """Return the graph of a source's facts."""
+    from buildmatrix.catalogue.leftovers import split_leftovers
+    from buildmatrix.catalogue.load import load
+    from buildmatrix.catalogue.match import evidence
+    from buildmatrix.commands.why.graph import join_graph
+    from buildmatrix.rules.locks import resolved
+
+    catalogue = load(facts.catalogue)
+    parted = split_leftovers(facts.inventory, catalogue)
+    items = evidence(parted.whole, catalogue)
+    graph = join_graph(
+        parted.whole,
+        resolved(parted.installed),
+        items,
+        catalogue,
+        facts.lock,
+        facts.lines,
+        facts.environment,
+    )
+    unread = facts.inventory.unread
+    notes = (*graph.notes, *facts.notes, *_describe_unread(unread))
+    graph = replace(graph, notes=notes, places=_find_places(facts, graph))
+    return SourceGraph(facts.label, graph, items, list_vendor_words(catalogue), unread)
+
+
+def _find_places(facts: Facts, graph: Graph) -> tuple[str, ...]:
+    """Return where the layers' instructions are in the Dockerfile of a target."""
+    if facts.dockerfile is None or not graph.layers:
+        return ()
+    from buildmatrix.state.target_layers import locate_layers, read_dockerfile
+
+    name, path = facts.dockerfile
+    text = read_dockerfile(path)
+    if text is None:
+        return ()
+    return locate_layers(text, name, [layer.instruction for layer in graph.layers])
+
+
+def _describe_unread(unread: Sequence[Unread]) -> Iterator[str]:
+    """Yield one sentence for each of the first unreadable files."""
+    reasons: dict[str, list[str]] = {}
+    for item in unread:
+        reasons.setdefault(item.path, []).append(item.why)
+    for path, whys in list(reasons.items())[:MOST_UNREAD]:
+        yield f"{path or 'the source'} could not be read: {'; '.join(dict.fromkeys(whys))}"
+    if len(reasons) > MOST_UNREAD:
+        yield f"{len(reasons) - MOST_UNREAD} more could not be read"
+
+
+def make_report_graph(path: Path, data_files: Sequence[Path] = ()) -> SourceGraph:
+    """Return the graph of a saved report. Raises `UsageError` for other files.
+
+    `data_files` add to the catalogue, which has the names of backends and vendors.
+    """
+    from buildmatrix.catalogue.load import load
+    from buildmatrix.commands.why.graph import make_findings_graph
+    from buildmatrix.reports.run.saved import read
+
+    report = read(path)
+    graph, items = make_findings_graph(report.findings)
+    names = ", ".join(target.id for target in report.targets)
+    if len(report.targets) > 1:
+        note = f"the report is about {names}: what is shown is in one of them or more"
+        graph = replace(graph, notes=(*graph.notes, note))
+    source = f"report:{path} ({report.subject})"
+    return SourceGraph(
+        source, graph, items, list_vendor_words(load(tuple(data_files))), report.unread
+    )
+
+
+def answer_question(
+    source_graph: SourceGraph, library: str, *, every: bool, subjects: int, most: int
+) -> Answer:
+    """Answer a question about `library` without reading symbols; see `answer`."""
+    question = find_nodes(source_graph.graph, library, source_graph.evidence, source_graph.vendors)
+    return make_answer(
+        source_graph.source, source_graph.graph, question, every=every, subjects=subjects, most=most
+    )
