@@ -32,8 +32,8 @@ def needed(root: Path) -> Facts:
 
 def linking(root: Path) -> Facts:
     """The same, and every NEEDED entry resolved as the loader would."""
+    from buildmatrix.inventory.collect import collect_shallow
     from buildmatrix.inventory.file_facts import FileFacts
-    from buildmatrix.inventory.shallow import collect_shallow
     from buildmatrix.loader.resolver import resolve
     from buildmatrix.trees.directory import DirectoryTree
 
@@ -85,9 +85,8 @@ def full(root: Path, *, python: bool = True) -> Facts:
 
 def searched(root: Path) -> Facts:
     """Reads what the full scan searches, in the same pieces, and does nothing with it."""
-    from buildmatrix.elf.dynamic import read_dynamic
-    from buildmatrix.elf.headers import Malformed, read_headers
-    from buildmatrix.elf.regions import host_regions
+    from buildmatrix.elf.headers import Malformed, read_dynamic, read_headers
+    from buildmatrix.elf.search import host_regions
     from buildmatrix.elf.source import CachedSource
     from buildmatrix.inventory.listing import Listing
     from buildmatrix.inventory.workers import spread

@@ -15,7 +15,7 @@ from buildmatrix.catalogue.load import Catalogue, load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.inventory.model import Inventory
-from buildmatrix.loader.resolution import Resolution
+from buildmatrix.loader.resolver import Resolution
 from buildmatrix.locks.model import Lock
 from buildmatrix.rules.acceptance import (
     FailOn,

@@ -1,24 +1,26 @@
-"""Sanitizing of untrusted text: escape sequences, commands to CI runners, secrets.
-
-Names, versions, paths and URLs come from images, wheels, indexes and pull requests that no one
-vouches for. `printable` keeps one piece of such text on its line, `shown` removes secrets,
-and `guarded` is for a whole output just before it is written, where no call site can forget it.
-
-CI runners obey `::command::` at the beginning of a line
-(https://docs.github.com/actions/reference/workflow-commands-for-github-actions), `##[command]` and
-`##vso[command]` anywhere in one
-(https://learn.microsoft.com/azure/devops/pipelines/scripts/logging-commands), and `##teamcity[`.
-"""
+"""Text for people: sanitized, without secrets, and with numbers and lists in words."""
 
 from __future__ import annotations
 
 import json
 import operator
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from typing import Any, TypeVar
+
+# Sanitizing of untrusted text: escape sequences, commands to CI runners, secrets.
+#
+# Names, versions, paths and URLs come from images, wheels, indexes and pull requests that no one
+# vouches for. `printable` keeps one piece of such text on its line, `shown` removes secrets, and
+# `guarded` is for a whole output just before it is written, where no call site can forget it.
+#
+# CI runners obey `::command::` at the beginning of a line
+# (https://docs.github.com/actions/reference/workflow-commands-for-github-actions), `##[command]`
+# and `##vso[command]` anywhere in one
+# (https://learn.microsoft.com/azure/devops/pipelines/scripts/logging-commands), and `##teamcity[`.
+
 
 Value = TypeVar("Value")
 #: Returns the text of a format for one character that must not stand there as it is.
@@ -302,3 +304,38 @@ def _kind(kind: Any) -> Any:
 @cache
 def _names(data: Any) -> tuple[str, ...]:
     return tuple(field.name for field in fields(data) if field.init)
+
+
+# Formatting of numbers and lists for people
+
+
+_UNITS = ("kB", "MB", "GB", "TB")
+
+
+def size(count: int) -> str:
+    """Return a size in powers of 1000: `512 B`, `48.1 MB`."""
+    if count < 1000:
+        return f"{count} B"
+    value = float(count)
+    for unit in _UNITS:
+        value /= 1000
+        if value < 999.95 or unit == _UNITS[-1]:
+            break
+    return f"{value:.1f} {unit}"
+
+
+def bounded(count: int, *, at_least: bool) -> str:
+    """Return a size for a table cell, marked if it is a lower bound: `≥12.6 MB`."""
+    return f"{'≥' if at_least else ''}{size(count)}"
+
+
+def listing(items: Iterable[str], most: int = 4, separator: str = ", ") -> str:
+    """Return `a, b, c and 7 more`: each item once, in the given order."""
+    unique: Sequence[str] = list(dict.fromkeys(items))
+    shown = separator.join(unique[:most])
+    return shown if len(unique) <= most else f"{shown} and {len(unique) - most} more"
+
+
+def count(number: int, noun: str) -> str:
+    """Return a number with its noun: `1 file`, `3 files`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -13,7 +13,7 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
-from buildmatrix.inventory.names import distribution_name
+from buildmatrix.inventory.listing import distribution_name
 from buildmatrix.trees.wheel import install_path
 
 TRUTH = Path(__file__).with_name("truth.json")

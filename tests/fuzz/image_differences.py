@@ -36,11 +36,11 @@ from go_oracle import COMPILERS, compile_oracle
 
 from buildmatrix.errors import UndecidedError
 from buildmatrix.oci import documents
-from buildmatrix.oci.choosing import choose
 from buildmatrix.oci.documents import (
     Descriptor,
     ImageIndex,
     Platform,
+    choose,
     configuration_of,
     encode,
     index_of,

@@ -24,7 +24,7 @@ from buildmatrix.binaries.reader import read_elf
 from buildmatrix.elf.source import BytesSource
 from buildmatrix.inventory.collect import collect
 from buildmatrix.inventory.model import Inventory
-from buildmatrix.loader.resolution import Needed, Resolution
+from buildmatrix.loader.resolver import Needed, Resolution
 from buildmatrix.trees.directory import DirectoryTree
 
 PROGRAM = "opt/app/bin/program"

@@ -20,9 +20,9 @@ from corpus_truth import TrueWheel, read_truth
 
 from buildmatrix.binaries.model import Elf
 from buildmatrix.binaries.reader import read_elf
-from buildmatrix.device_code import fatbin
-from buildmatrix.device_code.entries import CodeEntry
-from buildmatrix.device_code.kernels import LONGEST_NAME, read_kernel_names
+from buildmatrix.device_code import fat_binaries
+from buildmatrix.device_code.groups import LONGEST_NAME, read_kernel_names
+from buildmatrix.device_code.model import CodeEntry
 from buildmatrix.elf.source import BytesSource
 
 pytestmark = pytest.mark.network
@@ -131,8 +131,8 @@ def test_kernels_are_those_that_the_vendors_lister_sees(
 def _machine_code(data: bytes) -> Iterator[CodeEntry]:
     """The entries of all fat binaries, in the order of the file."""
     at = 0
-    while (at := data.find(fatbin.MAGIC, at)) >= 0:
-        container = fatbin.read(BytesSource(data), at, len(data))
+    while (at := data.find(fat_binaries.FATBIN_MAGIC, at)) >= 0:
+        container = fat_binaries.read_fatbin(BytesSource(data), at, len(data))
         if container is None:
             at += 1
             continue

@@ -140,7 +140,7 @@ def test_the_memory_of_a_read_does_not_depend_on_what_the_files_hold(small_base:
         "from buildmatrix.engines.docker.engine import DockerEngine\n"
         "from buildmatrix.layers.image import LayerReader\n"
         "from buildmatrix.layers.merging import merge_layers\n"
-        "from buildmatrix.layers.saved import read_export\n"
+        "from buildmatrix.layers.image import read_export\n"
         "from buildmatrix.store.cache import Cache\n"
         "engine, reader = DockerEngine(), LayerReader(Cache(None))\n"
         "_, blobs = read_export(lambda: engine.export(sys.argv[1]), reader)\n"

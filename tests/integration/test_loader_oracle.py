@@ -26,8 +26,7 @@ from loader_roots import (
     variables,
 )
 
-from buildmatrix.loader.resolution import Resolution
-from buildmatrix.loader.resolver import resolve, resolve_opened
+from buildmatrix.loader.resolver import Resolution, resolve, resolve_opened
 
 
 class GlibcRoot(Root):

@@ -26,8 +26,7 @@ from loader_roots import (
     variables,
 )
 
-from buildmatrix.loader.resolution import Resolution
-from buildmatrix.loader.resolver import Resolver
+from buildmatrix.loader.resolver import Resolution, Resolver
 
 MACHINE = platform.machine()
 LOADER = Path(f"/lib/ld-musl-{MACHINE}.so.1")

@@ -21,7 +21,7 @@ from buildmatrix.engines.oci.bases import Bases, BuiltImage
 from buildmatrix.engines.oci.contents import assemble
 from buildmatrix.engines.oci.store import ImageStore
 from buildmatrix.locks.pylock import read_lock
-from buildmatrix.oci.archive import iter_archive as archive_of
+from buildmatrix.oci.layers import iter_archive as archive_of
 from buildmatrix.progress import Silent
 from buildmatrix.registry.client import Registry
 from buildmatrix.spec.load import load_spec

@@ -34,8 +34,6 @@ from buildmatrix.attestation.keys import read_private, read_public
 from buildmatrix.commands.verify import AdmissionDemands, verify
 from buildmatrix.engines.docker.engine import DockerEngine
 from buildmatrix.inventory.model import Inventory
-from buildmatrix.oci.archive import iter_archive as archive_of
-from buildmatrix.oci.compression import Compression
 from buildmatrix.oci.documents import (
     CONFIGURATION,
     LAYER,
@@ -47,7 +45,8 @@ from buildmatrix.oci.documents import (
     RootFileSystem,
     encode,
 )
-from buildmatrix.oci.layers import LayerEntry, layer_writer, sort_key
+from buildmatrix.oci.layers import Compression, LayerEntry, layer_writer, sort_key
+from buildmatrix.oci.layers import iter_archive as archive_of
 from buildmatrix.oci.layout import OciLayout
 from buildmatrix.registry.client import Registry
 from buildmatrix.registry.reference import Reference

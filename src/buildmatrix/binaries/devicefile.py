@@ -1,57 +1,126 @@
-"""Accelerator files other than host ELF files.
-
-Cubins and code objects, fat binaries, PTX, bitcode, SPIR-V, packed kernels, compiled networks,
-Triton caches, and static archives, whose members may hold any of these; and Python modules of
-other systems, which an import may ask for.
-"""
+"""Accelerator files and Python modules other than host ELF files."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from struct import unpack_from
 
-from buildmatrix.binaries import portable
 from buildmatrix.binaries.hostdata import HostData
 from buildmatrix.binaries.model import DeviceFile
 from buildmatrix.binaries.reader import read_elf
-from buildmatrix.device_code import (
-    bitcode,
-    bundles,
-    compiled,
-    fatbin,
-    kpack,
-    offloadbinary,
-    spirv,
-)
-from buildmatrix.device_code.entries import CodeEntry
+from buildmatrix.device_code import codeobject, compiled, fat_binaries, intermediate
 from buildmatrix.device_code.finder import DeviceCodeFinder, SearchCost, read_containers
-from buildmatrix.device_code.model import DeviceCode
-from buildmatrix.device_code.suffixes import SUFFIXES
-from buildmatrix.device_code.sums import Sums
-from buildmatrix.elf import archive
+from buildmatrix.device_code.groups import Sums
+from buildmatrix.device_code.model import SUFFIXES, CodeEntry, DeviceCode
 from buildmatrix.elf import layout as abi
 from buildmatrix.elf.headers import Malformed
 from buildmatrix.elf.model import Mark
-from buildmatrix.elf.regions import Region
-from buildmatrix.elf.source import ByteSource
+from buildmatrix.elf.search import Region
+from buildmatrix.elf.source import (
+    ARCHIVE_MAGIC,
+    THIN_ARCHIVE_MAGIC,
+    ByteSource,
+    MemberSource,
+    archive_members,
+)
+
+# Libraries and Python modules of Windows and macOS, and what those of Windows link.
+#
+# Microsoft, PE Format: headers, section table, import and delay-load import directories.
+
+
+#: First bytes -> kind. A Mach-O file for several machines begins as a Java class does.
+PORTABLE_MAGICS = ((b"MZ", "pe"), (b"\xcf\xfa\xed\xfe", "macho"), (b"\xca\xfe\xba\xbe", "macho"))
+#: What libraries and Python modules in code of the machine are called, on any system.
+PORTABLE_SUFFIXES = frozenset({"dll", "dylib", "pyd", "so"})
+_PORTABLE_HEADERS = 4 << 10
+_MOST_SECTIONS = 100
+_MOST_LINKS = 500
+_LONGEST_NAME = 260
+#: Directories of imports: their number, bytes of an entry, and where it has the name.
+_DIRECTORIES = ((1, 20, 12), (13, 32, 4))
+
+
+def detect_portable_kind(name: str, head: bytes) -> str | None:
+    """Return `pe` or `macho` for a library or module of Windows or macOS, else None."""
+    if name.rpartition(".")[2].lower() not in PORTABLE_SUFFIXES:
+        return None
+    return next((kind for magic, kind in PORTABLE_MAGICS if head.startswith(magic)), None)
+
+
+def read_portable_links(source: ByteSource) -> tuple[str, ...]:
+    """Return the libraries that a PE file links; of a damaged file, those before the damage."""
+    head = source.read(0, _PORTABLE_HEADERS)
+    if len(head) < 64:
+        return ()
+    (start,) = unpack_from("<I", head, 60)
+    if start > len(head) - 24 or head[start : start + 4] != b"PE\0\0":
+        return ()
+    sections, optional = unpack_from("<H", head, start + 6)[0], start + 24
+    table = optional + unpack_from("<H", head, start + 20)[0]
+    at = optional + (112 if head[optional : optional + 2] == b"\x0b\x02" else 96)
+    places = [
+        (address, size, offset)
+        for number in range(min(sections, _MOST_SECTIONS))
+        if len(part := head[table + 40 * number : table + 40 * (number + 1)]) == 40
+        for _, address, size, offset in [unpack_from("<4I", part, 8)]
+    ]
+    names: dict[str, None] = {}
+    for number, length, field in _DIRECTORIES:
+        entry = at + 8 * number
+        if entry + 8 <= min(table, len(head)):
+            (address,) = unpack_from("<I", head, entry)
+            names |= dict.fromkeys(_names(source, places, address, length, field))
+    return tuple(names)
+
+
+def _names(
+    source: ByteSource, places: list[tuple[int, int, int]], address: int, length: int, field: int
+) -> Iterator[str]:
+    begin = _offset(places, address)
+    entries = source.read(begin, length * _MOST_LINKS) if begin else b""
+    for at in range(0, len(entries) - length + 1, length):
+        offset = _offset(places, unpack_from("<I", entries, at + field)[0])
+        if not offset:
+            return
+        name = source.read(offset, _LONGEST_NAME).partition(b"\0")[0]
+        if name.isascii() and name.decode().isprintable():
+            yield name.decode()
+
+
+def _offset(places: list[tuple[int, int, int]], address: int) -> int:
+    """Return the place of an address in the file; 0 for none."""
+    for start, size, offset in places:
+        if address and start <= address < start + size:
+            return address - start + offset
+    return 0
+
+
+# Accelerator files other than host ELF files.
+#
+# Cubins and code objects, fat binaries, PTX, bitcode, SPIR-V, packed kernels, compiled networks,
+# Triton caches, and static archives, whose members may hold any of these; and Python modules of
+# other systems, which an import may ask for.
+
 
 #: Bytes of the head that `detect_kind` needs.
 HEAD = 64
 
 #: File kinds by their first bytes.
 _MAGIC = (
-    (bitcode.MAGIC, "bc"),
-    (bitcode.WRAPPER_MAGIC, "bc"),
-    (fatbin.MAGIC, "fatbin"),
-    (bundles.MAGIC, "hipfb"),
-    (bundles.COMPRESSED_MAGIC, "hipfb"),
-    (offloadbinary.MAGIC, "offload"),
-    (kpack.MAGIC, "kpack"),
-    (spirv.MAGIC, "spv"),
-    (spirv.MAGIC[::-1], "spv"),
-    (archive.MAGIC, "a"),
-    (archive.THIN_MAGIC, "a"),
+    (intermediate.BITCODE_MAGIC, "bc"),
+    (intermediate.BITCODE_WRAPPER_MAGIC, "bc"),
+    (fat_binaries.FATBIN_MAGIC, "fatbin"),
+    (fat_binaries.BUNDLE_MAGIC, "hipfb"),
+    (fat_binaries.COMPRESSED_BUNDLE_MAGIC, "hipfb"),
+    (fat_binaries.OFFLOAD_MAGIC, "offload"),
+    (codeobject.KPACK_MAGIC, "kpack"),
+    (intermediate.SPIRV_MAGIC, "spv"),
+    (intermediate.SPIRV_MAGIC[::-1], "spv"),
+    (ARCHIVE_MAGIC, "a"),
+    (THIN_ARCHIVE_MAGIC, "a"),
 )
 #: Kinds of ELF files by machine.
 _OBJECTS = {
@@ -119,7 +188,7 @@ def detect_kind(name: str, head: bytes) -> str | None:
     for magic, kind in _MAGIC:
         if head.startswith(magic):
             return kind
-    network = compiled.detect_kind(name, head) or portable.detect_kind(name, head)
+    network = compiled.detect_kind(name, head) or detect_portable_kind(name, head)
     if network is not None:
         return network
     suffix = name.rpartition(".")[2].lower()
@@ -144,7 +213,7 @@ def read_device_file(
     if kind == "a":
         return _read_archive(source, size)
     if kind in ("pe", "macho"):
-        return DeviceFile(kind, links=portable.read_links(source) if kind == "pe" else ())
+        return DeviceFile(kind, links=read_portable_links(source) if kind == "pe" else ())
     if kind in ("fatbin", "hipfb", "offload"):
         unread: list[str] = []
         device_codes = read_containers(source, size, unread, spent)
@@ -158,7 +227,7 @@ def read_device_file(
     elif kind in compiled.KINDS:
         return _read_compiled(source, size, kind, spent)
     elif kind == "kpack":
-        entries = kpack.read(source, size)
+        entries = codeobject.read_kpack(source, size)
     else:
         entries = _read_program(source, size, kind)
     return DeviceFile(kind, _sum_entries(entries))
@@ -236,10 +305,10 @@ def _read_program(source: ByteSource, size: int, kind: str) -> list[CodeEntry]:
     container, meaning = _MEANINGS[kind]
     arch: str | None = None
     if kind == "spv":
-        arch = spirv.read_addressing_model(source, 0, size)
+        arch = intermediate.read_addressing_model(source, 0, size)
         why = "the file is no SPIR-V module of a known byte order and version"
     elif kind == "bc":
-        triple = bitcode.read_triple(source, 0, size)
+        triple = intermediate.read_triple(source, 0, size)
         why = "the module names no target triple"
         if triple is not None:
             arch = triple.partition("-")[0]
@@ -271,10 +340,10 @@ def _read_archive(source: ByteSource, size: int) -> DeviceFile:
     unread: dict[str, None] = {}
     spent = SearchCost()
     count = 0
-    for member in archive.members(source, size, troubles):
+    for member in archive_members(source, size, troubles):
         count += 1
         try:
-            inner = archive.MemberSource(source, member)
+            inner = MemberSource(source, member)
             # Names that an object loads show in the library that it is linked into.
             elf = read_elf(inner, member.size, names=False, spent=spent)
         except Malformed as problem:

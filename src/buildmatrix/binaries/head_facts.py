@@ -1,4 +1,4 @@
-"""Facts of an ELF file from its stream (see `binaries.head`)."""
+"""Facts of an ELF file from its stream (see `binaries.stream`)."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from buildmatrix.binaries.hostdata import SearchResults
 from buildmatrix.binaries.model import Elf
-from buildmatrix.binaries.passing import SearchResults
 from buildmatrix.binaries.reader import read_interpreter, table_facts
-from buildmatrix.device_code import bundles, codeobject
+from buildmatrix.device_code import codeobject, fat_binaries
+from buildmatrix.device_code.groups import Sums
 from buildmatrix.device_code.model import DeviceCode
-from buildmatrix.device_code.sums import Sums
 from buildmatrix.elf import layout as abi
-from buildmatrix.elf.dynamic import Dynamic, read_dynamic
-from buildmatrix.elf.headers import Headers, Segment, read_headers
+from buildmatrix.elf.headers import Dynamic, Headers, Segment, read_dynamic, read_headers
 from buildmatrix.elf.model import Binding, Literal, Mark
 from buildmatrix.elf.notes import MOST_BYTES, read_notes
-from buildmatrix.elf.regions import (
+from buildmatrix.elf.search import (
     CHUNK,
     Region,
     code_is_separate,
@@ -43,7 +42,7 @@ _TABLE_NAME_OR_VERSION = re.compile(rb"(?:%b)|\0GLIBC_2\.[0-9.]{1,8}\0" % _TABLE
 _TABLE_WORDS = (b"__gmon_start__", b"_ITM_deregisterTMCloneTable", b"__cxa_finalize", b"GLIBC_2.")
 _LONGEST_TABLE_NAME = 32
 #: A section that is one image, with the target in its name.
-_IMAGE_SECTION = bundles.MAGIC.decode()
+_IMAGE_SECTION = fat_binaries.BUNDLE_MAGIC.decode()
 #: End of a string table. A run of NULs does not end it: tools overwrite search paths with them.
 _TABLE_END = re.compile(rb"[\x01-\x1f\x7f]")
 
@@ -283,7 +282,7 @@ def _read_complete_binding(
     exports_only: bool,
 ) -> Binding | None:
     """Read the symbols if all of their tables were read; the dynamic section was."""
-    if headers.machine in codeobject.KINDS:
+    if headers.machine in codeobject.CODE_OBJECT_KINDS:
         return None
     if abi.DT_VERNEED in dynamic.tags and not versions.needs and not exports_only:
         return None

@@ -15,12 +15,10 @@ from buildmatrix.device_code import codeobject
 from buildmatrix.device_code.finder import DeviceCodeFinder, SearchCost
 from buildmatrix.device_code.model import CodeGroup, DeviceCode
 from buildmatrix.elf import layout as abi
-from buildmatrix.elf.dynamic import Dynamic, read_dynamic
-from buildmatrix.elf.headers import Headers, Malformed, read_headers, text
-from buildmatrix.elf.literals import MOST_NAMES
+from buildmatrix.elf.headers import Dynamic, Headers, Malformed, read_dynamic, read_headers, text
 from buildmatrix.elf.model import Binding, Literal, Mark, Section
 from buildmatrix.elf.notes import Notes, read_notes
-from buildmatrix.elf.regions import Region, host_regions
+from buildmatrix.elf.search import MOST_NAMES, Region, host_regions
 from buildmatrix.elf.source import AheadSource, ByteSource, CachedSource
 from buildmatrix.elf.symbols import read_binding
 from buildmatrix.elf.versions import Versions, read_versions
@@ -64,7 +62,7 @@ def read_elf(
     if deep:
         spent = spent or SearchCost()
         searched = _search(source, size, headers, dynamic, spent, names=names)
-    is_loaded = headers.machine not in codeobject.KINDS and headers.type in _LOADED
+    is_loaded = headers.machine not in codeobject.CODE_OBJECT_KINDS and headers.type in _LOADED
     binding = read_binding(cached, headers, dynamic, versions) if is_loaded else None
     interpreter = read_interpreter(cached, headers)
     elf = table_facts(headers, dynamic, versions, notes, interpreter, binding)
@@ -164,7 +162,7 @@ def _search(
     """Search host data and code in one pass, and walk the containers of device code."""
     device = DeviceCodeFinder(AheadSource(source), headers.unread, spent)
     device.read_sections(headers, size)
-    if headers.machine in codeobject.KINDS:
+    if headers.machine in codeobject.CODE_OBJECT_KINDS:
         # Nothing in there is for the host's loader.
         return _SearchResults(device.device_code())
     host = HostData(source, device)

@@ -14,7 +14,7 @@ from packaging.specifiers import InvalidSpecifier
 from buildmatrix import toml
 from buildmatrix.catalogue.model import Replacement, ReplacementAction
 from buildmatrix.catalogue.tables import SCHEMA, DataFile, HostCheck, entries
-from buildmatrix.elf.marks import MARKS
+from buildmatrix.elf.search import MARKS
 from buildmatrix.errors import Problem, SpecError
 from buildmatrix.parsing import parse_specifiers
 from buildmatrix.spec import document, kinds

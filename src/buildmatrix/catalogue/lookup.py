@@ -28,8 +28,8 @@ from buildmatrix.catalogue.model import (
 )
 from buildmatrix.catalogue.names import demangle, library_names, matches, matches_any, version_of
 from buildmatrix.errors import UsageError
+from buildmatrix.inventory.listing import distribution_name
 from buildmatrix.inventory.model import Artefact, Binary, ClosedFile, PythonLoad
-from buildmatrix.inventory.names import distribution_name
 from buildmatrix.parsing import parse_specifiers, version_or_none
 
 # Single questions to the catalogue: whose library, whose distribution, whose image is this?

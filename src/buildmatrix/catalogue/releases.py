@@ -12,8 +12,8 @@ from packaging.markers import InvalidMarker, default_environment
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.lookup import distribution
 from buildmatrix.catalogue.model import BackendEntry, DistributionMatch
+from buildmatrix.inventory.listing import distribution_name
 from buildmatrix.inventory.model import Distribution
-from buildmatrix.inventory.names import distribution_name
 from buildmatrix.parsing import holds, requirement_or_none
 
 # Runtime lines: which toolkit a runtime belongs to, and what a local version was built for

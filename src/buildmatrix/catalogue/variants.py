@@ -16,7 +16,7 @@ from buildmatrix.catalogue.architectures import READY, Grade, architectures, gra
 from buildmatrix.catalogue.drivers import is_beyond, toolkit_of
 from buildmatrix.catalogue.load import Catalogue, Owned
 from buildmatrix.catalogue.tables import VariantFeature
-from buildmatrix.elf.isa import level_number
+from buildmatrix.elf.notes import level_number
 from buildmatrix.inventory.variants import Properties, VariantMetadata
 from buildmatrix.parsing import version_or_none
 from buildmatrix.spec.kinds import numbers, version_range

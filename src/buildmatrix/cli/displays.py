@@ -12,8 +12,8 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Protocol
 
 from buildmatrix.cli import console
-from buildmatrix.phrases import size
 from buildmatrix.progress import Progress
+from buildmatrix.text import size
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -23,11 +23,11 @@ from buildmatrix.errors import Problem, SpecError, UsageError
 from buildmatrix.locks.model import Lock
 from buildmatrix.locks.pylock import read_lock
 from buildmatrix.parsing import parse_specifiers
-from buildmatrix.phrases import listing
 from buildmatrix.spec.document import did_you_mean
 from buildmatrix.spec.kinds import numbers
 from buildmatrix.spec.matrix import ANY
 from buildmatrix.spec.model import NodeClass, Spec, Target
+from buildmatrix.text import listing
 
 SCHEMA = "buildmatrix/cache-key/1"
 #: Characters of a label's value.

@@ -19,7 +19,6 @@ from buildmatrix.errors import (
 )
 from buildmatrix.http.failures import RequestError
 from buildmatrix.oci.documents import INDEXES, index_of, manifest_of
-from buildmatrix.phrases import count, listing
 from buildmatrix.progress import Progress
 from buildmatrix.registry.client import Registry
 from buildmatrix.registry.manifests import ManifestBytes
@@ -29,6 +28,7 @@ from buildmatrix.reports.run.model import Report, exit_code
 from buildmatrix.reports.run.saved import merge
 from buildmatrix.rules.acceptance import FailOn, fails, ran_out
 from buildmatrix.rules.model import TargetResult
+from buildmatrix.text import count, listing
 
 
 @dataclass(slots=True)

@@ -13,15 +13,13 @@ from buildmatrix.attestation.keyless import CertificateCheck, CertificateError, 
 from buildmatrix.attestation.keys import PublicKey
 from buildmatrix.attestation.verdict import PREDICATE_TYPE, TargetVerdict
 from buildmatrix.errors import EXIT_FINDINGS, EXIT_OK, UndecidedError
-from buildmatrix.oci.choosing import choose, images_in
-from buildmatrix.oci.documents import INDEXES, Platform, index_of
-from buildmatrix.phrases import count, listing
+from buildmatrix.oci.documents import INDEXES, Platform, choose, images_in, index_of
 from buildmatrix.registry.client import Registry
 from buildmatrix.registry.reference import Reference
 from buildmatrix.reports.verify import Proof, Reason, Refusal, Verification
 from buildmatrix.rules.acceptance import ran_out
 from buildmatrix.rules.model import Gate, GateState
-from buildmatrix.text import printable
+from buildmatrix.text import count, listing, printable
 
 #: Characters of a foreign name in a sentence.
 _SHOWN = 19

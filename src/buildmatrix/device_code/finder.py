@@ -14,26 +14,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from buildmatrix.device_code import bundles, codeobject, fatbin, offloadbinary, ptx, spirv
-from buildmatrix.device_code.entries import CodeContainer, CodeEntry
-from buildmatrix.device_code.groups import Groups
-from buildmatrix.device_code.model import CodeGroup, DeviceCode
-from buildmatrix.device_code.sums import Sums
+from buildmatrix.device_code import codeobject, fat_binaries, intermediate
+from buildmatrix.device_code.groups import Groups, Sums
+from buildmatrix.device_code.model import CodeContainer, CodeEntry, CodeGroup, DeviceCode
 from buildmatrix.elf import layout as abi
 from buildmatrix.elf.headers import Headers
-from buildmatrix.elf.regions import Region, Window, device_regions
-from buildmatrix.elf.sieve import Sieve
+from buildmatrix.elf.search import Region, Sieve, Window, device_regions
 from buildmatrix.elf.source import ByteSource
 
 _Read = Callable[[ByteSource, int, int], CodeContainer | None]
 _READERS: dict[bytes, _Read] = {
-    fatbin.MAGIC: fatbin.read,
-    bundles.MAGIC: bundles.read,
-    bundles.COMPRESSED_MAGIC: bundles.read_compressed,
-    offloadbinary.MAGIC: offloadbinary.read,
-    abi.MAGIC: codeobject.read,
-    spirv.MAGIC: spirv.read,
-    ptx.MAGIC: ptx.read,
+    fat_binaries.FATBIN_MAGIC: fat_binaries.read_fatbin,
+    fat_binaries.BUNDLE_MAGIC: fat_binaries.read_bundle,
+    fat_binaries.COMPRESSED_BUNDLE_MAGIC: fat_binaries.read_compressed_bundle,
+    fat_binaries.OFFLOAD_MAGIC: fat_binaries.read_offload_binary,
+    abi.MAGIC: codeobject.read_code_object,
+    intermediate.SPIRV_MAGIC: intermediate.read_spirv,
+    intermediate.PTX_MAGIC: intermediate.read_ptx,
 }
 _LONGEST_MAGIC = max(map(len, _READERS))
 _MAGICS = re.compile(b"|".join(map(re.escape, _READERS)))
@@ -42,12 +39,12 @@ _MAGICS = re.compile(b"|".join(map(re.escape, _READERS)))
 #: somewhere before (`locate_container`). OffloadBinary always has its section.
 NEEDLES: Mapping[bytes, int] = MappingProxyType(
     {
-        fatbin.MAGIC: 0,
-        bundles.COMPRESSED_MAGIC: 0,
-        bundles.MAGIC: 0,
+        fat_binaries.FATBIN_MAGIC: 0,
+        fat_binaries.COMPRESSED_BUNDLE_MAGIC: 0,
+        fat_binaries.BUNDLE_MAGIC: 0,
         abi.MAGIC: 0,
-        spirv.MAGIC[2:] + b"\0": 2,
-        ptx.SEARCHED: 0,
+        intermediate.SPIRV_MAGIC[2:] + b"\0": 2,
+        intermediate.PTX_SEARCHED: 0,
     }
 )
 _SIEVE = Sieve(NEEDLES, anchors=b".CL")
@@ -104,10 +101,12 @@ def locate_container(needle: bytes, begin: int, window: Window) -> int | None:
 
     A container is found in the window in which it begins; PTX may have begun before.
     """
-    if needle == ptx.SEARCHED:
+    if needle == intermediate.PTX_SEARCHED:
         if begin >= window.stop:
             return None
-        place = window.data.rfind(ptx.MAGIC, max(0, begin - ptx.BEFORE), begin)
+        place = window.data.rfind(
+            intermediate.PTX_MAGIC, max(0, begin - intermediate.PTX_BEFORE), begin
+        )
         return place if place >= 0 else None
     place = begin - NEEDLES[needle]
     return place if window.start <= place < window.stop else None
@@ -162,8 +161,10 @@ class DeviceCodeFinder:
         moved = self._read_kpack(headers, size)
         for region in device_regions(headers, size):
             name = region.section or ""
-            if name.startswith(bundles.MAGIC.decode()):
-                image = bundles.read_section(self.source, region.offset, region.size, name)
+            if name.startswith(fat_binaries.BUNDLE_MAGIC.decode()):
+                image = fat_binaries.read_bundle_section(
+                    self.source, region.offset, region.size, name
+                )
                 if image is not None:
                     self._sums.add(image, name)
             elif not self.read_region(region) and not moved:
@@ -270,10 +271,10 @@ class DeviceCodeFinder:
         match = _MAGICS.match(head)
         if match is None:
             return None
-        if match.group() == bundles.COMPRESSED_MAGIC:
+        if match.group() == fat_binaries.COMPRESSED_BUNDLE_MAGIC:
             self.spent.opened += 1
             opened = self.spent.opened <= MOST_OPENED
-            return bundles.read_compressed(self.source, offset, limit, opened=opened)
+            return fat_binaries.read_compressed_bundle(self.source, offset, limit, opened=opened)
         return _READERS[match.group()](self.source, offset, limit)
 
     def is_full(self) -> bool:

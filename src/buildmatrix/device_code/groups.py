@@ -1,21 +1,197 @@
-"""Groups the objects of one file by their target architectures.
-
-A compiler makes one container per translation unit, with code for all requested architectures. If
-one unit was compiled for fewer than the others, the file as a whole supports an architecture that
-some of its kernels do not.
-"""
+"""Device code of one file, summed up and grouped by architecture and kernel names."""
 
 from __future__ import annotations
 
+import re
+import zlib
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from buildmatrix.device_code.entries import CodeContainer, CodeEntry
-from buildmatrix.device_code.kernels import read_kernel_names
-from buildmatrix.device_code.model import CodeGroup
-from buildmatrix.elf.regions import DEVICE_SECTIONS
+from buildmatrix.device_code import fat_binaries
+from buildmatrix.device_code.model import (
+    CodeContainer,
+    CodeEntry,
+    CodeGroup,
+    DeviceCode,
+    newer_version,
+)
+from buildmatrix.elf.search import DEVICE_SECTIONS
 from buildmatrix.elf.source import ByteSource
+
+# Kernel names from the first bytes of a piece of device code.
+#
+# No tables are followed: compilers put the names of sections and symbols first, so the beginning
+# has them, compressed or not. In a cubin each kernel has a section for its constants, and each
+# function one for its code; AMD code objects have a symbol `NAME.kd` per kernel; PTX declares
+# kernels.
+
+
+#: Decompressed bytes of a piece that are examined.
+HEAD = 32 << 10
+#: Bytes on disk read for them.
+_PACKED = 128 << 10
+#: Longest name, in characters; names in CUTLASS reach four thousand.
+LONGEST_NAME = 512
+_NAME = rb"(?P<name>[A-Za-z_$.][\w$.]{0,%d})" % (LONGEST_NAME - 1)
+#: Patterns by kind of code. The last pattern of a list shows if there is any code at all.
+_PATTERNS = {
+    "sass": (
+        re.compile(rb"\0\.nv\.constant0\.%b" % _NAME),
+        re.compile(rb"\0\.text\.%b" % _NAME),
+    ),
+    "ptx": (re.compile(rb"\.entry\s+%b" % _NAME),),
+    "amdgcn": (re.compile(rb"\0%b\.kd(?=\0)" % _NAME),),
+}
+#: A part of a name mangled per the Itanium C++ ABI: a length, then as many letters.
+_PART = re.compile(r"L?(\d{1,4})")
+_ANONYMOUS = "_GLOBAL__N_"
+
+
+def read_kernel_names(
+    source: ByteSource, entry: CodeEntry, most: int
+) -> tuple[tuple[str, ...], bool]:
+    """Return up to `most` kernel names of a piece, and True if it certainly has none.
+
+    Returns no names for an unreadable piece or an unsupported format.
+    """
+    patterns = _PATTERNS.get(entry.kind, ())
+    try:
+        data, is_whole = _head(source, entry) if patterns else (b"", False)
+    except (ValueError, zlib.error):
+        return (), False
+    for pattern in patterns:
+        # A name that runs past these bytes is incomplete.
+        names = dict.fromkeys(
+            match["name"].decode()
+            for match in pattern.finditer(data)
+            if is_whole or match.end() < len(data)
+        )
+        if names:
+            return tuple(names)[:most], False
+    return (), is_whole and bool(data)
+
+
+def _head(source: ByteSource, entry: CodeEntry) -> tuple[bytes, bool]:
+    """Return the first bytes of a piece, True if that is all. Raises ValueError, zlib.error."""
+    if entry.format == "nv-fatbin":
+        return fat_binaries.read_payload(source, entry, _PACKED, HEAD)
+    if entry.format == "hip-ccob":
+        return fat_binaries.read_first_image(source, entry, _PACKED, HEAD), False
+    if entry.compressed:
+        return b"", False
+    return source.read(entry.offset, min(HEAD, entry.size)), entry.size <= HEAD
+
+
+def demangle(symbol: str) -> str:
+    """Return `at::native::fill_kernel` for a mangled name, without arguments; others unchanged."""
+    if not symbol.startswith("_Z"):
+        return symbol
+    at = 3 if symbol.startswith("_ZN") else 2
+    parts: list[str] = []
+    while match := _PART.match(symbol, at):
+        end = match.end() + int(match[1])
+        part = symbol[match.end() : end]
+        if not part.startswith(_ANONYMOUS):
+            parts.append(part)
+        at = end
+        if symbol[2] != "N":
+            break
+    return "::".join(parts) or symbol
+
+
+# Sums of device code per format, kind and architecture
+
+
+#: Distinct (format, kind, architecture) per file; real files have up to a hundred.
+MOST_SUMS = 2048
+
+
+class Sums:
+    """Sums of one file; overflow is reported in `unread`."""
+
+    def __init__(self, unread: list[str]) -> None:
+        self._unread = unread
+        self._sums: dict[tuple[str, str, str | None], _Sum] = {}
+
+    def add(self, entry: CodeEntry, section: str | None = None) -> None:
+        """Count one entry."""
+        present = self._sums.get((entry.format, entry.kind, entry.arch))
+        if present is not None and entry.offset >= present.first.offset:
+            present.count += 1
+            present.size += entry.size
+            present.compressed += entry.compressed
+            present.note = present.note or entry.note
+            present.language = newer_version(present.language, entry.language)
+            return
+        self.merge(
+            DeviceCode(
+                format=entry.format,
+                kind=entry.kind,
+                arch=entry.arch,
+                count=1,
+                size=entry.size,
+                offset=entry.offset,
+                section=section,
+                note=entry.note,
+                compressed=int(entry.compressed),
+                language=entry.language,
+            )
+        )
+
+    def merge(self, code: DeviceCode) -> None:
+        """Add the counts of another sum."""
+        key = (code.format, code.kind, code.arch)
+        present = self._sums.get(key)
+        if present is not None:
+            present.count += code.count
+            present.size += code.size
+            present.compressed += code.compressed
+            present.note = present.note or code.note
+            present.language = newer_version(present.language, code.language)
+            if code.offset < present.first.offset:
+                present.first = code
+        elif len(self._sums) <= MOST_SUMS:
+            if len(self._sums) == MOST_SUMS:
+                self._unread.append(f"only the first {MOST_SUMS} kinds of device code were counted")
+            self._sums[key] = _Sum(
+                code, code.count, code.size, code.compressed, code.note, code.language
+            )
+
+    def device_code(self) -> tuple[DeviceCode, ...]:
+        """Return the sums, in an order that depends only on the bytes."""
+        sums = (
+            replace(
+                s.first,
+                count=s.count,
+                size=s.size,
+                compressed=s.compressed,
+                note=s.note,
+                language=s.language,
+            )
+            for s in self._sums.values()
+        )
+        return tuple(sorted(sums, key=lambda s: (s.format, s.kind, s.arch or "", s.offset)))
+
+
+@dataclass(slots=True)
+class _Sum:
+    """Running counts, with the entry that comes first in the file."""
+
+    first: DeviceCode
+    count: int
+    size: int
+    compressed: int
+    note: str | None
+    language: str | None
+
+
+# Groups the objects of one file by their target architectures.
+#
+# A compiler makes one container per translation unit, with code for all requested architectures. If
+# one unit was compiled for fewer than the others, the file as a whole supports an architecture that
+# some of its kernels do not.
+
 
 #: Containers that can hold code for several architectures; others hold one each.
 _JOINING = frozenset({"nv-fatbin", "hip-bundle", "hip-ccob", "offload-bundle"})

@@ -1,8 +1,10 @@
-"""Facts about device code, independent of vendors."""
+"""Facts about device code, independent of vendors, and its file name suffixes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+# Facts about device code, independent of vendors
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +61,54 @@ class CodeGroup:
     #: True if a linker made other objects from these, which run in their place. Only their portable
     #: code is still usable.
     is_relocatable: bool = False
+
+
+# Entries and containers that all readers of device code return
+
+
+@dataclass(frozen=True, slots=True)
+class CodeEntry:
+    """One piece of device code in a file; the fields are those of `DeviceCode`."""
+
+    format: str
+    kind: str
+    arch: str | None
+    offset: int
+    size: int
+    compressed: bool = False
+    note: str | None = None
+    language: str | None = None
+
+
+def newer_version(first: str | None, second: str | None) -> str | None:
+    """Return the newer of two versions such as `8.7`; None if neither is known."""
+    present = [version for version in (first, second) if version is not None]
+    return max(present, key=lambda version: [int(n) for n in version.split(".")], default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class CodeContainer:
+    """A run of entries, and the file offset behind it, which is always past its start."""
+
+    entries: tuple[CodeEntry, ...]
+    end: int
+
+
+# File name suffixes of device code, apart for callers that look only at names
+
+
+#: Suffixes that only device code has, whatever its bytes look like (compressed, encrypted, newer):
+#: of compilers, of MIGraphX, and of Triton's cache.
+SUFFIXES = frozenset(
+    {"cubin", "fatbin", "hipfb", "hsaco", "kpack", "ltoir", "ptx", "spv", "mxr",
+     "ttir", "ttgir", "llir", "amdgcn", "zebin"}
+)  # fmt: skip
+_COMPRESSED = (".zst", ".gz", ".xz", ".bz2", ".lz4")
+
+
+def strip_compression(name: str) -> str:
+    """Return the name of a compressed file's content: `kernel.ptx` for `kernel.ptx.zst`."""
+    for suffix in _COMPRESSED:
+        if name.lower().endswith(suffix):
+            return name[: -len(suffix)]
+    return name

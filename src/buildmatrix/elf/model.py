@@ -37,7 +37,7 @@ class Literal:
 class Mark:
     """A known byte sequence: proof that something was linked statically."""
 
-    #: Name in the table of marks (`elf.marks`), for example `cudart-error-string`.
+    #: Name in the table of marks (`elf.search`), for example `cudart-error-string`.
     name: str
     offset: int
 

@@ -17,8 +17,7 @@ from struct import iter_unpack
 from typing import Generic, TypeVar
 
 from buildmatrix.elf import layout as abi
-from buildmatrix.elf.dynamic import Dynamic, read_dynamic
-from buildmatrix.elf.headers import Headers, read_headers, text
+from buildmatrix.elf.headers import Dynamic, Headers, read_dynamic, read_headers, text
 from buildmatrix.elf.model import Binding, SymbolNeed, Symbols, Undefined
 from buildmatrix.elf.source import ByteSource, CachedSource
 from buildmatrix.elf.versions import Versions, read_versions

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from struct import Struct
 
 from buildmatrix.elf import layout as abi
-from buildmatrix.elf.dynamic import Dynamic, Strings
-from buildmatrix.elf.headers import Headers
+from buildmatrix.elf.headers import Dynamic, Headers, Strings
 from buildmatrix.elf.model import VersionNeed
 from buildmatrix.elf.source import CachedSource
 

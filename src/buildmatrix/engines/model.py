@@ -309,10 +309,8 @@ def layers_of_image(name: str, engine: Engine, inventory: Inventory) -> Inventor
 
     Raises OSError and the engine's errors.
     """
-    from buildmatrix.inventory.layers import add_layers
-    from buildmatrix.layers.image import LayerReader
-    from buildmatrix.layers.merging import merge_layers
-    from buildmatrix.layers.saved import read_export
+    from buildmatrix.layers.image import LayerReader, read_export
+    from buildmatrix.layers.merging import add_layers, merge_layers
     from buildmatrix.store.cache import Cache
 
     reader = LayerReader(Cache(None), names_only=True)

@@ -10,10 +10,10 @@ from buildmatrix.engines.model import BuildJob
 from buildmatrix.errors import BuildError, UndecidedError
 from buildmatrix.oci.documents import INDEXES, Descriptor, index_of
 from buildmatrix.oci.layout import OciLayout
-from buildmatrix.phrases import size
 from buildmatrix.progress import Progress
 from buildmatrix.registry.client import Registry
 from buildmatrix.registry.reference import Reference
+from buildmatrix.text import size
 
 
 def push_content(

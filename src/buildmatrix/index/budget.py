@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from buildmatrix.inventory.mattering import LEAST, may_be_container, may_hide, may_matter
-from buildmatrix.trees.inflating import LARGEST_HELD
+from buildmatrix.inventory.filters import LEAST, may_be_container, may_hide, may_matter
 from buildmatrix.trees.wheel import Member
+from buildmatrix.trees.zip_archive import LARGEST_HELD
 
 # Amounts of a wheel that are read at `heads`; budgets are computed from the same numbers
 

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from buildmatrix.binaries.ending import read_end
 from buildmatrix.binaries.head_facts import Prefix, collect_linking
 from buildmatrix.binaries.model import Elf
 from buildmatrix.binaries.reader import read_elf
+from buildmatrix.binaries.stream import read_end
 from buildmatrix.elf.headers import Malformed
 from buildmatrix.elf.source import BytesSource
 from buildmatrix.index.budget import DYNAMIC_ENDS, FEW_PYTHON, HEAD, is_small
@@ -31,14 +31,14 @@ from buildmatrix.index.parts import (
     facts_of_bytes,
     is_source,
 )
+from buildmatrix.inventory.collect import collect_shallow
 from buildmatrix.inventory.file_facts import FileFacts
-from buildmatrix.inventory.mattering import may_matter
+from buildmatrix.inventory.filters import may_matter
 from buildmatrix.inventory.model import Inventory
-from buildmatrix.inventory.shallow import collect_shallow
-from buildmatrix.python_imports.stages import ImportStages
+from buildmatrix.python_imports.graph import ImportStages
 from buildmatrix.trees.base import Unreadable
 from buildmatrix.trees.wheel import WheelTree
-from buildmatrix.trees.zipdirectory import DEFLATED
+from buildmatrix.trees.zip_archive import DEFLATED
 
 # The Python files of a wheel, as far as an import runs them
 

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from buildmatrix.binaries.ending import UNKNOWN
+from buildmatrix.binaries.stream import UNKNOWN
 
 # Bytes that arrive in order: the end of a file of a server is not known before its beginning
 
@@ -115,7 +115,7 @@ _LEAST_STORED = 1 << 10
 
 
 class Ending:
-    """The end of a file; see `binaries.ending.BinaryEnd`."""
+    """The end of a file; see `binaries.stream.BinaryEnd`."""
 
     def __init__(self, *copies: bytes) -> None:
         self.copies = copies
@@ -124,7 +124,7 @@ class Ending:
         return len(self.copies[0])
 
     def codes(self, start: int, stop: int) -> list[int]:
-        """See `binaries.ending.BinaryEnd.codes`."""
+        """See `binaries.stream.BinaryEnd.codes`."""
         parts = [copy[max(0, start) : max(0, stop)] for copy in self.copies]
         if parts.count(parts[0]) == len(parts):
             return list(parts[0])
@@ -134,7 +134,7 @@ class Ending:
         ]
 
     def known_bytes(self, start: int, stop: int) -> bytes | None:
-        """See `binaries.ending.BinaryEnd.known_bytes`."""
+        """See `binaries.stream.BinaryEnd.known_bytes`."""
         first, *other_copies = (copy[max(0, start) : max(0, stop)] for copy in self.copies)
         return first if all(copied == first for copied in other_copies) else None
 

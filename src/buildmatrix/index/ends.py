@@ -6,10 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from buildmatrix.binaries.ending import EndSections, add_end_sections, begins_device_code, read_end
-from buildmatrix.binaries.head import HeadReader, Malformed
+from buildmatrix.binaries.stream import (
+    EndSections,
+    HeadReader,
+    Malformed,
+    add_end_sections,
+    begins_device_code,
+    read_end,
+)
 from buildmatrix.elf.model import Section
-from buildmatrix.elf.regions import DEVICE_SECTIONS
+from buildmatrix.elf.search import DEVICE_SECTIONS
 from buildmatrix.elf.source import BytesSource
 from buildmatrix.index.budget import (
     CONTAINERS_WHOLE,
@@ -27,8 +33,7 @@ from buildmatrix.index.model import Member
 from buildmatrix.index.parts import DLOPEN, LARGEST_HEAD, WheelParts
 from buildmatrix.inventory.file_facts import FileFacts, add_contents, inspect_source
 from buildmatrix.trees.base import Unreadable
-from buildmatrix.trees.inflating import Inflated, Sequential
-from buildmatrix.trees.zipdirectory import DEFLATED, ZipEntry
+from buildmatrix.trees.zip_archive import DEFLATED, Inflated, Sequential, ZipEntry
 
 #: Inflated bytes that are read at a time.
 PIECE = 64 << 10

@@ -7,27 +7,34 @@ from dataclasses import replace
 
 from buildmatrix.binaries.devicefile import HEAD as KIND_HEAD
 from buildmatrix.binaries.devicefile import detect_kind
-from buildmatrix.binaries.head import HeadReader, Malformed
+from buildmatrix.binaries.stream import HeadReader, Malformed
 from buildmatrix.elf.source import BytesSource
 from buildmatrix.index.budget import HEAD, MOST_ENDS, SNIFF, is_small, masked, nested_ends, useful
 from buildmatrix.index.ending import inflate_end
 from buildmatrix.index.model import Member
 from buildmatrix.index.parts import DLOPEN, LARGEST_HEAD, WheelParts, Within, facts_of_bytes
-from buildmatrix.inventory.file_facts import ELF_MAGIC, FileFacts
-from buildmatrix.inventory.mattering import LARGE_CONTAINER, LEAST, may_matter
-from buildmatrix.inventory.names import readable
-from buildmatrix.inventory.nested import (
+from buildmatrix.inventory.file_facts import (
+    ELF_MAGIC,
+    FileFacts,
     NestedContents,
     detect_container,
     detect_zip_kind,
     find_tensors,
     may_hold_binary,
 )
-from buildmatrix.phrases import listing
-from buildmatrix.trees import containers
+from buildmatrix.inventory.filters import LARGE_CONTAINER, LEAST, may_matter
+from buildmatrix.inventory.listing import readable
+from buildmatrix.text import listing
+from buildmatrix.trees import formats
 from buildmatrix.trees.base import Unreadable
-from buildmatrix.trees.inflating import LARGEST_HELD
-from buildmatrix.trees.zipdirectory import DEFLATED, STORED, TAIL, ZipEntry, read_directory
+from buildmatrix.trees.zip_archive import (
+    DEFLATED,
+    LARGEST_HELD,
+    STORED,
+    TAIL,
+    ZipEntry,
+    read_directory,
+)
 
 # The list of files of a ZIP archive that is a member of a wheel, without what lies before it
 
@@ -87,7 +94,7 @@ def _in_end(data: bytes, size: int) -> tuple[ZipEntry, ...] | None:
 
 
 class _Last:
-    """The last bytes of a file: a `trees.zipdirectory.Bytes`."""
+    """The last bytes of a file: a `trees.zip_archive.Bytes`."""
 
     def __init__(self, data: bytes, size: int) -> None:
         self._data = data
@@ -195,10 +202,10 @@ def _afforded(parts: WheelParts, members: Sequence[Member]) -> dict[str, int]:
 def _sniff(parts: WheelParts, path: str) -> bool:
     """Return whether a file whose name says otherwise may be a binary, by its first bytes."""
     try:
-        head = parts.tree.beginning(path, SNIFF, containers.FAR_HEAD)
+        head = parts.tree.beginning(path, SNIFF, formats.FAR_HEAD)
         is_binary = (
             # A stream may begin with blocks of nothing.
-            len(head) < min(parts.members[path].size, containers.HEAD)
+            len(head) < min(parts.members[path].size, formats.HEAD)
             or head.startswith(ELF_MAGIC)
             or detect_kind(path, head) is not None
             or detect_container(BytesSource(head), head, parts.members[path].size, path) is not None
@@ -233,7 +240,7 @@ def _look(parts: WheelParts, member: Member, length: int) -> None:
         elif kind in ("pe", "macho"):
             # Of another system: what it links, as far as the beginning says, only names a vendor.
             parts.facts[path] = facts_of_bytes(path, data)
-        elif kind is not None or len(data) < min(member.size, containers.HEAD):
+        elif kind is not None or len(data) < min(member.size, formats.HEAD):
             # Its beginning does not say what it holds.
             parts.opened.discard(path)
             parts.archives.append(member)

@@ -7,9 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from buildmatrix.binaries.ending import EndSections, add_end_sections
-from buildmatrix.binaries.head import HeadReader
 from buildmatrix.binaries.model import DeviceFile
+from buildmatrix.binaries.stream import EndSections, HeadReader, add_end_sections
 from buildmatrix.elf.source import BytesSource
 from buildmatrix.index.budget import GAP
 from buildmatrix.index.model import Member
@@ -88,7 +87,7 @@ class Parts(Protocol):
 
 
 class Within:
-    """A part of a wheel, of which at most `most` bytes are read: a `trees.zipdirectory.Bytes`."""
+    """A part of a wheel, of which at most `most` bytes are read: a `trees.zip_archive.Bytes`."""
 
     def __init__(self, source: Parts, start: int, size: int, most: int) -> None:
         self._source = source

@@ -9,8 +9,8 @@ from typing import Protocol, TypeVar
 from buildmatrix.errors import BuildmatrixError, UndecidedError
 from buildmatrix.index.model import DEPTHS, Depth, SourceFacts, Tables, WheelFacts
 from buildmatrix.locks.model import Lock, LockedFile, Package, Wheel
-from buildmatrix.phrases import size
 from buildmatrix.progress import Progress
+from buildmatrix.text import size
 from buildmatrix.threads import Crew
 from buildmatrix.trees.base import defect
 

@@ -16,10 +16,9 @@ from dataclasses import dataclass, field, replace
 from buildmatrix.index.depth import Reading
 from buildmatrix.index.ending import Forward
 from buildmatrix.index.parts import LARGEST_PACKED, HeldTree, facts_of_bytes, is_metadata, is_source
+from buildmatrix.inventory.collect import collect_shallow
 from buildmatrix.inventory.file_facts import FileFacts, add_contents, inspect_source
-from buildmatrix.inventory.shallow import collect_shallow
 from buildmatrix.trees.base import Unreadable
-from buildmatrix.trees.inflating import LARGEST_HELD, Inflated, Sequential
 from buildmatrix.trees.wheel import (
     INFLATION_ALLOWANCE,
     MOST_INFLATION,
@@ -27,15 +26,18 @@ from buildmatrix.trees.wheel import (
     WheelTree,
     install_path,
 )
-from buildmatrix.trees.zipdirectory import (
+from buildmatrix.trees.zip_archive import (
     DEFLATED,
     ENCRYPTED,
     LARGEST_DIRECTORY,
+    LARGEST_HELD,
     LOCAL,
     LOCAL_MARK,
     SIZES_FOLLOW,
     STORED,
     TAIL,
+    Inflated,
+    Sequential,
     ZipEntry,
 )
 

@@ -17,10 +17,10 @@ from buildmatrix.elf.layout import MAGIC as ELF_MAGIC
 from buildmatrix.elf.source import BytesSource
 from buildmatrix.index.model import SourceFacts
 from buildmatrix.inventory.distributions import LARGEST_METADATA, metadata_headers
-from buildmatrix.inventory.mattering import LEAST
-from buildmatrix.inventory.nested import detect_container
+from buildmatrix.inventory.file_facts import detect_container
+from buildmatrix.inventory.filters import LEAST
 from buildmatrix.parsing import parse_marker, requirement_or_none, version_or_none
-from buildmatrix.trees import containers
+from buildmatrix.trees import containers, formats
 from buildmatrix.trees.archive import Spool, safe_path
 from buildmatrix.trees.base import Closing, Unreadable
 
@@ -103,7 +103,7 @@ class SourceArchive(Closing):
         is no such archive, is damaged or a bomb, or has files beside its one folder or outside it.
         """
         archive = self._archive
-        kind = containers.detect_format(archive.read(0, containers.HEAD), archive.size)
+        kind = formats.detect_format(archive.read(0, formats.HEAD), archive.size)
         if kind not in ("zip", "tar", "compressed"):
             raise Unreadable("neither a ZIP archive nor a tar archive")
         root = ""
@@ -222,7 +222,7 @@ def _is_expected(own_name: object, own_version: object, name: str, version: str)
 _LARGEST_TEXT = 1 << 20
 _MOST_BUILD_TEXT = 4 << 20
 #: Bytes of other files that are held, to see what they are.
-_BEGINNING = 8 * containers.HEAD
+_BEGINNING = 8 * formats.HEAD
 #: Names of files and libraries that are kept.
 _MOST_NAMES = 2000
 _BUILD_FILE = re.compile(
@@ -286,12 +286,12 @@ def _held(path: str, size: int) -> int:
 
 def _is_built(file: SourceFile) -> bool:
     """Return True if a file is compiled code, or may contain some."""
-    head = file.data[: containers.HEAD]
+    head = file.data[: formats.HEAD]
     if head.startswith((ELF_MAGIC, *_FOREIGN_MAGICS)):
         return True
     if devicefile.detect_kind(file.path, head) is not None:
         return True
-    if file.size < LEAST or containers.detect_format(head, file.size) is None:
+    if file.size < LEAST or formats.detect_format(head, file.size) is None:
         return False
     # Compressed text and tables are no containers.
     return detect_container(BytesSource(file.data), head, file.size, file.path) is not None

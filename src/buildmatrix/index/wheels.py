@@ -33,9 +33,9 @@ from buildmatrix.inventory.archive import PACKAGES
 from buildmatrix.inventory.model import Distribution
 from buildmatrix.locks.model import LockedFile, Wheel
 from buildmatrix.parsing import parse_version, parse_wheel_name, split_variant, version_or_none
-from buildmatrix.phrases import size
 from buildmatrix.store.cache import DAY, Cache, source_digest
 from buildmatrix.store.facts import file_digest
+from buildmatrix.text import size
 from buildmatrix.threads import prepare_type
 from buildmatrix.trees.base import Closing, reason
 

@@ -1,7 +1,7 @@
 """The scanner as one file for any Python, so that a scan can run where the layers are.
 
 `python3 scan.pyz ROOT OUTPUT.json` needs only Python 3.10 or later; the exit codes are those of
-`inventory.scan`.
+`inventory.collect`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if sys.version_info < {OLDEST_PYTHON}:
     sys.stderr.write("scan.pyz needs Python %s or later; this is %s\\n" % (needed, sys.version))
     sys.exit(5)
 
-from buildmatrix.inventory.scan import main
+from buildmatrix.inventory.collect import run_scanner
 
-sys.exit(main(sys.argv[1:]))
+sys.exit(run_scanner(sys.argv[1:]))
 """
 _PACKAGE = '"""The scan core of buildmatrix."""\n'
 

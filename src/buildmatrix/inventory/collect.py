@@ -3,17 +3,42 @@
 from __future__ import annotations
 
 import re
+import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import MappingProxyType
+from typing import Literal
 
 from buildmatrix.binaries.model import Elf
-from buildmatrix.inventory.distributions import Ownership, read_distributions
-from buildmatrix.inventory.file_facts import FactMemory, FileFacts, inspect, open_container
-from buildmatrix.inventory.folders import choose_primary_paths, sum_folders
+from buildmatrix.inventory.conda import LARGEST_RECORD as LARGEST_CONDA_RECORD
+from buildmatrix.inventory.distributions import LARGEST as LARGEST_SBOM
+from buildmatrix.inventory.distributions import (
+    LARGEST_METADATA,
+    LARGEST_NOTE,
+    LARGEST_RECORD,
+    Ownership,
+    read_distributions,
+)
+from buildmatrix.inventory.file_facts import (
+    MANY_FILES,
+    SEPARATOR,
+    FactMemory,
+    FileFacts,
+    NestedContents,
+    inspect,
+    open_container,
+    plan_opening,
+)
+from buildmatrix.inventory.filters import LARGE_CONTAINER, LEAST, may_hide, may_matter
+from buildmatrix.inventory.folders import (
+    LARGEST_FILE,
+    choose_primary_paths,
+    find_python_paths,
+    sum_folders,
+)
 from buildmatrix.inventory.listing import Listing, RecordedLookups
-from buildmatrix.inventory.mattering import LARGE_CONTAINER
 from buildmatrix.inventory.model import (
     PACKAGES,
     Artefact,
@@ -25,31 +50,29 @@ from buildmatrix.inventory.model import (
     Statements,
     Stats,
     SystemPackage,
-)
-from buildmatrix.inventory.nested import (
-    MANY_FILES,
-    SEPARATOR,
-    NestedContents,
-    plan_opening,
+    encode,
 )
 from buildmatrix.inventory.python_loading import read_python
 from buildmatrix.inventory.python_memory import PythonMemory
-from buildmatrix.inventory.python_path import find_python_paths
 from buildmatrix.inventory.system import (
+    LARGEST_CACHE,
+    LARGEST_CONFIGURATION,
+    LARGEST_LIST,
+    LARGEST_STATUS,
     LD_SO_CACHE,
+    find_packages,
     read_library_folders,
     read_loader_cache,
     read_musl_folders,
     read_preload,
     read_system_packages,
 )
-from buildmatrix.inventory.system_files import find_packages
+from buildmatrix.inventory.variants import LARGEST as LARGEST_VARIANT
 from buildmatrix.inventory.workers import Watch, ignore_progress, spread
-from buildmatrix.python_imports.source import (
-    Outline,
-    is_sourceless,
-)
-from buildmatrix.trees.base import Tree
+from buildmatrix.inventory.writing import write_atomically
+from buildmatrix.python_imports.source import LARGEST_SEARCHED, Outline, is_sourceless
+from buildmatrix.trees.base import File, Tree, reason
+from buildmatrix.trees.directory import DirectoryTree
 
 #: Names that a loader looks for: `libx.so`, `libx.so.12`, `ld-linux-x86-64.so.2`.
 _LIBRARY_NAME = re.compile(r"\.so(\.|$)")
@@ -340,3 +363,128 @@ def _find_ancestors(paths: set[str]) -> set[str]:
             folders.add(folder)
             folder = folder.rpartition("/")[0]
     return folders
+
+
+# Files whose contents `collect` reads, as far as their names tell.
+#
+# A reader of layers keeps the bytes of these as they pass by: METADATA, package lists, loader
+# configuration, Python sources. Links can lead `collect` to a file of any other name.
+
+
+#: Ends of paths, without the folders above that links may replace, with the size limit of each
+#: file.
+_LIMITS = {
+    r"[^/]*\.py": LARGEST_SEARCHED,
+    r"[^/]*\.(?:dist|egg)-info/RECORD": LARGEST_RECORD,
+    r"[^/]*\.(?:dist|egg)-info/(?:METADATA|PKG-INFO)|[^/]*\.egg-info": LARGEST_METADATA,
+    r"[^/]*\.(?:dist|egg)-info/(?:INSTALLER|direct_url\.json|entry_points\.txt)": LARGEST_NOTE,
+    r"[^/]*\.(?:dist|egg)-info/variant\.json": LARGEST_VARIANT,
+    r"[^/]*\.(?:dist|egg)-info/sboms/.*": LARGEST_SBOM,
+    r"[^/]*\.pth|pyvenv\.cfg": LARGEST_FILE,
+    r"conda-meta/[^/]+\.json": LARGEST_CONDA_RECORD,
+    r"status|status\.d/[^/]+|db/installed": LARGEST_STATUS,
+    r"info/[^/]+\.list": LARGEST_LIST,
+    r"ld\.so\.cache": LARGEST_CACHE,
+    r"ld\.so\.(?:conf|preload)|ld\.so\.conf\.d/[^/]+|ld-musl-[^/]+\.path": LARGEST_CONFIGURATION,
+}
+_READ_PATTERN = re.compile(
+    f"(?:^|/)(?:{'|'.join(f'({pattern})' for pattern in _LIMITS)})\\Z", re.DOTALL
+)
+_SIZE_LIMITS = tuple(_LIMITS.values())
+
+
+def is_content_read(path: str, size: int) -> bool:
+    """True if `collect` may read the whole file `path`, not only inspect it."""
+    match = _READ_PATTERN.search(path)
+    return (
+        match is not None
+        and match.lastindex is not None
+        and size <= _SIZE_LIMITS[match.lastindex - 1]
+    )
+
+
+# Inventory of a tree of which only some files were opened
+
+
+class _ShallowMemory:
+    """A `collect.FactMemory` with every file; unopened files have no facts."""
+
+    def __init__(self, facts: Mapping[str, FileFacts]) -> None:
+        self._facts = facts
+
+    def recall(self, file: File) -> FileFacts | None:
+        """See `collect.FactMemory.recall`."""
+        return self._facts.get(file.path, FileFacts())
+
+    def keep(self, file: File, facts: FileFacts) -> None:
+        """See `collect.FactMemory.keep`."""
+
+
+def collect_shallow(
+    tree: Tree,
+    facts: Mapping[str, FileFacts],
+    opened: Collection[str],
+    unmasked: Collection[str] = (),
+    lazy: Collection[str] = (),
+) -> Inventory:
+    """Collect the facts of `tree`, with only the files in `facts` opened.
+
+    The tree provides the bytes of metadata, and of the Python files in `facts`; no other file is
+    opened. Possibly relevant files that are not `opened` are in `Inventory.closed`, and so is every
+    large file with a harmless name: names do not decide. `unmasked` are files among these that are
+    binaries by their first bytes, `lazy` the Python files that no import runs.
+    """
+    inventory = collect(tree, memory=_ShallowMemory(facts))
+    owners = [distribution.owner for distribution in inventory.distributions]
+    owner = owners[0] if len(owners) == 1 else None
+    unopened = (file for file in tree.walk() if isinstance(file, File) and file.path not in opened)
+    closed = tuple(
+        ClosedFile(file.path, file.size, owner, by, file.path in lazy)
+        for file in unopened
+        if (by := _find_relevance(file, unmasked)) is not None
+    )
+    return replace(inventory, closed=closed, stats=replace(inventory.stats, cached=0))
+
+
+def _find_relevance(
+    file: File, unmasked: Collection[str]
+) -> Literal["name", "bytes", "size"] | None:
+    """Return the reason for a file's relevance; None if irrelevant."""
+    if file.path in unmasked:
+        return "bytes"
+    if may_matter(file.path, file.size):
+        return "name"
+    return "size" if file.size >= LEAST and may_hide(file.path, file.size) else None
+
+
+# The scanner as a program: `python3 scan.pyz ROOT OUTPUT.json` (see `inventory.archive`).
+#
+# Exit codes: 0 the inventory was written, including a list of unreadable files; 2 wrong usage; 3
+# the root cannot be read, or the output cannot be written.
+
+
+def run_scanner(arguments: Sequence[str]) -> int:
+    """Scan the folder ROOT, write its inventory and return the exit code."""
+    if len(arguments) != 2:
+        print("usage: scan.pyz ROOT OUTPUT.json", file=sys.stderr)
+        return 2
+    root, output = map(Path, arguments)
+    print(f"scanning {root}", file=sys.stderr, flush=True)
+    try:
+        with DirectoryTree(root) as tree:
+            inventory = collect(tree)
+    except OSError as error:
+        print(f"{root} cannot be read: {reason(error)}", file=sys.stderr)
+        return 3
+    try:
+        write_atomically(output, encode(inventory))
+    except OSError as error:
+        print(f"{output} cannot be written: {reason(error)}", file=sys.stderr)
+        return 3
+    stats = inventory.stats
+    print(
+        f"{stats.files} files, {stats.binaries} binaries, {len(inventory.distributions)}"
+        f" distributions, {len(inventory.unread)} unread, {stats.seconds:.1f} s",
+        file=sys.stderr,
+    )
+    return 0

@@ -1,11 +1,4 @@
-"""Packages installed by conda, mamba or pixi, from the records in `conda-meta`.
-
-Format: one JSON file `<prefix>/conda-meta/<name>-<version>-<build>.json` per package, with `name`,
-`version`, `depends`, `files`, `paths_data.paths` (`_path`, `sha256`, `sha256_in_prefix`) and
-`requested_spec` or `requested_specs` (`PrefixRecord` of conda, conda/models/records.py, and of
-rattler, https://conda.github.io/rattler/py-rattler/prefix_record). Paths are relative to the
-prefix. Missing fields and fields of another type count as empty.
-"""
+"""Packages installed by conda, mamba or pixi, joined with the Python distributions."""
 
 from __future__ import annotations
 
@@ -13,11 +6,21 @@ import base64
 import json
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
-from buildmatrix.inventory.listing import Listing
+from buildmatrix.inventory.listing import Listing, distribution_name
+from buildmatrix.inventory.model import Distribution
+
+# Packages installed by conda, mamba or pixi, from the records in `conda-meta`.
+#
+# Format: one JSON file `<prefix>/conda-meta/<name>-<version>-<build>.json` per package, with
+# `name`, `version`, `depends`, `files`, `paths_data.paths` (`_path`, `sha256`, `sha256_in_prefix`)
+# and `requested_spec` or `requested_specs` (`PrefixRecord` of conda, conda/models/records.py, and
+# of rattler, https://conda.github.io/rattler/py-rattler/prefix_record). Paths are relative to the
+# prefix. Missing fields and fields of another type count as empty.
+
 
 #: Bytes of one record; a package of 30,000 files has about 10 MB.
 LARGEST_RECORD = 32 << 20
@@ -144,3 +147,85 @@ def _to_record_hash(sha256: object) -> str:
     if not isinstance(sha256, str) or not re.fullmatch(r"[0-9a-f]{64}", sha256):
         return ""
     return "sha256=" + base64.urlsafe_b64encode(bytes.fromhex(sha256)).decode().rstrip("=")
+
+
+# Join of the conda packages and Python distributions of an environment.
+#
+# A conda package with a single Python distribution becomes that distribution, with all of its
+# files. Any other becomes a distribution of its own. Files in a Python distribution's RECORD stay
+# with it.
+
+
+#: Installer name for conda, mamba and pixi, which write the same records.
+CONDA = "conda"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedDistribution:
+    """A distribution, and the files of its record: path in the tree to hash as written, or ``."""
+
+    distribution: Distribution
+    record: Mapping[str, str]
+
+
+def merge_conda_packages(
+    listing: Listing, python_distributions: Sequence[RecordedDistribution]
+) -> list[RecordedDistribution]:
+    """Return the Python distributions and the packages of the tree's conda environments."""
+    packages = read_conda_packages(listing)
+    by_path = {recorded.distribution.path: recorded for recorded in python_distributions}
+    brought = {
+        conda_package.path: [path for path in conda_package.metadata if path in by_path]
+        for conda_package in packages
+    }
+    names = {
+        (conda_package.prefix, conda_package.name): by_path[
+            brought[conda_package.path][0]
+        ].distribution.name
+        if len(brought[conda_package.path]) == 1
+        else distribution_name(conda_package.name)
+        for conda_package in packages
+    }
+    additional = []
+    for package in packages:
+        paths = brought[package.path]
+        claimed = {path for place in paths for path in by_path[place].record}
+        unclaimed = {path: digest for path, digest in package.files.items() if path not in claimed}
+        if len(paths) == 1:
+            by_path[paths[0]] = _add_files(
+                listing, by_path[paths[0]], unclaimed, requested=package.requested
+            )
+        else:
+            alone = RecordedDistribution(_make_distribution(package, names), {})
+            additional.append(_add_files(listing, alone, unclaimed, requested=package.requested))
+    return [*by_path.values(), *additional]
+
+
+def _make_distribution(
+    conda_package: CondaPackage, names: Mapping[tuple[str, str], str]
+) -> Distribution:
+    """Make a distribution of a non-Python package; it requires its installed dependencies."""
+    requires = (names.get((conda_package.prefix, name)) for name in conda_package.depends)
+    return Distribution(
+        name=distribution_name(conda_package.name),
+        version=conda_package.version,
+        path=conda_package.path,
+        requires=tuple(dict.fromkeys(name for name in requires if name is not None)),
+        license=conda_package.license,
+    )
+
+
+def _add_files(
+    listing: Listing, recorded: RecordedDistribution, files: Mapping[str, str], *, requested: bool
+) -> RecordedDistribution:
+    """Return a distribution that also owns `files`, installed by conda."""
+    record = {**recorded.record, **files}
+    distribution = replace(
+        recorded.distribution,
+        installer=recorded.distribution.installer or CONDA,
+        requested=recorded.distribution.requested or requested,
+        files=len(record),
+        size=sum(listing.files[path].size for path in record),
+        has_record=True,
+    )
+    return RecordedDistribution(distribution, record)

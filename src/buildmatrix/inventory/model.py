@@ -1,18 +1,22 @@
-"""All facts of a tree. Immutable, and stored under the digest of the bytes they come from.
-
-Paths are relative to the tree's root, with `/` separators and no leading slash.
-"""
+"""All facts of a tree, as immutable data and as JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from functools import cache
+from typing import Any, Literal
 
 from buildmatrix.binaries.model import Elf
 from buildmatrix.device_code.model import DeviceCode
 from buildmatrix.elf.model import Mark
-from buildmatrix.python_imports.reach import Reach
+from buildmatrix.python_imports import Reach
+
+# All facts of a tree. Immutable, and stored under the digest of the bytes they come from.
+#
+# Paths are relative to the tree's root, with `/` separators and no leading slash.
+
 
 #: Incremented with every change of an inventory's contents, so that older stored ones are read
 #: again.
@@ -213,7 +217,7 @@ class Container:
     path: str
     size: int
     #: `zip`, `wheel`, `conda`, `deb`, `rpm`, `tar`, `cpio`, `compressed`, `lz4`, `script`,
-    #: `pyinstaller`, and formats that are never opened: see `trees.containers.Format`.
+    #: `pyinstaller`, and formats that are never opened: see `trees.formats.Format`.
     kind: str
     #: `name==version` of the distribution whose RECORD lists it, if any.
     owner: str | None = None
@@ -409,3 +413,65 @@ class Inventory:
     def loadable(self) -> tuple[Binary, ...]:
         """The binaries in the tree itself: no loader looks into a container."""
         return tuple(binary for binary in self.binaries if binary.container is None)
+
+
+# Inventory to JSON. Standard library only; `buildmatrix.store` reads and validates it.
+#
+# Fields with their default value are omitted: most sections, literals and links are many and small.
+
+
+def encode(inventory: Inventory) -> bytes:
+    """Encode as UTF-8 JSON, deterministically; field names are those of the model."""
+    return b"{" + b",".join(_encode_members(inventory)) + b"}"
+
+
+def _encode_members(inventory: Inventory) -> Iterator[bytes]:
+    """Yield the fields, entry by entry: plain values take ten times the memory of their text."""
+    # The schema is written although it is the default: readers check it first.
+    yield b'"schema":' + _encode_value(inventory.schema)
+    for name, default in _defaults(Inventory):
+        value = getattr(inventory, name)
+        if name == "schema" or value == default:
+            continue
+        if isinstance(value, tuple):
+            text = b"[" + b",".join(_encode_value(item) for item in value) + b"]"
+        else:
+            text = _encode_value(value)
+        yield _encode_value(name) + b":" + text
+
+
+def _encode_value(value: object) -> bytes:
+    return json.dumps(_to_plain(value), ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _to_plain(value: object) -> object:
+    if isinstance(value, str):
+        # A lone surrogate, from bytes that are not text, is invalid JSON for strict readers.
+        return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
+    if value is None or isinstance(value, (int, float)):
+        return value
+    if isinstance(value, tuple):
+        return [_to_plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return {_to_plain(key): _to_plain(item) for key, item in value.items()}
+    return _fields_of(value)
+
+
+def _fields_of(value: object) -> dict[str, object]:
+    return {
+        name: _to_plain(item)
+        for name, default in _defaults(type(value))  # type: ignore[arg-type]  # a class is hashable
+        if (item := getattr(value, name)) != default
+    }
+
+
+@cache
+def _defaults(dataclass: Any) -> tuple[tuple[str, object], ...]:
+    """Return a dataclass's fields with their defaults; MISSING, which equals nothing, for none."""
+    return tuple(
+        (
+            field.name,
+            field.default_factory() if field.default_factory is not MISSING else field.default,
+        )
+        for field in fields(dataclass)
+    )

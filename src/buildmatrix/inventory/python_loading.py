@@ -19,9 +19,11 @@ from buildmatrix.inventory.python_memory import (
 )
 from buildmatrix.inventory.python_outside import MOST_SOURCE_IN_ALL, find_outside_imports
 from buildmatrix.inventory.workers import spread
+from buildmatrix.python_imports import Reach
 from buildmatrix.python_imports import program as python_program
-from buildmatrix.python_imports.calls import (
+from buildmatrix.python_imports.module import (
     LoadingCode,
+    Module,
     defines_operators,
     find_loading_code,
     library_argument,
@@ -29,12 +31,14 @@ from buildmatrix.python_imports.calls import (
     loading_call_name,
     needs_library_name,
 )
-from buildmatrix.python_imports.module import Module
 from buildmatrix.python_imports.program import Program
-from buildmatrix.python_imports.reach import Reach
 from buildmatrix.python_imports.source import LARGEST_SEARCHED, Outline
-from buildmatrix.python_imports.syntax import Function, children, evaluated_at_definition
-from buildmatrix.python_imports.system import evaluate_condition
+from buildmatrix.python_imports.syntax import (
+    Function,
+    children,
+    evaluate_condition,
+    evaluated_at_definition,
+)
 from buildmatrix.python_imports.values import UNKNOWN, Scope, make_scope
 from buildmatrix.python_imports.walk import Walk
 from buildmatrix.trees.base import File, Tree, defect, reason

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from buildmatrix.inventory.distributions import Ownership
-from buildmatrix.inventory.listing import Listing
+from buildmatrix.inventory.listing import Listing, distribution_name
 from buildmatrix.inventory.model import Distribution, PythonImport, Unparsed
-from buildmatrix.inventory.names import distribution_name
 from buildmatrix.inventory.python_memory import (
     PythonAnswer,
     PythonFacts,
@@ -24,8 +23,7 @@ from buildmatrix.inventory.python_memory import (
     TreeModule,
     make_answer_key,
 )
-from buildmatrix.python_imports.calls_at_import import find_calls_at_import
-from buildmatrix.python_imports.import_lines import find_import_line, find_statement_line
+from buildmatrix.python_imports.graph import find_calls_at_import
 from buildmatrix.python_imports.program import Program
 from buildmatrix.python_imports.source import (
     LARGEST_SOURCE,
@@ -33,6 +31,7 @@ from buildmatrix.python_imports.source import (
     may_call_at_import,
     runs_at_startup,
 )
+from buildmatrix.python_imports.statements import find_import_line, find_statement_line
 
 #: Bytes of source parsed for one distribution (0.4 s), and for a tree (1 s). Excess is reported.
 MOST_SOURCE = 6 << 20

@@ -17,17 +17,16 @@ from dataclasses import replace
 
 import msgspec
 
+from buildmatrix.inventory.collect import is_content_read
 from buildmatrix.inventory.file_facts import FileFacts
-from buildmatrix.inventory.listing import RecordedLookups
-from buildmatrix.inventory.names import readable
-from buildmatrix.inventory.own_files import is_content_read
-from buildmatrix.layers.model import KINDS, LayerFacts
+from buildmatrix.inventory.listing import RecordedLookups, readable
+from buildmatrix.layers.layer_facts import KINDS, LayerFacts
 from buildmatrix.trees.archive import safe_path
 from buildmatrix.trees.archive_layers import WHITEOUT
 
 #: Entries per layer; merging a larger one takes as long.
 MAX_ENTRIES = 20_000
-#: Maximum depth: `layers.reading` reports deeper paths, and folders are counted down to a depth.
+#: Maximum depth: `read_layer` reports deeper paths, and folders are counted down to a depth.
 _MAX_DEPTH = 64
 #: Path components that readers look for by name, and suffixes of others.
 _PARTS = frozenset({"site-packages", "dist-packages", "conda-meta"})

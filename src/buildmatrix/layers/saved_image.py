@@ -18,7 +18,6 @@ from pathlib import Path
 import msgspec
 
 from buildmatrix.errors import UndecidedError
-from buildmatrix.oci.choosing import check_configuration, choose, images_in
 from buildmatrix.oci.documents import (
     INDEXES,
     MANIFESTS,
@@ -26,7 +25,10 @@ from buildmatrix.oci.documents import (
     Descriptor,
     ImageConfiguration,
     Platform,
+    check_configuration,
+    choose,
     configuration_of,
+    images_in,
     index_of,
     manifest_of,
     media_type_of,

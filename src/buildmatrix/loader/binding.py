@@ -28,9 +28,8 @@ from buildmatrix.binaries.model import Elf
 from buildmatrix.elf.model import SymbolNeed
 from buildmatrix.elf.symbols import DefinedSymbols
 from buildmatrix.inventory.model import Binary, Inventory
-from buildmatrix.loader.preloads import Preloads
-from buildmatrix.loader.process import abi_of, file_name, is_program
-from buildmatrix.loader.resolution import Resolution
+from buildmatrix.loader.process import Preloads, abi_of, file_name, is_program
+from buildmatrix.loader.resolver import Resolution
 
 #: The C library and GCC's.
 _SYSTEM = re.compile(

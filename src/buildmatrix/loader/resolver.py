@@ -1,57 +1,124 @@
-"""Which file each NEEDED entry of a root file system leads to, as glibc's ld.so would find it.
-
-The order is that of ld.so(8) and of `_dl_map_object` in glibc's elf/dl-load.c:
-
-1. an object of the process that has the name already, by the requested name or its soname;
-2. DT_RPATH of the requesting object, then of the one that loaded that, and so on up, and of the
-   executable; all of it only when the requesting object has no DT_RUNPATH;
-3. LD_LIBRARY_PATH of the image's environment;
-4. DT_RUNPATH of the requesting object, and of no other;
-5. ld.so.cache. Where a tree has none that can be read, the folders that ldconfig makes it from
-   stand in: those of ld.so.conf, then the default folders; they answer to sonames, not file names;
-6. the default folders. With DF_1_NODEFLIB in the requesting object, no default folder counts.
-
-A tree without a C library is no root file system: its default folders are those of a system that
-is not there. The `lib` of a virtual environment or of another prefix does not count.
-
-In each folder its glibc-hwcaps folders come first. Libraries of LD_PRELOAD and of ld.so.preload
-join a program before those that it needs. A name with a slash is a path. Objects of another
-machine, class or byte order are passed over.
-Not modelled: set-user-ID programs, and relative folders (they depend on where a process stands).
-
-musl's loader (ldso/dynlink.c), which a program names as its interpreter, has rules of its own: the
-names of the C library's parts are the loader itself; a library is known by the requested
-name, never by its soname; LD_LIBRARY_PATH comes before the folders of DT_RUNPATH or DT_RPATH,
-which are one and inherited; then those of /etc/ld-musl-<architecture>.path; the first file of that
-name counts, whatever it is. It has no cache, no glibc-hwcaps and no ld.so.preload.
-
-What no program of the tree needs, such as a Python extension module, comes by dlopen from an
-unknown caller, so it is traced alone, and no RPATH but its own and its libraries' is inherited.
-"""
+"""Which file each NEEDED entry of a root file system leads to, as glibc's ld.so would find it."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Literal
 
 from buildmatrix.binaries.model import Elf
+from buildmatrix.inventory.listing import LinkedPaths
 from buildmatrix.inventory.model import Binary, CachedLibrary, Inventory, Unread
-from buildmatrix.inventory.paths import LinkedPaths
-from buildmatrix.loader.names import LibraryNames
-from buildmatrix.loader.preloads import Preloads
 from buildmatrix.loader.process import (
     Abi,
+    LibraryNames,
     Loaded,
+    Preloads,
     Process,
+    SystemLayouts,
     abi_of,
     expand,
     expand_musl,
     folder_of,
     is_program,
 )
-from buildmatrix.loader.resolution import Needed, Resolution, Rule
-from buildmatrix.loader.system import SystemLayouts
+
+# Where each NEEDED entry of a tree leads
+
+
+Rule = Literal[
+    "loaded", "path", "rpath", "inherited-rpath", "environment", "runpath", "cache", "default"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """How one NEEDED entry of one binary is resolved."""
+
+    #: Path of the binary that needs it.
+    binary: str
+    #: The entry.
+    name: str
+    #: Path of the file that it leads to; None when no search path holds it.
+    path: str | None
+    rule: Rule | None = None
+    #: Folders that were searched, in order, when it was not found.
+    searched: tuple[str, ...] = ()
+    #: Files of the tree that have this name or soname, when it was not found: a package may load
+    #: one of them by its path (ctypes) before it is needed, as torch does.
+    anywhere: tuple[str, ...] = ()
+    #: `path:line` of a call in a Python file of the binary's distribution that names one of these.
+    preloaded_from: str | None = None
+    #: Path of the binary whose RPATH or RUNPATH led there; for `loaded` the one that needed it
+    #: first.
+    by: str | None = None
+    #: The path at which it was found, before links were followed; a leading `/` is the tree's root.
+    place: str | None = None
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Files that it may lead to: the one that was found, else those of the same name."""
+        return (self.path,) if self.path is not None else self.anywhere
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """Every NEEDED entry of a tree."""
+
+    #: Sorted by binary, in the order of its entries.
+    needed: tuple[Needed, ...]
+    #: Whether the tree holds a C library. Without one it is no root file system, and what the
+    #: system provides cannot be found in it.
+    is_root: bool
+    #: Binaries that were not traced, with the reason.
+    unread: tuple[Unread, ...] = ()
+    #: What LD_PRELOAD and ld.so.preload put into programs: `binary` is the first such program.
+    preloaded: tuple[Needed, ...] = ()
+
+    @property
+    def missing(self) -> tuple[Needed, ...]:
+        """Entries whose name exists nowhere in the tree."""
+        return tuple(needed for needed in self.needed if not needed.paths)
+
+    def links(self) -> Mapping[str, Mapping[str, tuple[str, ...]]]:
+        """Return the path of a binary → NEEDED entry → files that it may lead to."""
+        links: dict[str, dict[str, tuple[str, ...]]] = {}
+        for item in self.needed:
+            links.setdefault(item.binary, {})[item.name] = item.paths
+        return links
+
+
+# Which file each NEEDED entry of a root file system leads to, as glibc's ld.so would find it.
+#
+# The order is that of ld.so(8) and of `_dl_map_object` in glibc's elf/dl-load.c:
+#
+# 1. an object of the process that has the name already, by the requested name or its soname; 2.
+# DT_RPATH of the requesting object, then of the one that loaded that, and so on up, and of the
+# executable; all of it only when the requesting object has no DT_RUNPATH; 3. LD_LIBRARY_PATH of the
+# image's environment; 4. DT_RUNPATH of the requesting object, and of no other; 5. ld.so.cache.
+# Where a tree has none that can be read, the folders that ldconfig makes it from stand in: those of
+# ld.so.conf, then the default folders; they answer to sonames, not file names; 6. the default
+# folders. With DF_1_NODEFLIB in the requesting object, no default folder counts.
+#
+# A tree without a C library is no root file system: its default folders are those of a system that
+# is not there. The `lib` of a virtual environment or of another prefix does not count.
+#
+# In each folder its glibc-hwcaps folders come first. Libraries of LD_PRELOAD and of ld.so.preload
+# join a program before those that it needs. A name with a slash is a path. Objects of another
+# machine, class or byte order are passed over. Not modelled: set-user-ID programs, and relative
+# folders (they depend on where a process stands).
+#
+# musl's loader (ldso/dynlink.c), which a program names as its interpreter, has rules of its own:
+# the names of the C library's parts are the loader itself; a library is known by the requested
+# name, never by its soname; LD_LIBRARY_PATH comes before the folders of DT_RUNPATH or DT_RPATH,
+# which are one and inherited; then those of /etc/ld-musl-<architecture>.path; the first file of
+# that name counts, whatever it is. It has no cache, no glibc-hwcaps and no ld.so.preload.
+#
+# What no program of the tree needs, such as a Python extension module, comes by dlopen from an
+# unknown caller, so it is traced alone, and no RPATH but its own and its libraries' is inherited.
+
 
 #: Machine → glibc-hwcaps folders that its processors use, best first: what servers since 2015 have.
 HWCAPS: Mapping[str, tuple[str, ...]] = {"x86_64": ("x86-64-v3", "x86-64-v2")}

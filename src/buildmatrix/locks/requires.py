@@ -9,8 +9,8 @@ from functools import lru_cache
 
 from packaging.version import InvalidVersion
 
+from buildmatrix.inventory.listing import distribution_name
 from buildmatrix.inventory.model import Distribution
-from buildmatrix.inventory.names import distribution_name
 from buildmatrix.locks.model import Lock
 from buildmatrix.parsing import parse_version, requirement_or_none
 

@@ -1,23 +1,122 @@
-"""Reproducible layers: independent of clock, host, user and locale.
-
-Format: POSIX pax, "ustar" for names that fit, with numeric owners. Entries are in the order of
-their paths, folder by folder, and a folder precedes its content.
-"""
+"""Reproducible layers, their compression, and OCI archives."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import tarfile
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Executor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Final, Literal
 
-from buildmatrix.errors import UndecidedError
-from buildmatrix.oci.compression import BlockWriter, Compression
-from buildmatrix.oci.documents import LAYER_GZIP, LAYER_ZSTD, Descriptor
-from buildmatrix.oci.layout import BlobWriter, OciLayout
+import msgspec
+
+from buildmatrix.errors import ComponentError, UndecidedError
+from buildmatrix.oci.documents import INDEX, LAYER_GZIP, LAYER_ZSTD, Descriptor, ImageIndex, encode
+from buildmatrix.oci.layout import LAYOUT_FILE, REF_NAME, BlobWriter, OciLayout
+
+# Compression that depends only on its input and on the release of a library.
+#
+# Python's zlib is the system's, which may be zlib-ng; ISA-L's output depends on the processor;
+# Python 3.14's Zstandard is the system's again. `deflate` and `zstandard` bundle libdeflate and
+# libzstd. The input is cut into blocks of one size, and each becomes a gzip member or a Zstandard
+# frame (RFC 1952, 2.2; RFC 8878, 3): all processors work on one layer, and their number changes
+# nothing. Readers treat consecutive members as one stream; eStargz consists of them.
+
+
+Compression = Literal["gzip", "zstd"]
+
+#: Bytes per block. The window of gzip is 32 KiB, that of Zstandard's level 3 is 2 MiB.
+BLOCK: Final = 2 << 20
+#: Measured in docs/architecture.md.
+_GZIP_LEVEL: Final = 3
+_ZSTD_LEVEL: Final = 3
+#: Blocks per layer in compression or waiting for it, besides the one being filled.
+_AHEAD: Final = 3
+
+
+def make_compressor(kind: Compression) -> Callable[[bytes], bytes]:
+    """Return a function that compresses one block; safe to call from all threads at once."""
+    if kind == "gzip":
+        import deflate
+
+        return lambda block: bytes(deflate.gzip_compress(block, _GZIP_LEVEL))
+    compress = _import_zstandard().ZstdCompressor
+
+    def frame(block: bytes) -> bytes:
+        return bytes(compress(level=_ZSTD_LEVEL, write_checksum=True).compress(block))
+
+    return frame
+
+
+def output_key(kind: Compression) -> str:
+    """Return all that the output depends on besides its input, for cache keys."""
+    if kind == "gzip":
+        import deflate
+
+        return f"gzip {deflate.__version__} {_GZIP_LEVEL} {BLOCK}"
+    version = ".".join(map(str, _import_zstandard().ZSTD_VERSION))
+    return f"zstd {version} {_ZSTD_LEVEL} {BLOCK}"
+
+
+def _import_zstandard() -> ModuleType:
+    """Import the library. Raises `ComponentError` without the extra that installs it."""
+    try:
+        import zstandard
+    except ImportError:
+        raise ComponentError(
+            "compression = \"zstd\" requires the package zstandard: pip install 'buildmatrix[zstd]'"
+        ) from None
+    return zstandard
+
+
+class BlockWriter:
+    """Writer that cuts its input into blocks, compressed in parallel by `pool`."""
+
+    def __init__(self, kind: Compression, pool: Executor, write: Callable[[bytes], None]) -> None:
+        self._compress = make_compressor(kind)
+        self._pool = pool
+        self._write = write
+        self._block = bytearray()
+        self._ahead: deque[Future[bytes]] = deque()
+
+    def write(self, data: bytes) -> None:
+        """Append `data`; the output may be written later."""
+        rest = memoryview(data)
+        while rest:
+            part = rest[: BLOCK - len(self._block)]
+            self._block += part
+            rest = rest[len(part) :]
+            if len(self._block) == BLOCK:
+                self._submit()
+
+    def finish(self) -> None:
+        """Write the remaining blocks."""
+        if self._block:
+            self._submit()
+        for block in self._pop_done(0):
+            self._write(block)
+
+    def _submit(self) -> None:
+        self._ahead.append(self._pool.submit(self._compress, bytes(self._block)))
+        self._block.clear()
+        for block in self._pop_done(_AHEAD):
+            self._write(block)
+
+    def _pop_done(self, left: int) -> Iterator[bytes]:
+        while len(self._ahead) > left:
+            yield self._ahead.popleft().result()
+
+
+# Reproducible layers: independent of clock, host, user and locale.
+#
+# Format: POSIX pax, "ustar" for names that fit, with numeric owners. Entries are in the order of
+# their paths, folder by folder, and a folder precedes its content.
+
 
 #: Prefix of an entry that removes files of lower layers (OCI image specification, layer.md,
 #: "Whiteouts"). Engines reject other files with such names.
@@ -162,3 +261,73 @@ def _encode_header(info: tarfile.TarInfo) -> bytes:
         with suppress(ValueError):
             return info.tobuf(tarfile.USTAR_FORMAT, "ascii")
     return info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
+
+
+# OCI archives: images as one file, readable by `docker load`, podman and skopeo.
+#
+# Format: a tar archive of an image layout (OCI image specification 1.1), plus a `manifest.json` for
+# Docker without containerd's image store (moby, image/tarexport). `docker save` writes the same
+# since Docker 25. Equal images give equal bytes.
+
+
+#: Annotation with the full name of an image; `REF_NAME` has the tag.
+_IMAGE_NAME: Final = "io.containerd.image.name"
+
+
+def iter_archive(
+    layout: OciLayout, image: Descriptor, references: Sequence[str]
+) -> Iterator[bytes]:
+    """Yield the bytes of an archive of `image` under the names `references`.
+
+    Names have to be complete, as containerd does not complete them: `docker.io/library/app:1`, the
+    `str` of a `registry.reference.Reference`.
+    Verifies the digests of all blobs on the way. Raises UndecidedError or OSError.
+    """
+    manifest = layout.manifest(image)
+    entries = tuple(_with_name(image, reference) for reference in references) or (image,)
+    index = ImageIndex(schema_version=2, media_type=INDEX, manifests=entries)
+    for_docker = [
+        {
+            "Config": _blob_path(manifest.config),
+            "RepoTags": list(references),
+            "Layers": [_blob_path(layer) for layer in manifest.layers],
+        }
+    ]
+    blobs = {blob.digest: blob for blob in (*manifest.layers, manifest.config, image)}
+    for folder in ("blobs", "blobs/sha256"):
+        yield _file_header(folder, 0, tarfile.DIRTYPE)
+    for digest in sorted(blobs):
+        blob = blobs[digest]
+        with layout.blob(blob) as chunks:
+            yield from _iter_file(_blob_path(blob), blob.size, chunks)
+    for name, data in (
+        ("index.json", encode(index)),
+        ("manifest.json", json.dumps(for_docker, separators=(",", ":")).encode()),
+        ("oci-layout", LAYOUT_FILE),
+    ):
+        yield from _iter_file(name, len(data), (data,))
+    yield bytes(2 * tarfile.BLOCKSIZE)
+
+
+def _with_name(image: Descriptor, reference: str) -> Descriptor:
+    names = {_IMAGE_NAME: reference, REF_NAME: reference.rpartition(":")[2]}
+    return msgspec.structs.replace(image, annotations={**image.annotations, **names})
+
+
+def _blob_path(blob: Descriptor) -> str:
+    return f"blobs/{blob.digest.replace(':', '/')}"
+
+
+def _iter_file(path: str, size: int, chunks: Iterable[bytes]) -> Iterator[bytes]:
+    yield _file_header(path, size, tarfile.REGTYPE)
+    yield from chunks
+    yield bytes(-size % tarfile.BLOCKSIZE)
+
+
+def _file_header(path: str, size: int, kind: bytes) -> bytes:
+    info = tarfile.TarInfo(path)
+    info.type = kind
+    info.size = size
+    info.mode = 0o755 if kind == tarfile.DIRTYPE else 0o644
+    info.mtime = FIXED_TIME
+    return info.tobuf(tarfile.PAX_FORMAT, "utf-8")

@@ -16,8 +16,7 @@ from typing import Any
 
 from buildmatrix.python_imports.module import Module
 from buildmatrix.python_imports.program import Program
-from buildmatrix.python_imports.syntax import last_name, walk
-from buildmatrix.python_imports.system import evaluate_condition
+from buildmatrix.python_imports.syntax import evaluate_condition, last_name, walk
 from buildmatrix.python_imports.values import Scope
 
 _OPERATORS: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from buildmatrix.python_imports.syntax import last_name, walk
-from buildmatrix.python_imports.system import evaluate_condition
+from buildmatrix.python_imports.syntax import evaluate_condition, last_name, walk
 
 _ANYTHING = frozenset({"Exception", "BaseException", ""})
 _BASES = {

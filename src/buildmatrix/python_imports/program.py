@@ -5,14 +5,19 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from buildmatrix.python_imports.excerpt import make_excerpt
 from buildmatrix.python_imports.module import Module, bind_arguments
-from buildmatrix.python_imports.parser import Unparsable, has_many_signs
-from buildmatrix.python_imports.reading import normalize_source, simplify_tree, startup_lines
+from buildmatrix.python_imports.parser import (
+    Unparsable,
+    has_many_signs,
+    normalize_source,
+    simplify_tree,
+    startup_lines,
+)
 from buildmatrix.python_imports.repair import read_tree
 from buildmatrix.python_imports.skeleton import (
     fill_body,
     first_line,
+    make_excerpt,
     parse_skeleton,
 )
 from buildmatrix.python_imports.source import (

@@ -15,14 +15,14 @@ from heapq import merge
 from itertools import islice
 from sys import intern
 
-from buildmatrix.python_imports.import_lines import (
+from buildmatrix.python_imports.parser import normalize_source, startup_lines
+from buildmatrix.python_imports.statements import (
     begins_line,
     bound_names,
     find_imports,
     imported_names,
     join_names,
 )
-from buildmatrix.python_imports.reading import normalize_source, startup_lines
 
 #: Size limit of a source file that is parsed whole; of larger ones, an excerpt.
 LARGEST_SOURCE = 1 << 20

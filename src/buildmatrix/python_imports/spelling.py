@@ -14,10 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar, cast
 
-from buildmatrix.python_imports.calls import IMPORTS, RAISES, WINDOWS
+from buildmatrix.python_imports.module import IMPORTS, RAISES, WINDOWS
 from buildmatrix.python_imports.source import NORMALIZED_WORDS, find_loading_lines
-from buildmatrix.python_imports.syntax import children, last_name
-from buildmatrix.python_imports.system import evaluate_condition
+from buildmatrix.python_imports.syntax import children, evaluate_condition, last_name
 
 #: Objects of ctypes that load the library named by an attribute or an item.
 _LIBRARIES = frozenset({"cdll", "pydll"})

@@ -17,8 +17,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from buildmatrix.python_imports.syntax import children
-from buildmatrix.python_imports.system import evaluate_condition
+from buildmatrix.python_imports.syntax import children, evaluate_condition
 
 Value = frozenset[str]
 

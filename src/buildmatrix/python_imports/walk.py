@@ -13,16 +13,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from buildmatrix.python_imports.calls import (
-    IMPORTS,
-    OPERATORS,
-    RAISES,
-    LoadingCode,
-    library_argument,
-    load_names,
-    loading_call_name,
-    needs_library_name,
-)
+from buildmatrix.python_imports import Reach
 from buildmatrix.python_imports.conditions import Conditions, cannot_fail
 from buildmatrix.python_imports.graph import ImportGraph
 from buildmatrix.python_imports.guards import (
@@ -37,12 +28,26 @@ from buildmatrix.python_imports.guards import (
     make_guard,
     survives,
 )
-from buildmatrix.python_imports.module import Module, bind_arguments
+from buildmatrix.python_imports.module import (
+    IMPORTS,
+    OPERATORS,
+    RAISES,
+    LoadingCode,
+    Module,
+    bind_arguments,
+    library_argument,
+    load_names,
+    loading_call_name,
+    needs_library_name,
+)
 from buildmatrix.python_imports.program import Program
-from buildmatrix.python_imports.reach import Reach
 from buildmatrix.python_imports.source import runs_at_startup
-from buildmatrix.python_imports.syntax import children, evaluated_at_definition, last_name
-from buildmatrix.python_imports.system import evaluate_condition
+from buildmatrix.python_imports.syntax import (
+    children,
+    evaluate_condition,
+    evaluated_at_definition,
+    last_name,
+)
 from buildmatrix.python_imports.values import UNKNOWN, Scope, Value
 
 #: Depth of nested calls followed at import.

@@ -10,10 +10,9 @@ from typing import Literal
 from buildmatrix.binaries.model import Elf
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.inventory.model import Artefact, Binary, Distribution, Unread
-from buildmatrix.phrases import count, listing, size
 from buildmatrix.reports.terminal import Painter, wrapped
-from buildmatrix.symbols.imported import Imports
-from buildmatrix.text import printable
+from buildmatrix.symbols import Imports
+from buildmatrix.text import count, listing, printable, size
 
 # Report of `inspect` on a file; the JSON output has these names
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from buildmatrix.catalogue.architectures import READY, grade, is_bound, is_portable
 from buildmatrix.catalogue.match import distribution
-from buildmatrix.device_code.kernels import demangle
+from buildmatrix.device_code.groups import demangle
 from buildmatrix.device_code.model import CodeGroup, DeviceCode
-from buildmatrix.phrases import count, listing, size
 from buildmatrix.rules.coverage import (
     WORTH,
     CodeFile,
@@ -25,6 +24,7 @@ from buildmatrix.rules.coverage import (
 from buildmatrix.rules.findings import split_owner
 from buildmatrix.rules.model import Finding, Fix
 from buildmatrix.rules.subject import ImageSubject
+from buildmatrix.text import count, listing, size
 
 # BM402: a holder's device code does not run on a GPU that the target has to run on
 

@@ -14,7 +14,7 @@ from typing import Literal
 from buildmatrix.catalogue.entries import ArtifactEntry
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.names import matches_any
-from buildmatrix.elf.isa import level_number
+from buildmatrix.elf.notes import level_number
 from buildmatrix.inventory.model import Artefact, Inventory
 from buildmatrix.rules.subject import ImageSubject, once
 

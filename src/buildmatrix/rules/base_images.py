@@ -7,12 +7,12 @@ from typing import Literal
 
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.names import matches_any
-from buildmatrix.phrases import count, listing, size
 from buildmatrix.rules.evidence import is_base, total
 from buildmatrix.rules.findings import by_owner, finding
 from buildmatrix.rules.model import Finding, Fix, Severity
 from buildmatrix.rules.subject import ImageSubject, Subject
 from buildmatrix.spec.model import Policy
+from buildmatrix.text import count, listing, size
 
 # BM601: the base system contains another backend's toolkit
 

@@ -10,12 +10,12 @@ from typing import Literal
 from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import DistributionMatch
 from buildmatrix.inventory.model import Inventory, Unparsed
-from buildmatrix.phrases import count, size
 from buildmatrix.rules.evidence import HELD
 from buildmatrix.rules.locks import Wheels
 from buildmatrix.rules.model import UNFIT, Verdict, VerdictName
 from buildmatrix.rules.subject import once
 from buildmatrix.rules.tree import may_decide
+from buildmatrix.text import count, size
 
 #: `verdict`: whether it is fit for the backend may turn out differently. `amount`: so it may, and
 #: only all bytes say it: device code was seen, and not what else there is of it. `trace`: it

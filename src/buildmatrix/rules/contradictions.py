@@ -17,10 +17,9 @@ from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.names import demangle, matches, matches_any, product_words
 from buildmatrix.catalogue.tables import Product
 from buildmatrix.catalogue.variants import RUNNING, Fit, Promise, fit, promises
-from buildmatrix.elf.isa import level_number
+from buildmatrix.elf.notes import level_number
 from buildmatrix.inventory.model import Binary, Distribution
 from buildmatrix.parsing import version_or_none
-from buildmatrix.phrases import listing, size
 from buildmatrix.rules.coverage import code_holders
 from buildmatrix.rules.evidence import title
 from buildmatrix.rules.findings import chain_to_file, finding
@@ -29,6 +28,7 @@ from buildmatrix.rules.node_classes import GridState
 from buildmatrix.rules.subject import ImageSubject, Subject
 from buildmatrix.spec import kinds
 from buildmatrix.spec.model import NodeClass
+from buildmatrix.text import listing, size
 
 # BM707: a node class of the target contradicts itself.
 #

@@ -9,11 +9,11 @@ from buildmatrix.catalogue.architectures import GRADES, READY, Grade, architectu
 from buildmatrix.catalogue.match import LINKED_ROLE
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.device_code.model import CodeGroup, DeviceCode
-from buildmatrix.phrases import listing
 from buildmatrix.rules.artifacts import is_artifact
 from buildmatrix.rules.findings import OwnedEvidence, finding_in_files, holder
 from buildmatrix.rules.model import Finding, Fix, Severity
 from buildmatrix.rules.subject import ImageSubject, once
+from buildmatrix.text import listing
 
 # Architectures of most code objects of a distribution.
 #

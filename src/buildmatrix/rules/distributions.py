@@ -10,13 +10,13 @@ from buildmatrix.catalogue.lookup import build_of
 from buildmatrix.catalogue.model import DistributionMatch, Evidence
 from buildmatrix.catalogue.releases import Gap, built_for, gap, toolkit_line
 from buildmatrix.locks.plan import index_of
-from buildmatrix.phrases import listing, size
 from buildmatrix.rules.evidence import title
 from buildmatrix.rules.findings import finding
 from buildmatrix.rules.fixes import fix, index_fix, line_fix, release_fix
 from buildmatrix.rules.model import Finding, Fix, Severity
 from buildmatrix.rules.subject import ImageSubject, Present, Subject
 from buildmatrix.rules.verdicts import useless_requirements
+from buildmatrix.text import listing, size
 
 # Helpers of the rules about distributions
 

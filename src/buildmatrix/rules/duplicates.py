@@ -12,15 +12,15 @@ from buildmatrix.catalogue.lookup import distribution
 from buildmatrix.catalogue.model import DistributionMatch, Evidence
 from buildmatrix.catalogue.names import demangle, library_names
 from buildmatrix.catalogue.releases import toolkit_line
+from buildmatrix.inventory.folders import add_pythonpath, find_visible_distributions
 from buildmatrix.inventory.model import Distribution, PythonPath, SharedPath
-from buildmatrix.inventory.python_path import add_pythonpath, find_visible_distributions
-from buildmatrix.phrases import count, listing, size
 from buildmatrix.rules.evidence import is_base, title, total
 from buildmatrix.rules.findings import chain_to_file, finding, split_owner
 from buildmatrix.rules.fixes import line_fix
 from buildmatrix.rules.library_versions import in_front
 from buildmatrix.rules.model import Finding, Fix, Severity
 from buildmatrix.rules.subject import ImageSubject
+from buildmatrix.text import count, listing, size
 
 # BM204: two distributions installed different files at the same path.
 #

@@ -17,7 +17,7 @@ from buildmatrix.catalogue.leftovers import split_leftovers
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.inventory.model import Inventory
-from buildmatrix.loader.resolution import Resolution
+from buildmatrix.loader.resolver import Resolution
 from buildmatrix.locks.model import Lock
 from buildmatrix.rules import (
     architectures,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.model import DistributionMatch, Evidence, EvidenceKind
-from buildmatrix.elf.regions import DEVICE_SECTIONS
+from buildmatrix.elf.search import DEVICE_SECTIONS
 from buildmatrix.inventory.model import Binary, Inventory
 
 # Vendor ownership of files and distributions, as seen from one backend

@@ -19,11 +19,11 @@ from buildmatrix.catalogue.model import DistributionMatch, Evidence
 from buildmatrix.catalogue.names import opened_library
 from buildmatrix.inventory.model import PythonLoad
 from buildmatrix.loader.process import file_name
-from buildmatrix.phrases import listing
 from buildmatrix.rules.evidence import title
 from buildmatrix.rules.imports import Imported
 from buildmatrix.rules.model import Failure
 from buildmatrix.rules.tree import TreeView
+from buildmatrix.text import listing
 
 #: Libraries that look for the drivers of several vendors: no vendor's, and have to be there.
 LOADER = "loader"

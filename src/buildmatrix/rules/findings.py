@@ -11,13 +11,13 @@ from itertools import groupby
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.names import demangle
 from buildmatrix.inventory.model import Binary, ClosedFile
-from buildmatrix.phrases import listing, size
 from buildmatrix.rules.evidence import title, total
 from buildmatrix.rules.failing import LOADER
 from buildmatrix.rules.fixes import fix
 from buildmatrix.rules.model import UNFIT, Finding, Fix, Severity
 from buildmatrix.rules.registry import BY_CODE
 from buildmatrix.rules.subject import ImageSubject, Subject
+from buildmatrix.text import listing, size
 
 _PYTHON = re.compile(r"(?<=python)3\.\d+t?|(?<=cpython-)3\d+t?")
 _METADATA = re.compile(r"[^/]+(\.(?:dist|egg)-info)(?=/|$)")

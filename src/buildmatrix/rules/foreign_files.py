@@ -10,9 +10,7 @@ from dataclasses import replace
 from buildmatrix.catalogue.lookup import library
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.inventory.model import Binary, PythonImport
-from buildmatrix.loader.resolution import Needed
-from buildmatrix.loader.resolver import resolve_opened
-from buildmatrix.phrases import count, listing, size
+from buildmatrix.loader.resolver import Needed, resolve_opened
 from buildmatrix.rules.evidence import is_base, title, total
 from buildmatrix.rules.failing import LOADER
 from buildmatrix.rules.findings import (
@@ -30,6 +28,7 @@ from buildmatrix.rules.imports import of_system
 from buildmatrix.rules.locks import Wheels
 from buildmatrix.rules.model import Finding, Fix, Verdict
 from buildmatrix.rules.subject import ImageSubject
+from buildmatrix.text import count, listing, size
 
 # BM201: a distribution ships a library of another backend, as a file or linked in statically
 

@@ -17,14 +17,11 @@ from packaging.specifiers import SpecifierSet
 from buildmatrix.catalogue import drivers
 from buildmatrix.catalogue.lookup import distribution
 from buildmatrix.catalogue.names import demangle, matches_any
+from buildmatrix.inventory.listing import distribution_name
 from buildmatrix.inventory.model import Binary, Distribution
-from buildmatrix.inventory.names import distribution_name
-from buildmatrix.loader.preloads import Preloads
-from buildmatrix.loader.process import file_name
-from buildmatrix.loader.resolution import Needed, Rule
-from buildmatrix.loader.resolver import resolve_opened
+from buildmatrix.loader.process import Preloads, file_name
+from buildmatrix.loader.resolver import Needed, Rule, resolve_opened
 from buildmatrix.parsing import requirement_or_none, version_or_none
-from buildmatrix.phrases import listing
 from buildmatrix.rules.findings import chain_to_file, file_holder, finding, split_owner
 from buildmatrix.rules.library_versions import (
     ExpectedVersion,
@@ -44,6 +41,7 @@ from buildmatrix.rules.library_versions import (
 from buildmatrix.rules.model import Finding, Fix, Severity
 from buildmatrix.rules.subject import ImageSubject
 from buildmatrix.spec.kinds import Numbers, numbers
+from buildmatrix.text import listing
 
 #: Roles of libraries that refuse a framework which was built with a newer one, or lack what it
 #: calls: cuDNN compares versions when it is loaded.

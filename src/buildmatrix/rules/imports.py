@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from buildmatrix.catalogue.load import Catalogue
 from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import DistributionMatch, Evidence
+from buildmatrix.inventory.listing import distribution_name
 from buildmatrix.inventory.model import Inventory, PythonImport
-from buildmatrix.inventory.names import distribution_name
-from buildmatrix.loader.resolution import Needed
-from buildmatrix.python_imports.reach import Reach
+from buildmatrix.loader.resolver import Needed
+from buildmatrix.python_imports import Reach
 from buildmatrix.rules.model import Verdict
 
 # Imports of a distribution's Python code from other distributions, and their owners.

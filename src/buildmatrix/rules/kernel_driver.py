@@ -12,13 +12,13 @@ from buildmatrix.catalogue import drivers
 from buildmatrix.catalogue.architectures import architectures
 from buildmatrix.catalogue.entries import Basis, CatalogueEntry
 from buildmatrix.catalogue.names import matches_any
-from buildmatrix.phrases import listing
 from buildmatrix.rules.library_versions import Runtime, runtimes
 from buildmatrix.rules.model import Finding, Fix, NodeState, Severity
 from buildmatrix.rules.node_classes import Reason, findings_of
 from buildmatrix.rules.subject import ImageSubject
 from buildmatrix.spec.kinds import VersionRange, numbers, version_range
 from buildmatrix.spec.model import NodeClass
+from buildmatrix.text import listing
 
 #: Bases of facts that may refuse a node class; remembered or inferred facts refuse nothing.
 _SURE: tuple[Basis, ...] = ("verified", "documented")

@@ -16,13 +16,12 @@ from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.names import demangle, matches_any, version_of
 from buildmatrix.catalogue.releases import built_for
 from buildmatrix.catalogue.tables import StatedVersion
-from buildmatrix.device_code.entries import newer_version
-from buildmatrix.device_code.model import DeviceCode
+from buildmatrix.device_code.model import DeviceCode, newer_version
 from buildmatrix.elf.symbols import exported
+from buildmatrix.inventory.listing import distribution_name
 from buildmatrix.inventory.model import Binary, ClosedFile, Distribution
-from buildmatrix.inventory.names import distribution_name
 from buildmatrix.loader.process import abi_of
-from buildmatrix.loader.resolution import Needed
+from buildmatrix.loader.resolver import Needed
 from buildmatrix.parsing import parse_version, requirement_or_none, version_or_none
 from buildmatrix.rules.evidence import title
 from buildmatrix.rules.findings import split_owner

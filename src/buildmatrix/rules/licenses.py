@@ -13,13 +13,13 @@ from buildmatrix.catalogue.entries import Redistribution
 from buildmatrix.catalogue.names import demangle, matches, matches_any
 from buildmatrix.inventory.model import Distribution
 from buildmatrix.parsing import parse_specifiers, version_or_none
-from buildmatrix.phrases import listing
 from buildmatrix.rules.findings import chain_to_file, finding
 from buildmatrix.rules.fixes import accept
 from buildmatrix.rules.model import Finding, Fix
 from buildmatrix.rules.subject import ImageSubject, Present
 from buildmatrix.spec.kinds import distribution_part
 from buildmatrix.spec.model import Listed
+from buildmatrix.text import listing
 
 # The license of a distribution, as its metadata has it, against lists of licenses.
 #

@@ -11,8 +11,7 @@ from buildmatrix.catalogue.releases import requirements
 from buildmatrix.inventory.model import Binary, ClosedFile
 from buildmatrix.loader.binding import Unbound
 from buildmatrix.loader.process import file_name
-from buildmatrix.loader.resolution import Needed
-from buildmatrix.phrases import listing
+from buildmatrix.loader.resolver import Needed
 from buildmatrix.rules.evidence import title
 from buildmatrix.rules.findings import (
     BASE,
@@ -26,6 +25,7 @@ from buildmatrix.rules.fixes import quoted
 from buildmatrix.rules.imports import is_extension
 from buildmatrix.rules.model import Finding, Fix, Severity
 from buildmatrix.rules.subject import ImageSubject, once
+from buildmatrix.text import listing
 
 # BM302: a file links a library that exists nowhere in the image.
 #

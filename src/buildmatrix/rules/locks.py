@@ -11,18 +11,16 @@ from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.names import demangle
 from buildmatrix.index.model import SourceFacts
 from buildmatrix.inventory.model import Inventory
-from buildmatrix.loader.resolution import Needed, Resolution
-from buildmatrix.loader.resolver import resolve
+from buildmatrix.loader.resolver import Needed, Resolution, resolve
 from buildmatrix.locks.model import Lock, Staleness
 from buildmatrix.locks.requires import unmet
 from buildmatrix.locks.selection import installed_environment
-from buildmatrix.phrases import listing
 from buildmatrix.rules.findings import finding, run_finding
 from buildmatrix.rules.fixes import accept
 from buildmatrix.rules.model import Finding, Fix
 from buildmatrix.rules.subject import ImageSubject, LinkedFiles, Present
 from buildmatrix.spec.model import Policy, Target
-from buildmatrix.text import shown
+from buildmatrix.text import listing, shown
 
 # Subject of rules before anything is installed: a target made of its lock's wheels
 

@@ -14,9 +14,8 @@ from buildmatrix.catalogue.model import Evidence
 from buildmatrix.catalogue.names import matches_any
 from buildmatrix.catalogue.releases import toolkit_line
 from buildmatrix.catalogue.tables import Condition
-from buildmatrix.elf.isa import level_number
+from buildmatrix.elf.notes import level_number
 from buildmatrix.inventory.model import Binary
-from buildmatrix.phrases import listing
 from buildmatrix.rules.evidence import title
 from buildmatrix.rules.findings import chain_to_file, finding, holder, split_owner
 from buildmatrix.rules.library_versions import runtimes
@@ -24,7 +23,7 @@ from buildmatrix.rules.model import SEVERITY_RANK, Finding, FitReason, Fix, Node
 from buildmatrix.rules.subject import ImageSubject, once
 from buildmatrix.spec.kinds import Numbers, numbers, version_range
 from buildmatrix.spec.model import NodeClass
-from buildmatrix.text import shown
+from buildmatrix.text import listing, shown
 
 # Reasons of rules about an image on one node class, before they become findings.
 #

@@ -10,8 +10,7 @@ from buildmatrix.catalogue.architectures import architectures, is_product, suppo
 from buildmatrix.catalogue.drivers import DriverVerdict
 from buildmatrix.catalogue.names import matches_any
 from buildmatrix.catalogue.tables import ForwardCompatibility
-from buildmatrix.inventory.paths import LinkedPaths
-from buildmatrix.phrases import listing
+from buildmatrix.inventory.listing import LinkedPaths
 from buildmatrix.rules.architectures import better_build
 from buildmatrix.rules.coverage import CodeFile, CodeHolder, coverage
 from buildmatrix.rules.library_versions import Runtime, device_codes, runtimes
@@ -20,6 +19,7 @@ from buildmatrix.rules.node_classes import Reason, findings_of
 from buildmatrix.rules.subject import ImageSubject, once
 from buildmatrix.spec.kinds import Numbers, VersionRange, compare, numbers, version_range
 from buildmatrix.spec.model import NodeClass
+from buildmatrix.text import listing
 
 # Support of an image's runtimes by the drivers of node classes
 

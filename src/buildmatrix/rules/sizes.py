@@ -9,13 +9,13 @@ from buildmatrix.catalogue.leftovers import Leftover
 from buildmatrix.catalogue.lookup import distribution, library
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.inventory.model import ShadowedFiles
-from buildmatrix.phrases import count, listing, size
 from buildmatrix.rules.evidence import title
 from buildmatrix.rules.findings import finding
 from buildmatrix.rules.locks import Wheels
 from buildmatrix.rules.model import Finding, Fix, Severity
 from buildmatrix.rules.subject import ImageSubject
 from buildmatrix.rules.unfit_artifacts import unfit_caches
+from buildmatrix.text import count, listing, size
 
 # BM603: a target is larger than the policy allows: its files, wheels, layers, foreign bytes
 

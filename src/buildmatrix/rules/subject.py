@@ -15,12 +15,11 @@ from buildmatrix.catalogue.model import DistributionMatch, Evidence
 from buildmatrix.catalogue.releases import built_for, requirements, toolkit_line
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.loader.binding import Unbound, unbound
-from buildmatrix.loader.resolution import Resolution
-from buildmatrix.loader.resolver import resolve
+from buildmatrix.loader.resolver import Resolution, resolve
 from buildmatrix.locks.machine_indexes import PYPI
 from buildmatrix.locks.model import Lock, Package, Wheel
 from buildmatrix.locks.selection import marker_environment
-from buildmatrix.python_imports.reach import Reach
+from buildmatrix.python_imports import Reach
 from buildmatrix.rules.evidence import HELD, is_foreign, total
 from buildmatrix.rules.model import Verdict
 from buildmatrix.rules.tree import Standing, TreeView, tree_of

@@ -12,8 +12,8 @@ from buildmatrix.catalogue.lookup import build_of, distribution, library
 from buildmatrix.catalogue.model import DistributionMatch, Evidence
 from buildmatrix.catalogue.names import demangle, matches_any
 from buildmatrix.catalogue.releases import Required, requirements
-from buildmatrix.device_code.suffixes import SUFFIXES
-from buildmatrix.inventory.mattering import LEAST
+from buildmatrix.device_code.model import SUFFIXES
+from buildmatrix.inventory.filters import LEAST
 from buildmatrix.inventory.model import (
     Artefact,
     Binary,
@@ -22,8 +22,8 @@ from buildmatrix.inventory.model import (
     PythonImport,
     PythonLoad,
 )
-from buildmatrix.loader.resolution import Resolution
-from buildmatrix.python_imports.reach import Reach
+from buildmatrix.loader.resolver import Resolution
+from buildmatrix.python_imports import Reach
 from buildmatrix.rules.evidence import PackedSizeRange, is_foreign, measure_device_code
 from buildmatrix.rules.imports import Imported, hopeless, imported, reach, runtimes
 from buildmatrix.spec.model import Policy

@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 from buildmatrix.catalogue.architectures import READY, architectures, grade, vendors
 from buildmatrix.catalogue.entries import ArtifactEntry
 from buildmatrix.catalogue.names import matches_any
-from buildmatrix.elf.isa import level_number
-from buildmatrix.phrases import listing
+from buildmatrix.elf.notes import level_number
 from buildmatrix.rules.artifacts import Artifact, artifacts
 from buildmatrix.rules.findings import chain_to_file, finding, split_owner
 from buildmatrix.rules.model import SEVERITY_RANK, Finding, FitReason, Fix, NodeState, Severity
 from buildmatrix.rules.node_classes import GridState
 from buildmatrix.rules.subject import ImageSubject, once
 from buildmatrix.spec.model import NodeClass
+from buildmatrix.text import listing
 
 #: Architectures that a message lists.
 _MOST_NAMED = 8

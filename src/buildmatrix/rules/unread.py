@@ -11,7 +11,6 @@ from buildmatrix.catalogue.lookup import library
 from buildmatrix.index.model import SourceFacts
 from buildmatrix.inventory.model import Unread
 from buildmatrix.locks.model import Package
-from buildmatrix.phrases import count, listing, size
 from buildmatrix.rules.certainty import Unopened, hidden_bytes
 from buildmatrix.rules.evidence import title
 from buildmatrix.rules.findings import finding
@@ -19,6 +18,7 @@ from buildmatrix.rules.fixes import accept
 from buildmatrix.rules.locks import Wheels
 from buildmatrix.rules.model import Finding, Fix, Verdict
 from buildmatrix.rules.subject import ImageSubject
+from buildmatrix.text import count, listing, size
 
 # BM107: no wheel of a distribution can be taken; its source says what it will be, or nothing does.
 #

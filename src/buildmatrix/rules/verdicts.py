@@ -17,12 +17,12 @@ from buildmatrix.catalogue.match import distribution
 from buildmatrix.catalogue.model import DistributionMatch, Evidence
 from buildmatrix.inventory.model import Distribution, Inventory
 from buildmatrix.locks.model import Lock
-from buildmatrix.phrases import listing, size
 from buildmatrix.rules.evidence import HELD, PackedSizeRange, title, total
 from buildmatrix.rules.failing import LOADER, absent_links, failure, needs_library
 from buildmatrix.rules.imports import carried
 from buildmatrix.rules.model import UNFIT, Verdict, VerdictName
 from buildmatrix.rules.tree import TreeView, find_vendor_requirements
+from buildmatrix.text import listing, size
 
 #: Libraries that draw windows; they indicate no accelerator.
 _GRAPHICS = "graphics"

@@ -10,7 +10,6 @@ from packaging.version import Version
 
 from buildmatrix.catalogue.model import DistributionMatch
 from buildmatrix.parsing import parse_version, version_or_none
-from buildmatrix.phrases import count, listing
 from buildmatrix.rules import fixes
 from buildmatrix.rules.distributions import finding_about, is_by_local_version
 from buildmatrix.rules.evidence import title
@@ -19,6 +18,7 @@ from buildmatrix.rules.fixes import accept
 from buildmatrix.rules.model import Acceptance, Finding, Fix
 from buildmatrix.rules.subject import Present, Subject
 from buildmatrix.spec.model import AcceptedAdvisory
+from buildmatrix.text import count, listing
 from buildmatrix.vulnerabilities.model import Advisories, Advisory, PinAnswer, Unchecked
 
 # BM801: a distribution has known vulnerabilities

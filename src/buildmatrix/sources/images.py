@@ -21,10 +21,9 @@ from buildmatrix.errors import (
 )
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.locks.selection import marker_environment
-from buildmatrix.phrases import size
 from buildmatrix.sources.model import Argument, Facts, Installed, ReadingOptions, Source, with_lines
 from buildmatrix.sources.target import dockerfile_of, lock_of, targets_like
-from buildmatrix.text import printable, shown
+from buildmatrix.text import printable, shown, size
 
 if TYPE_CHECKING:
     from buildmatrix.layers.image import LayerBlob, LayerReader
@@ -103,7 +102,7 @@ class ImageArchive(Installed):
 
     def read(self, options: ReadingOptions) -> Facts:
         """See `Installed.read`; the layers are always read."""
-        from buildmatrix.layers.saved import read_saved_layers
+        from buildmatrix.layers.image import read_saved_layers
         from buildmatrix.layers.saved_image import SavedImage
 
         with SavedImage(Path(self.name), wanted_platform(options)) as image:
@@ -166,7 +165,7 @@ class DockerImage(Installed):
 
     def read(self, options: ReadingOptions) -> Facts:
         """See `Installed.read`: the engine exports it, and the layers pass by."""
-        from buildmatrix.layers.saved import read_export
+        from buildmatrix.layers.image import read_export
 
         engine, cache = options.engine(), options.cache()
         image = self._image(engine)
@@ -255,7 +254,7 @@ class RegistryImage(Installed):
     def _fetched(self, options: ReadingOptions) -> Iterator[Tree]:
         from buildmatrix.trees.archive import Slice, Spool, iter_decompressed
         from buildmatrix.trees.archive_layers import LayeredTree
-        from buildmatrix.trees.forward import ForwardSource
+        from buildmatrix.trees.decompression import ForwardSource
 
         registry = options.registry()
         image = _find(registry, reference_of(self.name), options)
@@ -334,7 +333,7 @@ def image_documents(
     """
     from buildmatrix.layers.saved_image import read_configuration
     from buildmatrix.oci import documents as oci
-    from buildmatrix.oci.choosing import check_configuration
+    from buildmatrix.oci.documents import check_configuration
 
     wanted = _wanted(platform)
     entry: Descriptor | None = None
@@ -395,7 +394,7 @@ def _without_artifacts(
     The list of what is attached to an image, under a tag of its own, is such an index.
     """
     from buildmatrix.oci import documents as oci
-    from buildmatrix.oci.choosing import is_unnamed
+    from buildmatrix.oci.documents import is_unnamed
 
     entries = index.manifests
     if not 1 < len(entries) <= _MOST_LOOKED_AT or not all(map(is_unnamed, entries)):
@@ -411,7 +410,7 @@ def _without_artifacts(
 
 def _chosen(entries: Sequence[Descriptor], pinned: Reference, wanted: Platform) -> Descriptor:
     """The entry for the platform that is wanted."""
-    from buildmatrix.oci.choosing import choose, images_in
+    from buildmatrix.oci.documents import choose, images_in
 
     entry = choose(entries, wanted, str(pinned))
     if entry is None:

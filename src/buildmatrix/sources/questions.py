@@ -30,11 +30,10 @@ from buildmatrix.locks.status import staleness
 from buildmatrix.locks.taken import read_taken, selection_of
 from buildmatrix.locks.target_requirements import add_target
 from buildmatrix.locks.uv import NoSolution, Uv, settings_of
-from buildmatrix.phrases import listing
 from buildmatrix.progress import Progress
 from buildmatrix.sources.model import Declared
 from buildmatrix.spec.model import ANY, Spec, Target
-from buildmatrix.text import shown
+from buildmatrix.text import listing, shown
 
 # Routed families that cannot be resolved: the release has no build there, and the nearest that has
 

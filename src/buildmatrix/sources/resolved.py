@@ -17,7 +17,6 @@ from buildmatrix.locks.lines import bracketed
 from buildmatrix.locks.model import LeftOut, Lock, Staleness
 from buildmatrix.locks.recent import Recent
 from buildmatrix.locks.uv import NoSolution, find_uv
-from buildmatrix.phrases import listing
 from buildmatrix.progress import Progress
 from buildmatrix.sources import points
 from buildmatrix.sources.model import Declared
@@ -25,6 +24,7 @@ from buildmatrix.sources.parse import declared
 from buildmatrix.sources.questions import IndexQuestion, Questions
 from buildmatrix.spec.model import Spec, Target
 from buildmatrix.store.cache import Cache
+from buildmatrix.text import listing
 from buildmatrix.threads import side_by_side
 
 # Parts of a source that were not selected: extras and groups that are not audited

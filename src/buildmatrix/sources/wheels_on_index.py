@@ -19,14 +19,13 @@ from buildmatrix.inventory.model import Inventory, Unread
 from buildmatrix.locks.model import Wheel
 from buildmatrix.locks.requires import with_askers
 from buildmatrix.locks.selection import choose_wheel, is_wheel_of, marker_environment, refusal
-from buildmatrix.phrases import count
 from buildmatrix.progress import Progress
 from buildmatrix.rules.unread import merge_causes
 from buildmatrix.sources.model import Declared, Facts, OnlineIndex, ReadingOptions, with_lines
 from buildmatrix.sources.questions import lock_owner
 from buildmatrix.sources.resolved import Resolved, resolve_sources
 from buildmatrix.spec.model import Spec
-from buildmatrix.text import shown
+from buildmatrix.text import count, shown
 
 # The wheels that an installer takes for a target, out of all that its lock names
 

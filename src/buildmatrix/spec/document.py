@@ -14,9 +14,8 @@ from typing import NoReturn
 
 from buildmatrix import toml
 from buildmatrix.errors import Problem, SpecError
-from buildmatrix.phrases import listing
 from buildmatrix.spec.model import Position
-from buildmatrix.text import shown
+from buildmatrix.text import listing, shown
 
 #: Characters; the longest string that a specification can need.
 MAX_TEXT = 4096

@@ -14,7 +14,6 @@ from statistics import median
 
 from buildmatrix.errors import UsageError
 from buildmatrix.parsing import parse_specifiers, version_or_none
-from buildmatrix.phrases import listing
 from buildmatrix.spec.document import Problems, closest, did_you_mean
 from buildmatrix.spec.keys import ExcludeTable, IncludeTable, SpecFile
 from buildmatrix.spec.keys_settings import BackendTable, WhenTable
@@ -22,6 +21,7 @@ from buildmatrix.spec.kinds import is_range
 from buildmatrix.spec.model import Exclusion, Spec, Target
 from buildmatrix.spec.settings import sound
 from buildmatrix.spec.shapes import SourceText
+from buildmatrix.text import listing
 
 # Points of the matrix: their identifiers, their order, and what selects them
 

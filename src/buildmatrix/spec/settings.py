@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from buildmatrix import git
+from buildmatrix import child
 from buildmatrix.spec.document import Problems, did_you_mean, quoted
 from buildmatrix.spec.keys import SpecFile
 from buildmatrix.spec.keys_settings import OverrideTable, TargetSettings
@@ -121,13 +121,13 @@ def short_commit(folder: Path) -> str:
         NoCommitError: git is missing, or there is no commit.
     """
     try:
-        answer = git.ask(folder, "rev-parse", "--short=12", "--verify", "HEAD", seconds=10)
+        answer = child.ask_git(folder, "rev-parse", "--short=12", "--verify", "HEAD", seconds=10)
     except FileNotFoundError:
         raise NoCommitError("git is not installed") from None
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NoCommitError(f"git did not answer ({type(error).__name__})") from None
     if answer.returncode != 0:
-        raise NoCommitError(git.complaint(answer) or "git failed")
+        raise NoCommitError(child.git_complaint(answer) or "git failed")
     return answer.stdout.decode().strip()
 
 

@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from buildmatrix import git
+from buildmatrix import child
 from buildmatrix.engines.process import writing
 from buildmatrix.errors import UsageError
 from buildmatrix.files import keep_out_of_git
@@ -190,7 +190,7 @@ class State:
     def beside(cls, root: Path) -> State:
         """Return the state of the specification in `root`. Raises `UsageError` if Git tracks it."""
         folder = root / FOLDER
-        if (tracked := git.tracked_file(folder)) is not None:
+        if (tracked := child.tracked_file(folder)) is not None:
             raise UsageError(
                 f"{folder} is tracked by Git ({tracked}), but it is only valid on the machine that "
                 f"wrote it; run `git rm -r --cached {FOLDER}`, and build again"

@@ -299,7 +299,7 @@ def _read_layers(
     earlier: ImageLayers | None,
 ) -> Inventory:
     from buildmatrix.engines.model import layers_of_image
-    from buildmatrix.phrases import size
+    from buildmatrix.text import size
 
     name, image = _present_image(files, engine)
     if earlier is not None and _has_same_layers(image, inventory, earlier.layers):
@@ -310,7 +310,7 @@ def _read_layers(
 
 def _has_same_layers(image: ImageFacts, inventory: Inventory, earlier: Inventory) -> bool:
     """Return True if an image has the layers of an earlier one, apart from labels and variables."""
-    from buildmatrix.inventory.layers import layered_paths
+    from buildmatrix.layers.merging import layered_paths
     from buildmatrix.layers.saved_image import format_instruction
 
     # Search each step after the previous one.

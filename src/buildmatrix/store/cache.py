@@ -40,7 +40,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 import buildmatrix
-from buildmatrix import git
+from buildmatrix import child
 from buildmatrix.errors import UsageError
 from buildmatrix.inventory.writing import open_atomically
 from buildmatrix.store.shared import SharedEntries
@@ -96,7 +96,7 @@ def default_folder(environment: Mapping[str, str]) -> Path:
 
 @cache
 def _tracked_file(folder: Path) -> str | None:
-    return git.tracked_file(folder)
+    return child.tracked_file(folder)
 
 
 @cache

@@ -9,7 +9,7 @@ Two kinds of entries:
   (device, inode, size, mtime, ctime), as in git's index. The digest of all names and stamps
   addresses the inventory. After a miss, one entry per folder has the facts of each of its files:
   only changed files are read again. Of the results for several files, those about the Python of a
-  distribution are recomputed if one of its files changed (see `store.python_answers`), and
+  distribution are recomputed if one of its files changed (see `store.folder`), and
   others, such as ownership, every time.
 
 Facts do not depend on vendors: a new catalogue does not invalidate them, another scanner does.
@@ -26,11 +26,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from buildmatrix.inventory.archive import PACKAGES
-from buildmatrix.inventory.codec import encode
-from buildmatrix.inventory.model import SCHEMA, Inventory
+from buildmatrix.inventory.model import SCHEMA, Inventory, encode
 from buildmatrix.inventory.workers import Watch, ignore_progress
+from buildmatrix.store import INVENTORY_DECODER
 from buildmatrix.store.cache import DAY, Cache, source_digest
-from buildmatrix.store.inventories import INVENTORY_DECODER
 from buildmatrix.trees.base import File, RandomAccess, Symlink, Tree, Trouble
 from buildmatrix.trees.directory import changed_ns
 
@@ -94,8 +93,7 @@ class FactCache:
         def read() -> Inventory:
             # Imports the whole scan core, which an unchanged folder does not need.
             from buildmatrix.inventory.collect import collect
-            from buildmatrix.store.folder import FILES_DECODER, FolderMemory
-            from buildmatrix.store.python_answers import PythonAnswers
+            from buildmatrix.store.folder import FILES_DECODER, FolderMemory, PythonAnswers
 
             key = f"folder:{os.fspath(root.resolve())}"
             recalled = self._store.load(key, FILES_DECODER) or {}

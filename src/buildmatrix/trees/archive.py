@@ -13,10 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO
 
-from buildmatrix.trees import zstd
+from buildmatrix.trees import decompression
 from buildmatrix.trees.base import RandomAccess, Readable, Unreadable
-from buildmatrix.trees.forward import Gunzip
-from buildmatrix.trees.unpacking import open_zstandard
+from buildmatrix.trees.decompression import Gunzip, open_zstandard
 
 #: Maximum ratio of decompressed to compressed size, plus an allowance. Layers have 2 to 5.
 MAX_INFLATION = 64
@@ -133,7 +132,7 @@ def is_compressed(blob: Slice) -> bool:
     for magic, name in _UNSUPPORTED.items():
         if head.startswith(magic):
             raise Unreadable(f"compressed with {name}; decompress it first")
-    return head.startswith((GZIP, zstd.MAGIC))
+    return head.startswith((GZIP, decompression.ZSTD_MAGIC))
 
 
 def iter_decompressed(blob: Slice) -> Iterator[bytes]:
@@ -154,7 +153,7 @@ def iter_decompressed(blob: Slice) -> Iterator[bytes]:
             yield chunk
     except Exception as error:
         # All others come from the source.
-        if isinstance(error, (zlib.error, EOFError)) or zstd.is_damage(error):
+        if isinstance(error, (zlib.error, EOFError)) or decompression.is_zstd_damage(error):
             raise Unreadable(f"its compressed bytes are damaged: {error}") from error
         raise
 

@@ -17,14 +17,15 @@ from typing import BinaryIO
 from buildmatrix.trees.archive import OpenFile
 from buildmatrix.trees.archive_layers import WHITEOUT
 from buildmatrix.trees.base import Closing, File, RandomAccess, Symlink, Tree, Trouble, Unreadable
-from buildmatrix.trees.inflating import Inflated, Sequential
-from buildmatrix.trees.zipdirectory import (
+from buildmatrix.trees.zip_archive import (
     DEFLATED,
     ENCRYPTED,
     LOCAL,
     LOCAL_MARK,
     STORED,
     Bytes,
+    Inflated,
+    Sequential,
     ZipEntry,
     read_directory,
 )

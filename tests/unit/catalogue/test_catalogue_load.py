@@ -10,7 +10,7 @@ from buildmatrix.catalogue.datafile import read, replacement
 from buildmatrix.catalogue.load import SEQUENCES, Catalogue, load
 from buildmatrix.catalogue.lookup import distribution, library
 from buildmatrix.catalogue.tables import DataFile, entries
-from buildmatrix.elf.marks import MARKS
+from buildmatrix.elf.search import MARKS
 from buildmatrix.errors import SpecError
 
 HEAD = """

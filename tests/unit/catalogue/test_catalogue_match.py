@@ -16,7 +16,7 @@ from buildmatrix.inventory.model import (
     PythonLoad,
     SystemPackage,
 )
-from buildmatrix.python_imports.reach import Reach
+from buildmatrix.python_imports import Reach
 
 CATALOGUE = load()
 

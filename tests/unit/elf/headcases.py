@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from buildmatrix.binaries.head import Head, HeadReader
 from buildmatrix.binaries.model import Elf
 from buildmatrix.binaries.reader import read_elf
+from buildmatrix.binaries.stream import Head, HeadReader
 from buildmatrix.elf.source import BytesSource
 
 

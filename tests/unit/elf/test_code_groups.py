@@ -10,10 +10,10 @@ from elf_images import Image, Part, bundle, compressed_bundle, fat_binary, fat_e
 
 from buildmatrix.binaries.reader import read_elf
 from buildmatrix.device_code import groups
-from buildmatrix.device_code.kernels import HEAD, demangle
+from buildmatrix.device_code.groups import HEAD, demangle
 from buildmatrix.device_code.model import CodeGroup
 from buildmatrix.elf.source import BytesSource
-from buildmatrix.trees import lz4
+from buildmatrix.trees import decompression
 
 FATBIN = ".nv_fatbin"
 
@@ -181,22 +181,22 @@ def test_kernels_of_code_objects_are_named(compressed: bool) -> None:
 
 def test_lz4_copies_may_overlap_and_end_with_the_data() -> None:
     block = b"\x2fab\x02\x00\x05"  # "ab", then 24 bytes from two bytes before
-    assert lz4.head(block + b"\x10c", 100) == b"ab" * 13 + b"c"
-    assert lz4.head(block, 100) == b"ab" * 13
-    assert lz4.head(block[:4], 100) == b"ab"
-    assert lz4.head(b"", 100) == b""
+    assert decompression.lz4_head(block + b"\x10c", 100) == b"ab" * 13 + b"c"
+    assert decompression.lz4_head(block, 100) == b"ab" * 13
+    assert decompression.lz4_head(block[:4], 100) == b"ab"
+    assert decompression.lz4_head(b"", 100) == b""
 
 
 @pytest.mark.parametrize("block", [b"\x10a\x00\x00", b"\x10a\x02\x00", b"\x00\x01\x00"])
 def test_a_copy_from_before_the_start_is_damage(block: bytes) -> None:
     with pytest.raises(ValueError, match="before its start"):
-        lz4.head(block, 100)
+        decompression.lz4_head(block, 100)
 
 
 def test_little_more_is_decompressed_than_was_asked_for() -> None:
     bomb = b"\x1fa\x01\x00" + b"\xff" * 100_000 + b"\x00"
-    assert HEAD <= len(lz4.head(bomb, HEAD)) <= HEAD + 512
-    assert len(lz4.head(b"\xf0" + b"\xff" * 100_000, HEAD)) <= HEAD + 512
+    assert HEAD <= len(decompression.lz4_head(bomb, HEAD)) <= HEAD + 512
+    assert len(decompression.lz4_head(b"\xf0" + b"\xff" * 100_000, HEAD)) <= HEAD + 512
 
 
 @pytest.mark.parametrize(

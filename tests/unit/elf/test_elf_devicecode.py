@@ -162,7 +162,7 @@ def test_zstd_compressed_bundles_are_opened(version: int) -> None:
 def test_without_a_library_the_gpus_of_a_zstd_compressed_bundle_are_unknown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("buildmatrix.trees.zstd.find_decompressor", lambda: None)
+    monkeypatch.setattr("buildmatrix.trees.decompression.find_decompressor", lambda: None)
     (code,) = found(Part(".hip_fatbin", compressed_bundle(2, 1, ZSTD_BUNDLE, 1 << 20)))
     assert (code.kind, code.arch) == ("unknown", None)
     assert code.note is not None and "library for Zstandard" in code.note

@@ -10,8 +10,8 @@ from elf_images import ALLOC, Image, Part, bundle, fat_binary, fat_entry
 from buildmatrix.binaries.devicefile import HEAD, detect_kind, read_device_file
 from buildmatrix.binaries.model import DeviceFile
 from buildmatrix.binaries.reader import read_elf
-from buildmatrix.device_code.spirv import read as read_spirv
-from buildmatrix.elf.marks import MARKS
+from buildmatrix.device_code.intermediate import read_spirv
+from buildmatrix.elf.search import MARKS
 from buildmatrix.elf.source import BytesSource
 
 KERNEL, SHADER = 2, 0

@@ -9,8 +9,8 @@ from buildmatrix.binaries import hostdata
 from buildmatrix.binaries.model import Elf
 from buildmatrix.binaries.reader import read_elf
 from buildmatrix.device_code import finder
-from buildmatrix.elf import literals
-from buildmatrix.elf.sieve import Sieve
+from buildmatrix.elf import search
+from buildmatrix.elf.search import Sieve
 from buildmatrix.elf.source import BytesSource
 
 NCCL = b"\0NCCL version 2.1"
@@ -64,7 +64,7 @@ def test_what_is_not_needed_any_more_is_not_searched_for(
 ) -> None:
     monkeypatch.setattr(hostdata, "_MOST_IDLE", 100)
     monkeypatch.setattr(finder, "MOST_CANDIDATES", 100)
-    monkeypatch.setattr(literals, "MOST_HITS", 100)
+    monkeypatch.setattr(search, "MOST_HITS", 100)
     calls: list[int] = []
     find = Sieve.hits
 

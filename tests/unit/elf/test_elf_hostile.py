@@ -19,7 +19,7 @@ from buildmatrix.binaries.devicefile import read_device_file
 from buildmatrix.binaries.model import Elf
 from buildmatrix.binaries.reader import Malformed, read_elf
 from buildmatrix.device_code import finder
-from buildmatrix.elf import literals
+from buildmatrix.elf import search
 from buildmatrix.elf.source import ByteSource, BytesSource
 from buildmatrix.elf.symbols import read_symbols
 
@@ -168,7 +168,7 @@ def test_sections_that_all_cover_the_whole_file_are_searched_once() -> None:
 
 
 def test_a_file_of_nothing_but_names_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(literals, "MOST_HITS", 1 << 13)
+    monkeypatch.setattr(search, "MOST_HITS", 1 << 13)
     elf, cost = measure(Image(parts=[Part(".rodata", b"x.so" * (1 << 16))]).build())
     assert elf.unread != ()
     assert cost.calls < CALLS
@@ -367,7 +367,7 @@ def test_a_flood_of_beginnings_of_programs_is_bounded() -> None:
 
 
 def test_more_sections_than_two_bytes_can_count_are_all_searched() -> None:
-    most = literals.MOST_NAMES
+    most = search.MOST_NAMES
     # Names stand in the last sections alone: most of the time would go into them.
     parts = [Part(".rodata")] * (1 << 16)
     parts += [Part(".rodata", b"\0libx%05d.so.1\0" % number) for number in range(most + 1)]

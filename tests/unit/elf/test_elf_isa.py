@@ -12,7 +12,7 @@ from elf_images import NOTE, Image, Part
 
 from buildmatrix.binaries.model import Elf
 from buildmatrix.binaries.reader import read_elf
-from buildmatrix.elf.isa import level_number
+from buildmatrix.elf.notes import level_number
 from buildmatrix.elf.source import BytesSource
 
 NEEDED, USED = 0xC0008002, 0xC0010002

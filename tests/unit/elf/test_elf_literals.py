@@ -9,8 +9,7 @@ from elf_images import ALLOC, EXEC, STRTAB, Image, Part
 
 from buildmatrix.binaries.model import Elf
 from buildmatrix.binaries.reader import read_elf
-from buildmatrix.elf.marks import MARKS
-from buildmatrix.elf.regions import AFTER, CHUNK
+from buildmatrix.elf.search import AFTER, CHUNK, MARKS
 from buildmatrix.elf.source import BytesSource
 
 

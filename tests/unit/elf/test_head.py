@@ -12,7 +12,7 @@ import pytest
 from elf_images import NOTE, Image, Part, bundle, fat_binary, fat_entry
 from headcases import assert_says_no_more, fed, whole
 
-from buildmatrix.binaries.head import Head, HeadReader, Malformed
+from buildmatrix.binaries.stream import Head, HeadReader, Malformed
 from buildmatrix.elf.source import BytesSource
 from buildmatrix.trees.archive import OpenFile
 

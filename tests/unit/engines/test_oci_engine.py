@@ -353,7 +353,7 @@ def test_a_base_that_is_not_there_or_for_another_platform(
 
 
 def test_a_base_comes_out_of_an_archive(world: World, tmp_path: Path) -> None:
-    from buildmatrix.oci.archive import iter_archive
+    from buildmatrix.oci.layers import iter_archive
 
     path = tmp_path / "base.tar"
     path.write_bytes(b"".join(iter_archive(world.base.layout, world.base.descriptor, [BASE])))
@@ -370,7 +370,7 @@ def test_an_archive_in_which_engines_find_other_bases_is_undecided(
     world: World, tmp_path: Path, change: str
 ) -> None:
     """`docker load` reads manifest.json, podman and containerd index.json."""
-    from buildmatrix.oci.archive import iter_archive
+    from buildmatrix.oci.layers import iter_archive
 
     names = [f"docker.io/library/{BASE}"]
     data = b"".join(iter_archive(world.base.layout, world.base.descriptor, names))
@@ -398,7 +398,7 @@ def test_an_archive_in_which_engines_find_other_bases_is_undecided(
 
 
 def test_a_damaged_archive_is_undecided(world: World, tmp_path: Path) -> None:
-    from buildmatrix.oci.archive import iter_archive
+    from buildmatrix.oci.layers import iter_archive
 
     path = tmp_path / "base.tar"
     data = b"".join(iter_archive(world.base.layout, world.base.descriptor, [BASE]))

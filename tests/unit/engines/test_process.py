@@ -15,7 +15,7 @@ from typing import IO
 import pytest
 
 import buildmatrix
-from buildmatrix import child, git
+from buildmatrix import child
 from buildmatrix.engines import process
 from buildmatrix.engines.docker.engine import DockerEngine
 from buildmatrix.engines.process import Processes, Watch
@@ -244,4 +244,4 @@ def test_a_program_gets_what_it_needs(
     assert (name in child.user_environment()) is is_users
     assert (name in uv_environment()) is is_users
     assert (name in DockerEngine()._environment) is is_users
-    assert (name in git.environment()) is is_bare
+    assert (name in child.git_environment()) is is_bare

@@ -13,8 +13,8 @@ import pytest
 from elf_images import Image, Part, fat_binary, fat_entry
 from headcases import fed, whole
 
-from buildmatrix.binaries.ending import UNKNOWN, EndSections, add_end_sections, read_end
 from buildmatrix.binaries.model import Elf
+from buildmatrix.binaries.stream import UNKNOWN, EndSections, add_end_sections, read_end
 from buildmatrix.index.budget import ENDS
 from buildmatrix.index.depth import read_parts
 from buildmatrix.index.ending import Ending, inflate_end

@@ -13,8 +13,7 @@ from elf_images import Image, Part, fat_binary, fat_entry
 from headcases import whole
 from test_ending import LIBRARIES, LIBRARY, NAME, deflated, noise, text
 
-from buildmatrix.binaries.ending import EndSections, begins_device_code, read_end
-from buildmatrix.binaries.head import HeadReader
+from buildmatrix.binaries.stream import EndSections, HeadReader, begins_device_code, read_end
 from buildmatrix.elf.source import BytesSource
 from buildmatrix.index import ends
 from buildmatrix.index.budget import ENDS

@@ -184,7 +184,7 @@ def test_a_binary_too_large_to_be_held_says_the_same(
     wheel: Path, served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = scanned(wheel)
-    monkeypatch.setattr("buildmatrix.trees.inflating.LARGEST_HELD", 100_000)
+    monkeypatch.setattr("buildmatrix.trees.zip_archive.LARGEST_HELD", 100_000)
     reader, entry = served(wheel)
     assert bare(reader.read(entry, "whole").inventory) == expected
 

@@ -140,7 +140,7 @@ def test_a_large_file_that_needs_random_access_is_read_from_what_is_kept_of_it(
 ) -> None:
     kernel = b".version 8\n.target sm_90\n".ljust(300_000, b"/")
     whole = read(archive(**{"a/x.ptx": kernel})).reading.inventory
-    monkeypatch.setattr("buildmatrix.trees.inflating.LARGEST_HELD", 1000)
+    monkeypatch.setattr("buildmatrix.trees.zip_archive.LARGEST_HELD", 1000)
     passed = read(archive(**{"a/x.ptx": kernel})).reading.inventory
     assert passed.artefacts == whole.artefacts != ()
 
@@ -154,7 +154,7 @@ def test_a_part_that_has_passed_by_is_read_again(monkeypatch: pytest.MonkeyPatch
     data = archive(**{"a/x.a": b"!<arch>\n" + head + member})
     whole = read(data).reading.inventory
     for name, value in {"LARGEST_HELD": 1000, "BLOCK": 1024, "HEAD": 64}.items():
-        monkeypatch.setattr(f"buildmatrix.trees.inflating.{name}", value)
+        monkeypatch.setattr(f"buildmatrix.trees.zip_archive.{name}", value)
     passed = read(data).reading.inventory
     assert (passed.artefacts, passed.unread) == (whole.artefacts, whole.unread)
     assert [one.path for one in passed.artefacts] == ["a/x.a"]

@@ -12,6 +12,7 @@ import msgspec._core
 import pytest
 from click.testing import CliRunner
 
+from buildmatrix import symbols
 from buildmatrix.catalogue.load import load
 from buildmatrix.cli import inspect as cli
 from buildmatrix.cli.options import CommandSettings
@@ -19,8 +20,7 @@ from buildmatrix.commands.inspect.look import inspect
 from buildmatrix.errors import UsageError
 from buildmatrix.reports import inspect as inspect_report
 from buildmatrix.reports.inspect import Inspection, Inspections
-from buildmatrix.symbols import imported as symbols
-from buildmatrix.symbols.imported import SymbolsUnread, imports
+from buildmatrix.symbols import SymbolsUnread, imports
 
 #: A real extension module, with versioned and unversioned imports.
 MODULE = Path(msgspec._core.__file__)

@@ -18,12 +18,10 @@ from test_python_loading import ELF
 
 from buildmatrix.errors import Interrupted
 from buildmatrix.inventory.collect import collect
-from buildmatrix.inventory.layers import add_layers
 from buildmatrix.inventory.model import Inventory
-from buildmatrix.layers.image import LayerReader
-from buildmatrix.layers.merging import merge_layers
-from buildmatrix.layers.reading import read_layer
-from buildmatrix.layers.saved import read_export
+from buildmatrix.layers.image import LayerReader, read_export
+from buildmatrix.layers.layer_facts import read_layer
+from buildmatrix.layers.merging import add_layers, merge_layers
 from buildmatrix.layers.saved_image import Configuration, SavedImage, format_instruction
 from buildmatrix.store.cache import Cache
 from buildmatrix.trees import archive

@@ -7,8 +7,8 @@ import struct
 import pytest
 
 from buildmatrix.binaries.model import Elf
-from buildmatrix.inventory.loader_cache import read_cache
 from buildmatrix.inventory.model import Binary, CachedLibrary, Inventory
+from buildmatrix.inventory.system import read_cache
 from buildmatrix.loader.resolver import resolve
 
 

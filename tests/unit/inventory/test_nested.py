@@ -24,7 +24,7 @@ from raw_archives import END, entry, pax
 from buildmatrix.index.depth import read_parts
 from buildmatrix.index.sequential import read_stream
 from buildmatrix.index.wheels import _LocalWheel
-from buildmatrix.inventory import mattering, nested
+from buildmatrix.inventory import file_facts, filters
 from buildmatrix.inventory.collect import collect
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.loader.resolver import resolve
@@ -332,7 +332,7 @@ KNOWN: Mapping[str, Mapping[int, bytes]] = {
 
 @pytest.mark.parametrize("format", KNOWN)
 def test_what_is_not_opened_is_undecided(format: str, tmp_path: Path) -> None:
-    data = bytearray(mattering.LARGE_CONTAINER)
+    data = bytearray(filters.LARGE_CONTAINER)
     for at, magic in KNOWN[format].items():
         data[at : at + len(magic)] = magic
     inventory = scan(tmp_path, {"notes.txt": bytes(data), "zeros.bin": bytes(len(data))})
@@ -429,7 +429,7 @@ def test_an_archive_of_a_wheel_on_an_index_is_read_or_open(
     noise = {"noise.bin": noise_of(6_000_000)}
     small, large = zipped(FILES), zipped({**FILES, **noise})
     plain = zipped({"big.csv": noise["noise.bin"]}, zipfile.ZIP_STORED)
-    assert len(large) > mattering.LARGE_CONTAINER
+    assert len(large) > filters.LARGE_CONTAINER
     wheel = tmp_path / "x-1-py3-none-any.whl"
     for method in (zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED):
         members = {"x/small.jar": small, "x/large.jar": large, "x/data.zip": plain}
@@ -471,7 +471,7 @@ def test_data_costs_its_list_of_files(tmp_path: Path) -> None:
 def test_what_stays_closed_is_said_where_it_is_large(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nested, "LARGE_CONTAINER", 4000)
+    monkeypatch.setattr(file_facts, "LARGE_CONTAINER", 4000)
     monkeypatch.setattr("buildmatrix.inventory.collect.LARGE_CONTAINER", 4000)
     noise = noise_of(20_000)
     inner = zipped({"libx.so": LIBRARY, "noise.bin": noise})
@@ -495,7 +495,7 @@ def test_what_stays_closed_is_said_where_it_is_large(
 
 
 def test_bombs_stop_at_their_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nested, "SMALL_ALLOWANCE", 0)
+    monkeypatch.setattr(file_facts, "SMALL_ALLOWANCE", 0)
     monkeypatch.setattr("buildmatrix.inventory.collect.LARGE_CONTAINER", 1000)
     zeros = LIBRARY + bytes(8 << 20)
     inventory = scan(
@@ -525,7 +525,7 @@ def test_streams_beyond_the_budget_stay_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, other = (gzip.compress(tarred({**FILES, "n": bytes(number)})) for number in (9, 90_000))
-    monkeypatch.setattr(nested, "MOST_STREAMED", len(one))
+    monkeypatch.setattr(file_facts, "MOST_STREAMED", len(one))
     monkeypatch.setattr("buildmatrix.inventory.collect.LARGE_CONTAINER", 100)
     inventory = scan(tmp_path, {"a.tgz": other, "b.tgz": one, "c.jar": zipped(FILES)})
     assert [path.partition("!")[0] for path in inside(inventory)] == ["b.tgz", "c.jar"]
@@ -570,7 +570,7 @@ def tarred_raw(files: Files) -> bytes:
 def test_without_a_library_for_zstandard_its_archives_are_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("buildmatrix.trees.zstd.find_decompressor", lambda: None)
+    monkeypatch.setattr("buildmatrix.trees.decompression.find_decompressor", lambda: None)
     monkeypatch.setattr("buildmatrix.inventory.collect.LARGE_CONTAINER", 100)
     files = {
         "a.deb": deb(zstd(tarred(FILES)), "data.tar.zst"),

@@ -13,7 +13,7 @@ import pytest
 from test_python_loading import ELF
 
 from buildmatrix import cli
-from buildmatrix.binaries.portable import read_links
+from buildmatrix.binaries.devicefile import read_portable_links
 from buildmatrix.elf.source import BytesSource
 from buildmatrix.inventory.collect import collect
 from buildmatrix.inventory.model import PythonImport
@@ -286,14 +286,14 @@ def portable(links: list[str]) -> bytes:
 
 def test_damaged_libraries_of_windows_link_nothing() -> None:
     whole = portable(["nvcuda.dll"])
-    assert read_links(BytesSource(whole)) == ("nvcuda.dll",)
+    assert read_portable_links(BytesSource(whole)) == ("nvcuda.dll",)
     seed = Random(21)
     for length in range(0, len(whole), 7):
-        read_links(BytesSource(whole[:length]))
+        read_portable_links(BytesSource(whole[:length]))
         broken = bytearray(whole)
         for _ in range(20):
             broken[seed.randrange(len(broken))] = seed.randrange(256)
-        assert len(read_links(BytesSource(bytes(broken)))) <= 500
+        assert len(read_portable_links(BytesSource(bytes(broken)))) <= 500
 
 
 def test_not_all_of_many_missing_modules_are_looked_for(tmp_path: Path) -> None:

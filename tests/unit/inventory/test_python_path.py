@@ -7,13 +7,13 @@ import venv
 from pathlib import Path
 
 from buildmatrix.inventory.collect import collect
-from buildmatrix.inventory.listing import Listing
-from buildmatrix.inventory.model import Distribution, PythonPath
-from buildmatrix.inventory.python_path import (
+from buildmatrix.inventory.folders import (
     add_pythonpath,
     find_python_paths,
     find_visible_distributions,
 )
+from buildmatrix.inventory.listing import Listing
+from buildmatrix.inventory.model import Distribution, PythonPath
 from buildmatrix.trees.directory import DirectoryTree
 
 

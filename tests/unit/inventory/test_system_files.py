@@ -6,8 +6,7 @@ from pathlib import Path
 
 from buildmatrix.inventory.listing import Listing
 from buildmatrix.inventory.model import SystemPackage
-from buildmatrix.inventory.system import read_system_packages
-from buildmatrix.inventory.system_files import find_packages
+from buildmatrix.inventory.system import find_packages, read_system_packages
 from buildmatrix.trees.directory import DirectoryTree
 
 LIBZ = "usr/lib/x86_64-linux-gnu/libz.so.1.3"

@@ -10,12 +10,10 @@ from typing import Any
 import pytest
 
 from buildmatrix.index.parts import is_metadata
-from buildmatrix.inventory.codec import encode
-from buildmatrix.inventory.collect import collect
-from buildmatrix.inventory.model import Inventory, Variant
-from buildmatrix.inventory.own_files import is_content_read
+from buildmatrix.inventory.collect import collect, is_content_read
+from buildmatrix.inventory.model import Inventory, Variant, encode
 from buildmatrix.inventory.variants import LARGEST, read_variant, read_variants
-from buildmatrix.store.inventories import decode
+from buildmatrix.store import decode
 from buildmatrix.trees.wheel import WheelTree
 
 SCHEMA = "https://variants-schema.wheelnext.dev/peps/825/v0.1.1.json"

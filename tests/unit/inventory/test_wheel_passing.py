@@ -14,7 +14,7 @@ from elf_images import ALLOC, EXEC, Image, Part, bundle, fat_binary, fat_entry
 
 from buildmatrix.inventory.collect import collect
 from buildmatrix.inventory.model import Inventory, Stats
-from buildmatrix.trees import inflating
+from buildmatrix.trees import zip_archive
 from buildmatrix.trees.directory import DirectoryTree
 from buildmatrix.trees.wheel import WheelTree
 
@@ -85,9 +85,9 @@ def test_members_that_pass_by_once_say_what_the_unpacked_files_say(
     assert len(unpacked.binaries) >= 2 and len(unpacked.artefacts) == 5
     assert not unpacked.unread
 
-    monkeypatch.setattr("buildmatrix.trees.inflating.LARGEST_HELD", 100)
-    monkeypatch.setattr(inflating, "BLOCK", 8192)
-    monkeypatch.setattr(inflating, "HEAD", 4096)
+    monkeypatch.setattr("buildmatrix.trees.zip_archive.LARGEST_HELD", 100)
+    monkeypatch.setattr(zip_archive, "BLOCK", 8192)
+    monkeypatch.setattr(zip_archive, "HEAD", 4096)
     with WheelTree(wheel) as tree:
         passed = collect(tree)
     assert facts(passed) == facts(unpacked)
@@ -105,7 +105,7 @@ def test_a_large_member_for_which_there_is_no_room_is_not_read(
     with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as zipped:
         for name, data in files().items():
             zipped.writestr(name, data)
-    monkeypatch.setattr(inflating, "LARGEST_HELD", 20_000)
+    monkeypatch.setattr(zip_archive, "LARGEST_HELD", 20_000)
     monkeypatch.setattr(tempfile, "TemporaryFile", full)
     with WheelTree(wheel) as tree:
         inventory = collect(tree)

@@ -37,11 +37,11 @@ from layer_archives import (
 )
 from test_python_loading import ELF
 
-from buildmatrix.inventory import nested, own_files
-from buildmatrix.inventory.collect import collect
-from buildmatrix.layers import image, reading
+from buildmatrix.inventory import file_facts
+from buildmatrix.inventory.collect import collect, is_content_read
+from buildmatrix.layers import image, layer_facts
 from buildmatrix.layers.image import LayerReader
-from buildmatrix.layers.model import decompress
+from buildmatrix.layers.layer_facts import decompress
 from buildmatrix.store.cache import Cache
 from buildmatrix.trees import archive_layers
 from buildmatrix.trees.archive import MemorySource
@@ -247,7 +247,7 @@ def test_every_file_that_a_scan_reads_as_a_whole_is_kept(
     with Watched(tmp_path) as tree:
         collect(tree)
     assert {*more} - {f"{SITE}/x"} <= whole
-    assert [path for path in whole if not own_files.is_content_read(path, 10)] == []
+    assert [path for path in whole if not is_content_read(path, 10)] == []
 
 
 # Anything
@@ -313,7 +313,7 @@ def test_the_limits_of_a_tree_count_for_all_layers_together(
 ) -> None:
     # Different names, so that what is packed has different sizes.
     archives = [gzip.compress(small_tar("x" * n + ".so"), mtime=0) for n in (1, 30, 90)]
-    monkeypatch.setattr(nested, "MOST_STREAMED", len(archives[0]) + len(archives[1]) + 5)
+    monkeypatch.setattr(file_facts, "MOST_STREAMED", len(archives[0]) + len(archives[1]) + 5)
     layers: list[list[Entry]] = [[(f"{2 - n}.tgz", data)] for n, data in enumerate(archives)][::-1]
     unpack(tmp_path, *layers)
     inventory = of_layers(*layers)
@@ -324,7 +324,7 @@ def test_the_limits_of_a_tree_count_for_all_layers_together(
 def test_what_one_layer_opens_ahead_has_a_limit_that_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(reading, "MOST_CONTAINERS", 1)
+    monkeypatch.setattr(layer_facts, "MOST_CONTAINERS", 1)
     inventory = of_layers([("a.jar", zipped("liba.so")), ("b.jar", zipped("libb.so"))])
     assert [bool(item.closed) for item in inventory.containers] == [False, True]
 
@@ -351,16 +351,18 @@ def test_an_image_has_a_bound_for_the_entries_of_all_layers(
 
 
 def test_a_small_archive_of_many_names_is_cut_and_undecided() -> None:
-    most = nested.MANY_FILES
+    most = file_facts.MANY_FILES
     for count in (most, most + 2000):
         packed = gzip.compress(tar([("same.so", b"")] * count + [("libx.so", ELF)]), mtime=0)
-        contents = nested.read_container(MemorySource(packed), "a.tgz", len(packed), "compressed")
-        assert len(packed) < nested.LARGE_CONTAINER
+        contents = file_facts.read_container(
+            MemorySource(packed), "a.tgz", len(packed), "compressed"
+        )
+        assert len(packed) < file_facts.LARGE_CONTAINER
         inventory = of_layers([("a.tgz", packed)])
         if count == most:
             assert contents.closed is None and not inventory.unread
         else:
-            assert contents.files == most + len(packed) // nested._BYTES_PER_FILE < count
+            assert contents.files == most + len(packed) // file_facts._BYTES_PER_FILE < count
             assert "of its files were looked at" in inventory.unread[0].why
 
 
@@ -504,7 +506,7 @@ def test_a_failure_of_whoever_has_the_bytes_is_no_trouble_of_one_file() -> None:
         raise Lost("the registry hung up")
 
     with pytest.raises(Lost):
-        reading.read_layer(failing(), len(data))
+        layer_facts.read_layer(failing(), len(data))
 
 
 @pytest.mark.parametrize("keep", [700, 3000, 1 << 30])
@@ -513,7 +515,7 @@ def test_the_thread_that_inflates_ends_with_the_layer(keep: int) -> None:
         tar([("noise", random.Random(1).randbytes(12_000_000)), ("libx.so", ELF)]), 1
     )[:keep]
     with suppress(Unreadable):
-        reading.read_layer(iter([data]), len(data))
+        layer_facts.read_layer(iter([data]), len(data))
     assert [thread.name for thread in threading.enumerate() if thread.name == "layer"] == []
 
 
@@ -523,7 +525,7 @@ def test_a_full_disk_is_no_fact_of_the_layer(
     def full(source: RandomAccess, path: str, size: int) -> object:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(reading, "inspect_source", full)
+    monkeypatch.setattr(layer_facts, "inspect_source", full)
     blobs = Blobs(tar([("libx.so", ELF)]))
     inventory = LayerReader(Cache(tmp_path)).inventory(configuration(1), blobs.blobs, None)
     assert [item.why for item in inventory.unread] == ["no space left on device"]

@@ -7,8 +7,7 @@ import pytest
 from buildmatrix.binaries.model import Elf
 from buildmatrix.inventory.model import Binary, Inventory, Link
 from buildmatrix.loader import resolver as loader
-from buildmatrix.loader.resolution import Needed
-from buildmatrix.loader.resolver import resolve
+from buildmatrix.loader.resolver import Needed, resolve
 
 SITE = "usr/lib/python3/site-packages"
 

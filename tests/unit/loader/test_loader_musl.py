@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from buildmatrix.binaries.model import Elf
 from buildmatrix.inventory.model import Binary, Inventory
-from buildmatrix.loader.resolution import Needed
-from buildmatrix.loader.resolver import resolve
+from buildmatrix.loader.resolver import Needed, resolve
 
 MUSL = "lib/ld-musl-x86_64.so.1"
 

@@ -8,8 +8,14 @@ from collections.abc import Mapping
 import pytest
 
 from buildmatrix.errors import UndecidedError
-from buildmatrix.oci.choosing import check_configuration, choose, images_in
-from buildmatrix.oci.documents import MANIFEST, Descriptor, Platform
+from buildmatrix.oci.documents import (
+    MANIFEST,
+    Descriptor,
+    Platform,
+    check_configuration,
+    choose,
+    images_in,
+)
 
 ATTESTATION = {"vnd.docker.reference.type": "attestation-manifest"}
 

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from buildmatrix.errors import UndecidedError
-from buildmatrix.oci.archive import iter_archive
 from buildmatrix.oci.documents import (
     CONFIGURATION,
     LAYER,
@@ -24,6 +23,7 @@ from buildmatrix.oci.documents import (
     RootFileSystem,
     encode,
 )
+from buildmatrix.oci.layers import iter_archive
 from buildmatrix.oci.layout import REF_NAME, OciLayout, verify_chunks
 
 

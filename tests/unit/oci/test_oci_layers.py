@@ -14,8 +14,7 @@ import pytest
 import zstandard
 
 from buildmatrix.errors import ComponentError, UndecidedError
-from buildmatrix.oci.compression import Compression, output_key
-from buildmatrix.oci.layers import LayerEntry, StoredLayer, layer_writer
+from buildmatrix.oci.layers import Compression, LayerEntry, StoredLayer, layer_writer, output_key
 from buildmatrix.oci.layout import OciLayout
 
 ENTRIES: list[tuple[LayerEntry, bytes]] = [

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from test_layout import files, image_in
 
-from buildmatrix.oci import stored_files
+from buildmatrix.oci import layout
 from buildmatrix.oci.layout import OciLayout
 
 
@@ -93,7 +93,7 @@ def test_folders_of_file_systems_without_such_a_call(
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "fsync", fsync)
-    stored_files.sync_folder(tmp_path)
+    layout.sync_folder(tmp_path)
 
 
 def test_a_folder_that_could_not_be_written_is_said(
@@ -104,4 +104,4 @@ def test_a_folder_that_could_not_be_written_is_said(
 
     monkeypatch.setattr(os, "fsync", fsync)
     with pytest.raises(OSError, match="Input/output"):
-        stored_files.sync_folder(tmp_path)
+        layout.sync_folder(tmp_path)

@@ -14,8 +14,8 @@ from contextlib import contextmanager, suppress
 
 from buildmatrix.errors import BuildmatrixError, UndecidedError
 from buildmatrix.index.pages import read_page
-from buildmatrix.inventory.codec import encode
 from buildmatrix.inventory.collect import collect
+from buildmatrix.inventory.model import encode
 from buildmatrix.loader.resolver import resolve
 from buildmatrix.locks.lines import logical_lines
 from buildmatrix.locks.lock_file import open_lock
@@ -23,7 +23,7 @@ from buildmatrix.locks.poetrylock import read as read_poetry
 from buildmatrix.locks.pylock import entries_of
 from buildmatrix.locks.selection import LockSelection
 from buildmatrix.locks.uvlock import read as read_uv
-from buildmatrix.store.inventories import decode
+from buildmatrix.store import decode
 from buildmatrix.trees.base import File, RandomAccess, Symlink, Tree, Trouble
 from buildmatrix.trees.wheel import WheelTree
 

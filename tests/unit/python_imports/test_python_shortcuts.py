@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from buildmatrix.python_imports import source as python_source
-from buildmatrix.python_imports.import_lines import join_names
 from buildmatrix.python_imports.source import make_outline
+from buildmatrix.python_imports.statements import join_names
 from buildmatrix.python_imports.syntax import children, walk
 
 TOKENS = (

@@ -6,9 +6,9 @@ import pickle
 
 import pytest
 
-from buildmatrix.python_imports import excerpt as python_excerpt
-from buildmatrix.python_imports.excerpt import make_excerpt
+from buildmatrix.python_imports import skeleton as python_excerpt
 from buildmatrix.python_imports.parser import MOST_SIGNS, Unparsable, parse
+from buildmatrix.python_imports.skeleton import make_excerpt
 from buildmatrix.python_imports.source import ANY_MODULE, LARGEST_SOURCE, make_outline
 
 

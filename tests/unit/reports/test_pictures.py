@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from test_html import Page
 from test_report_formats import report, result
 
-from buildmatrix.phrases import size
 from buildmatrix.reports import json_form
 from buildmatrix.reports.run import html, saved
 from buildmatrix.reports.run.charts import strip, treemap
@@ -24,6 +23,7 @@ from buildmatrix.rules.composition import (
     VendorBytes,
 )
 from buildmatrix.rules.model import Verdict
+from buildmatrix.text import size
 
 
 @st.composite

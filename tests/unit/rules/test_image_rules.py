@@ -34,7 +34,7 @@ from buildmatrix.inventory.model import (
     SystemPackage,
     Unread,
 )
-from buildmatrix.python_imports.reach import Reach
+from buildmatrix.python_imports import Reach
 from buildmatrix.spec.model import Policy
 
 CPU = target("cpu")

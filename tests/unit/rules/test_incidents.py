@@ -67,7 +67,7 @@ from buildmatrix.inventory.model import (
     PythonPath,
     ShadowedFiles,
 )
-from buildmatrix.python_imports.reach import Reach
+from buildmatrix.python_imports import Reach
 from buildmatrix.rules.model import Finding
 
 CPU = target("cpu")

@@ -13,7 +13,7 @@ from rulecases import elf, file, image, of_image, only, target
 from buildmatrix.elf.model import Binding, SymbolNeed, VersionNeed
 from buildmatrix.elf.symbols import gnu_hash
 from buildmatrix.inventory.model import Binary, ClosedFile, Inventory
-from buildmatrix.python_imports.reach import Reach
+from buildmatrix.python_imports import Reach
 
 LINK = "libnvJitLink.so.12"
 OLD, NEW = "__nvJitLinkCreate_12_1", "__nvJitLinkCreate_12_8"

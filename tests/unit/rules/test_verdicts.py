@@ -12,7 +12,7 @@ from buildmatrix.catalogue.load import load
 from buildmatrix.catalogue.match import evidence
 from buildmatrix.device_code.model import DeviceCode
 from buildmatrix.inventory.model import Binary, Distribution, Inventory, PythonImport, PythonLoad
-from buildmatrix.python_imports.reach import Reach
+from buildmatrix.python_imports import Reach
 from buildmatrix.rules.engine import judge_image
 from buildmatrix.spec.model import Policy
 

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from buildmatrix.catalogue.load import Catalogue, load
 from buildmatrix.catalogue.model import Evidence
 from buildmatrix.inventory.model import Inventory
-from buildmatrix.loader.resolution import Resolution
-from buildmatrix.loader.resolver import resolve
+from buildmatrix.loader.resolver import Resolution, resolve
 from buildmatrix.rules.model import Verdict
 from buildmatrix.rules.tree import tree_of
 from buildmatrix.rules.verdicts import verdicts

@@ -37,9 +37,9 @@ if len(sys.argv) > 2:
 """
 
 INVENTORIES = """
-from buildmatrix.inventory.codec import encode
+from buildmatrix.inventory.model import encode
 from buildmatrix.inventory.model import Inventory
-from buildmatrix.store.inventories import decode
+from buildmatrix.store import decode
 data = encode(Inventory())
 """
 

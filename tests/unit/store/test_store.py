@@ -14,7 +14,6 @@ from buildmatrix.binaries.model import Elf
 from buildmatrix.device_code.model import DeviceCode
 from buildmatrix.elf.model import Literal, Mark, Section
 from buildmatrix.errors import UndecidedError
-from buildmatrix.inventory.codec import encode
 from buildmatrix.inventory.model import (
     SCHEMA,
     Artefact,
@@ -26,6 +25,7 @@ from buildmatrix.inventory.model import (
     Stats,
     SystemPackage,
     Unread,
+    encode,
 )
 
 FULL = Inventory(

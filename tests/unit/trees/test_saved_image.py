@@ -14,7 +14,7 @@ from layer_archives import Entry, hard, link, special, tar
 
 from buildmatrix.layers.saved_image import SavedImage
 from buildmatrix.oci.documents import Platform
-from buildmatrix.trees import archive, archive_layers, zstd
+from buildmatrix.trees import archive, archive_layers, decompression
 from buildmatrix.trees.archive_layers import LayeredTree
 from buildmatrix.trees.base import File, Symlink, Trouble, Unreadable
 
@@ -273,8 +273,8 @@ def test_nothing_is_unpacked_to_the_disk(tmp_path: Path, monkeypatch: pytest.Mon
 def test_zstandard_without_a_reader_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(zstd, "find_decompressor", lambda: None)
-    path = saved(tmp_path, oci([zstd.MAGIC + b"x"]))
+    monkeypatch.setattr(decompression, "find_decompressor", lambda: None)
+    path = saved(tmp_path, oci([decompression.ZSTD_MAGIC + b"x"]))
     with SavedImage(path) as image, pytest.raises(Unreadable, match="Zstandard"):
         image.tree()
 

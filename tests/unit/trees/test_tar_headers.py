@@ -29,7 +29,7 @@ from buildmatrix.trees import tar
 from buildmatrix.trees.archive import MemorySource, Slice
 from buildmatrix.trees.archive_layers import LayeredTree
 from buildmatrix.trees.base import File, Unreadable
-from buildmatrix.trees.forward import ENDLESS, ForwardSource
+from buildmatrix.trees.decompression import ENDLESS, ForwardSource
 
 FILE = entry("a")
 

@@ -12,7 +12,7 @@ import pytest
 
 from buildmatrix.trees.base import File, Unreadable
 from buildmatrix.trees.wheel import Member, WheelTree
-from buildmatrix.trees.zipdirectory import TAIL
+from buildmatrix.trees.zip_archive import TAIL
 
 ENTRY = b"PK\x01\x02"
 END = b"PK\x05\x06"

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from buildmatrix.trees import inflating, wheel, zipdirectory
+from buildmatrix.trees import wheel, zip_archive
 from buildmatrix.trees.base import File, Trouble, Unreadable
-from buildmatrix.trees.inflating import Inflated
 from buildmatrix.trees.wheel import WheelTree, install_path
+from buildmatrix.trees.zip_archive import Inflated
 
 
 def make(path: Path, members: dict[str, bytes]) -> Path:
@@ -46,7 +46,7 @@ def test_a_look_at_the_head_inflates_no_more_than_the_head(tmp_path: Path) -> No
     file = make(tmp_path / "a.whl", {"big": b"x" * (1 << 22)})
     with WheelTree(file) as tree, tree.open("big") as source:
         source.read(0, 64)
-        assert source.bytes_read == inflating.HEAD
+        assert source.bytes_read == zip_archive.HEAD
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_an_encrypted_member_is_refused(tmp_path: Path) -> None:
 
 def test_a_giant_central_directory_is_refused_before_it_is_read(tmp_path: Path) -> None:
     file = tmp_path / "a.whl"
-    size = zipdirectory.LARGEST_DIRECTORY + 1
+    size = zip_archive.LARGEST_DIRECTORY + 1
     with file.open("wb") as stream:
         stream.truncate(size)
         stream.seek(size)
@@ -171,9 +171,9 @@ def noise(size: int) -> bytes:
 
 @pytest.fixture
 def small_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inflating, "LARGEST_HELD", 100)
-    monkeypatch.setattr(inflating, "BLOCK", 4096)
-    monkeypatch.setattr(inflating, "HEAD", 64)
+    monkeypatch.setattr(zip_archive, "LARGEST_HELD", 100)
+    monkeypatch.setattr(zip_archive, "BLOCK", 4096)
+    monkeypatch.setattr(zip_archive, "HEAD", 64)
 
 
 @pytest.mark.usefixtures("small_window")
@@ -258,7 +258,7 @@ def test_a_large_member_leaves_no_file(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_a_large_member_takes_little_memory(tmp_path: Path) -> None:
     file = tmp_path / "a.whl"
-    part, parts = noise(1 << 20), 5 * inflating.LARGEST_HELD >> 20
+    part, parts = noise(1 << 20), 5 * zip_archive.LARGEST_HELD >> 20
     with (
         zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
         archive.open("big", "w") as member,
@@ -273,4 +273,4 @@ def test_a_large_member_takes_little_memory(tmp_path: Path) -> None:
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert peak < 3 * inflating.LARGEST_HELD
+    assert peak < 3 * zip_archive.LARGEST_HELD

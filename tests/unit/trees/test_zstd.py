@@ -10,19 +10,19 @@ from collections.abc import Callable
 
 import pytest
 
-from buildmatrix.trees import zstd
-from buildmatrix.trees.unpacking import open_zstandard
+from buildmatrix.trees import decompression
+from buildmatrix.trees.decompression import open_zstandard
 
 if sys.version_info >= (3, 14):
     from compression.zstd import ZstdDecompressor, compress
 else:
     from backports.zstd import ZstdDecompressor, compress
 
-Begin = Callable[[], zstd.Decompressor]
+Begin = Callable[[], decompression.Decompressor]
 
 
-def of_the_system() -> zstd.Decompressor:
-    return zstd.SystemDecompressor(zstd._system_library())
+def of_the_system() -> decompression.Decompressor:
+    return decompression.SystemDecompressor(decompression._system_library())
 
 
 def data() -> bytes:
@@ -32,7 +32,7 @@ def data() -> bytes:
 
 @pytest.fixture(params=[ZstdDecompressor, of_the_system], ids=["package", "system"])
 def begin(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Begin:
-    monkeypatch.setattr(zstd, "find_decompressor", lambda: request.param)
+    monkeypatch.setattr(decompression, "find_decompressor", lambda: request.param)
     return request.param
 
 
@@ -40,18 +40,18 @@ def begin(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Be
 def test_the_head_of_a_frame_is_read_even_where_the_frame_is_cut() -> None:
     frame = compress(data())
     for limit in (0, 100, 5_000, 140_000, 1 << 20):
-        assert zstd.head(frame, limit) == data()[:limit]
-    cut = zstd.head(frame[: len(frame) // 2], 1 << 20)
+        assert decompression.zstd_head(frame, limit) == data()[:limit]
+    cut = decompression.zstd_head(frame[: len(frame) // 2], 1 << 20)
     assert 100_000 < len(cut) < 300_000
     assert data().startswith(cut)
 
 
 @pytest.mark.usefixtures("begin")
 def test_what_is_damaged_is_a_value_error() -> None:
-    for broken in (b"not zstd at all", zstd.MAGIC + b"\xff" * 40):
+    for broken in (b"not zstd at all", decompression.ZSTD_MAGIC + b"\xff" * 40):
         with pytest.raises(ValueError, match=r"[a-z]{4}"):
-            zstd.head(broken, 100)
-    assert zstd.head(b"", 100) == b""
+            decompression.zstd_head(broken, 100)
+    assert decompression.zstd_head(b"", 100) == b""
 
 
 @pytest.mark.usefixtures("begin")
@@ -71,7 +71,7 @@ def test_a_tiny_zstd_frame_that_grows_is_decoded_only_as_far_as_asked() -> None:
     assert len(frame) < 1 << 15
     tracemalloc.start()
     try:
-        assert zstd.head(frame, 100) == bytes(100)
+        assert decompression.zstd_head(frame, 100) == bytes(100)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -79,14 +79,14 @@ def test_a_tiny_zstd_frame_that_grows_is_decoded_only_as_far_as_asked() -> None:
 
 
 def test_random_damage_gives_the_system_no_other_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(zstd, "find_decompressor", lambda: of_the_system)
+    monkeypatch.setattr(decompression, "find_decompressor", lambda: of_the_system)
     source = random.Random(5)
     frame = compress(data()[:20_000])
     for _ in range(500):
         damaged = bytearray(frame)
         damaged[source.randrange(len(frame))] = source.randrange(256)
         try:
-            assert len(zstd.head(bytes(damaged), 4096)) <= 4096
+            assert len(decompression.zstd_head(bytes(damaged), 4096)) <= 4096
         except ValueError as problem:
             assert str(problem)
 
@@ -98,14 +98,14 @@ def test_without_packages_the_system_has_one(monkeypatch: pytest.MonkeyPatch) ->
     def raise_no_library() -> object:
         raise OSError("libzstd.so.1: cannot open shared object file")
 
-    monkeypatch.setattr(zstd, "import_module", missing)
-    zstd.find_decompressor.cache_clear()
+    monkeypatch.setattr(decompression, "import_module", missing)
+    decompression.find_decompressor.cache_clear()
     try:
-        assert zstd.head(compress(b"text"), 10) == b"text"
-        monkeypatch.setattr(zstd, "_system_library", raise_no_library)
-        zstd.find_decompressor.cache_clear()
-        assert zstd.find_decompressor() is None
+        assert decompression.zstd_head(compress(b"text"), 10) == b"text"
+        monkeypatch.setattr(decompression, "_system_library", raise_no_library)
+        decompression.find_decompressor.cache_clear()
+        assert decompression.find_decompressor() is None
         with pytest.raises(ValueError, match="library for Zstandard"):
-            zstd.head(compress(b"text"), 10)
+            decompression.zstd_head(compress(b"text"), 10)
     finally:
-        zstd.find_decompressor.cache_clear()
+        decompression.find_decompressor.cache_clear()

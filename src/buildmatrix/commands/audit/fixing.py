@@ -35,12 +35,12 @@ from buildmatrix.commands.audit.session import (
 )
 from buildmatrix.commands.audit.trying import Attempt, Bench
 from buildmatrix.locks.model import Lock
-from buildmatrix.phrases import listing
 from buildmatrix.reports.run.model import FixesTried, Report, Saved
 from buildmatrix.rules.model import Trial
 from buildmatrix.sources.parse import declared
 from buildmatrix.sources.questions import ask_index
 from buildmatrix.sources.resolved import Resolved
+from buildmatrix.text import listing
 
 #: Fixes that are tried, and seconds after which no further try is begun.
 MOST = 10

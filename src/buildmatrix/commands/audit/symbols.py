@@ -24,7 +24,7 @@ from buildmatrix.index.model import Member, WheelFacts
 from buildmatrix.inventory.model import Binary, ClosedFile, Distribution, Inventory
 from buildmatrix.loader.binding import unbound, unread_libraries
 from buildmatrix.loader.process import file_name
-from buildmatrix.loader.resolution import Resolution
+from buildmatrix.loader.resolver import Resolution
 from buildmatrix.locks.requires import requirements
 from buildmatrix.locks.selection import marker_environment
 from buildmatrix.parsing import requirement_or_none, version_or_none

@@ -14,11 +14,10 @@ from buildmatrix.index.reading import Readings, key
 from buildmatrix.inventory.merge import MergedPaths, merge
 from buildmatrix.inventory.model import Artefact, Binary, Inventory, Unread
 from buildmatrix.judge import Judge
-from buildmatrix.loader.resolution import Resolution
+from buildmatrix.loader.resolver import Resolution
 from buildmatrix.locks.model import Lock, Wheel
 from buildmatrix.locks.requires import lacking, with_askers
 from buildmatrix.locks.selection import installed_environment, marker_environment
-from buildmatrix.phrases import listing
 from buildmatrix.rules.certainty import (
     Gain,
     Unopened,
@@ -37,6 +36,7 @@ from buildmatrix.rules.subject import LinkedFiles
 from buildmatrix.rules.unread import source_verdicts, unread_rests
 from buildmatrix.sources.resolved import Resolved
 from buildmatrix.sources.wheels_on_index import chosen_wheels
+from buildmatrix.text import listing
 
 
 @dataclass(frozen=True, slots=True)

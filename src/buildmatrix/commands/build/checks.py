@@ -17,7 +17,6 @@ from buildmatrix.engines.process import shorten
 from buildmatrix.errors import BuildmatrixError, UndecidedError
 from buildmatrix.judge import Judge
 from buildmatrix.locks.selection import PLATFORMS
-from buildmatrix.phrases import listing
 from buildmatrix.progress import Progress
 from buildmatrix.reports.preflight.model import RungOutcome
 from buildmatrix.rules.model import ClimbedRung, GateState
@@ -25,6 +24,7 @@ from buildmatrix.rules.rungs import RUNGS, Rung
 from buildmatrix.spec.model import CheckWaiver, Smoke, Spec, Target
 from buildmatrix.state import journal
 from buildmatrix.state.folder import TargetFiles
+from buildmatrix.text import listing
 
 # Smoke commands: what must succeed inside an image before it counts as good.
 #

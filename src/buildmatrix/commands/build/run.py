@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from buildmatrix import git
+from buildmatrix import child
 from buildmatrix.commands.build import checks
 from buildmatrix.commands.build.gates import LockGate, Publication
 from buildmatrix.commands.build.image_gates import ImageGates
@@ -30,7 +30,6 @@ from buildmatrix.errors import (
     most_severe,
 )
 from buildmatrix.judge import Judge
-from buildmatrix.phrases import count
 from buildmatrix.progress import Progress
 from buildmatrix.reports.run.model import Report, assemble, exit_code
 from buildmatrix.rules.locks import check_generated_file_out_of_date
@@ -40,6 +39,7 @@ from buildmatrix.spec.model import Spec, Target
 from buildmatrix.state import journal
 from buildmatrix.state.folder import State, machine_key
 from buildmatrix.state.journal import BuildRecord
+from buildmatrix.text import count
 from buildmatrix.threads import Crew
 
 #: What progress calls all of them together.
@@ -374,13 +374,13 @@ def outdated(spec: Spec, generated: Collection[str]) -> tuple[str, ...]:
         return ()
     arguments = ("ls-files", "--modified", "-z", "--", f":(literal){spec.output}")
     try:
-        answer = git.ask(spec.root, *arguments, seconds=_PATIENCE)
+        answer = child.ask_git(spec.root, *arguments, seconds=_PATIENCE)
     except FileNotFoundError:
         return ()
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UndecidedError(f"git did not answer ({type(error).__name__})") from error
     if answer.returncode != 0:
-        reason = git.complaint(answer) or "git failed"
+        reason = child.git_complaint(answer) or "git failed"
         if reason.startswith("not a git repository"):
             return ()
         raise UndecidedError(reason)

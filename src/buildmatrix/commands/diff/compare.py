@@ -16,7 +16,6 @@ from buildmatrix.commands.diff.model import Side
 from buildmatrix.commands.diff.sides import group_verdict_architectures
 from buildmatrix.errors import EXIT_FINDINGS, UndecidedError, UsageError, most_severe
 from buildmatrix.inventory.model import Layer
-from buildmatrix.phrases import listing
 from buildmatrix.reports.diff.model import (
     ArchitectureChange,
     Change,
@@ -43,6 +42,7 @@ from buildmatrix.rules.model import (
     keep_worst,
 )
 from buildmatrix.rules.registry import RULES
+from buildmatrix.text import listing
 
 #: Layers of an image: overlay file systems support about 500.
 _MOST = 1000

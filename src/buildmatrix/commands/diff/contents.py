@@ -11,7 +11,6 @@ from buildmatrix.catalogue.names import demangle, version_of
 from buildmatrix.commands.diff.model import HeldDistribution, Library, Side
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.parsing import natural, version_or_none
-from buildmatrix.phrases import count, listing, size
 from buildmatrix.reports.diff.model import (
     ArchitectureChange,
     Change,
@@ -21,6 +20,7 @@ from buildmatrix.reports.diff.model import (
     Step,
     VersionOf,
 )
+from buildmatrix.text import count, listing, size
 
 Architectures = Mapping[tuple[str, str], frozenset[str]]
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from buildmatrix import git
+from buildmatrix import child
 from buildmatrix.errors import ComponentError, UndecidedError, UsageError
 from buildmatrix.scratch import scratch
 from buildmatrix.sources.parse import declared
@@ -122,7 +122,7 @@ def list_entries(root: Path, commit: str, git_dir: Path | None = None) -> Mappin
     """Map paths to entries, for all files of a commit; `git_dir` as for `git.environment`."""
     done = _run(root, "ls-tree", "-r", "-z", "-l", "--full-tree", commit, git_dir=git_dir)
     if done.returncode != 0 or len(done.stdout) > _LIST:
-        why = git.complaint(done) or "it says nothing"
+        why = child.git_complaint(done) or "it says nothing"
         raise UndecidedError(f"git cannot list the files of {commit[:12]}: {why}.")
     entries: dict[str, TreeEntry] = {}
     for line in done.stdout.split(b"\0"):
@@ -190,7 +190,7 @@ class ObjectReader:
         self._process = subprocess.Popen(
             ["git", "cat-file", "--batch"],
             cwd=root,
-            env=git.environment(git_dir),
+            env=child.git_environment(git_dir),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -224,7 +224,7 @@ def _run(
     root: Path, *arguments: str, git_dir: Path | None = None
 ) -> subprocess.CompletedProcess[bytes]:
     try:
-        return git.ask(root, *arguments, seconds=_SECONDS, git_dir=git_dir)
+        return child.ask_git(root, *arguments, seconds=_SECONDS, git_dir=git_dir)
     except OSError as error:
         raise UsageError(f"{root} is not a folder that can be opened") from error
     except subprocess.TimeoutExpired as error:

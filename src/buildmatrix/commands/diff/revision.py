@@ -19,7 +19,6 @@ from buildmatrix.commands.diff.model import HeldDistribution, Side
 from buildmatrix.commands.diff.sides import add_lock
 from buildmatrix.errors import BuildmatrixError, UsageError
 from buildmatrix.locks.selection import choose_wheel
-from buildmatrix.phrases import listing
 from buildmatrix.reports.diff.model import FindingChange
 from buildmatrix.reports.run.model import Difference, Report, TargetDifference
 from buildmatrix.rules.model import SEVERITY_RANK, Finding, Verdict
@@ -27,6 +26,7 @@ from buildmatrix.rules.registry import rule_of
 from buildmatrix.sources.parse import declared
 from buildmatrix.sources.resolved import Resolved
 from buildmatrix.spec.model import Spec
+from buildmatrix.text import listing
 
 _MOST_NAMED = 6
 

@@ -20,8 +20,8 @@ from pathlib import Path
 from buildmatrix.catalogue.names import matches_any
 from buildmatrix.catalogue.tables import Host
 from buildmatrix.parsing import natural
-from buildmatrix.phrases import count, listing
 from buildmatrix.reports.doctor import DoctorLine
+from buildmatrix.text import count, listing
 
 #: Bytes read of a file, and nodes and files examined per pattern.
 LARGEST = 1 << 20

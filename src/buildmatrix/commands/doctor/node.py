@@ -18,8 +18,8 @@ from buildmatrix.catalogue.load import Catalogue, Owned
 from buildmatrix.catalogue.names import matches_any
 from buildmatrix.catalogue.tables import HostCheck
 from buildmatrix.commands.doctor.machine import KernelLog, MachineFiles
-from buildmatrix.phrases import listing
 from buildmatrix.reports.doctor import DoctorLine, Measure, NodeCheck, State
+from buildmatrix.text import listing
 
 #: Measures in one line, and kinds of log errors recorded.
 _SHOWN = 4

@@ -41,10 +41,9 @@ from buildmatrix.commands.explore.widgets import (
     make_header,
 )
 from buildmatrix.commands.why.run import answer_question
-from buildmatrix.phrases import count, size
 from buildmatrix.reports.why.model import Answer
 from buildmatrix.reports.why.text import render
-from buildmatrix.text import printable, shown
+from buildmatrix.text import count, printable, shown, size
 
 #: Nodes shown in full per answer, and chains per node with all chains on.
 SUBJECTS, CHAINS = 12, 50

@@ -10,11 +10,10 @@ from buildmatrix.commands.explore.model import Exploration, Item
 from buildmatrix.commands.why.files import file_id
 from buildmatrix.device_code.model import DeviceCode
 from buildmatrix.inventory.model import Artefact, Binary, Container, Distribution
-from buildmatrix.phrases import count, listing, size
 from buildmatrix.reports.why import words
 from buildmatrix.reports.why.model import LINKS, OPENS, Edge
 from buildmatrix.rules.model import Finding
-from buildmatrix.text import printable, shown
+from buildmatrix.text import count, listing, printable, shown, size
 
 #: Entries shown of one list; `inspect` and `why` show all.
 MOST = 40

@@ -21,8 +21,8 @@ from textual.worker import get_current_worker
 
 from buildmatrix.commands.explore.details import Detail
 from buildmatrix.commands.explore.model import Item, Order, Row
-from buildmatrix.phrases import size
 from buildmatrix.reports.terminal import wrapped
+from buildmatrix.text import size
 
 #: Colors of the terminal's own palette, so that 16 are enough, and attributes for terminals
 #: without.

@@ -45,7 +45,6 @@ from buildmatrix.index.wheels import WheelReader
 from buildmatrix.judge import Judge
 from buildmatrix.locks.committed import is_lock
 from buildmatrix.locks.uv import Unreached
-from buildmatrix.phrases import count
 from buildmatrix.progress import Progress, Silent
 from buildmatrix.reports.fleet.model import FleetFinding, FleetResult, FleetState, FleetWork
 from buildmatrix.reports.run.model import Report, unread
@@ -56,7 +55,7 @@ from buildmatrix.scratch import scratch
 from buildmatrix.sources.resolved import Resolved, Unresolved, resolve_sources
 from buildmatrix.spec.load import load_spec
 from buildmatrix.spec.model import Spec, bare_spec
-from buildmatrix.text import printable
+from buildmatrix.text import count, printable
 
 if TYPE_CHECKING:
     from buildmatrix.commands.fleet.cluster import Cluster

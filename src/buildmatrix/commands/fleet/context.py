@@ -20,13 +20,13 @@ from buildmatrix.commands.fleet.stacks import Stacks
 from buildmatrix.errors import BuildmatrixError, UndecidedError
 from buildmatrix.http.failures import Patience, RequestError
 from buildmatrix.oci.documents import MAX_DOCUMENT, Descriptor
-from buildmatrix.phrases import listing
 from buildmatrix.registry.client import Registry
 from buildmatrix.registry.manifests import ManifestBytes
 from buildmatrix.registry.mirrors import Mirrors
 from buildmatrix.registry.reference import Reference
 from buildmatrix.store.cache import DAY, Cache, default_folder
 from buildmatrix.store.shared import SharedEntries, open_storage
+from buildmatrix.text import listing
 from buildmatrix.threads import prepare_type
 
 # Repository access of workers, whose credentials are their own.

@@ -23,8 +23,7 @@ from buildmatrix.commands.fleet.model import BackendPattern, Subject, WorkerSett
 from buildmatrix.errors import UsageError
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.judge import Judge
-from buildmatrix.loader.resolution import Resolution
-from buildmatrix.loader.resolver import resolve
+from buildmatrix.loader.resolver import Resolution, resolve
 from buildmatrix.registry.reference import Reference
 from buildmatrix.reports.fleet.model import (
     BackendBy,

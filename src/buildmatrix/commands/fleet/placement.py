@@ -14,8 +14,8 @@ from buildmatrix.commands.node_classes.comparing import ClassChooser
 from buildmatrix.commands.node_classes.lists import make_classes as written_classes
 from buildmatrix.commands.node_classes.lists import read_nodes
 from buildmatrix.commands.node_classes.nodes import Labels, Machine, Node, SeenNodes
-from buildmatrix.phrases import count, listing
 from buildmatrix.spec.model import NodeClass, Position
+from buildmatrix.text import count, listing
 
 #: The backend of nodes without devices.
 _HOST = "cpu"

@@ -28,9 +28,8 @@ from buildmatrix.commands.fleet.reference_lists import (
     normalize_reference,
 )
 from buildmatrix.errors import UndecidedError, UsageError
-from buildmatrix.phrases import count, listing
 from buildmatrix.registry.reference import Reference
-from buildmatrix.text import printable
+from buildmatrix.text import count, listing, printable
 from buildmatrix.threads import prepare_type
 
 #: Size limit of a file, which is mapped, and of standard input. A pod has 5 to 20 kB.

@@ -10,10 +10,9 @@ from buildmatrix.catalogue.names import matches_any
 from buildmatrix.commands.fleet.model import Subject
 from buildmatrix.errors import Problem, SpecError, UndecidedError, UsageError
 from buildmatrix.files import read_at_most
-from buildmatrix.phrases import count, listing
 from buildmatrix.registry.reference import DEFAULT_TAG, Reference
 from buildmatrix.spec.model import NodeClass
-from buildmatrix.text import printable
+from buildmatrix.text import count, listing, printable
 
 # Subjects of a fleet as listed by a source, with notes
 
@@ -193,7 +192,7 @@ def _parse_values(words: list[str], settings: SubjectSettings) -> dict[str, str]
 
 
 def _describe_choice(names: set[str]) -> str:
-    from buildmatrix.phrases import listing
+    from buildmatrix.text import listing
 
     if not names:
         return "; describe it in a specification (-f)"

@@ -15,11 +15,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
-from buildmatrix import git
+from buildmatrix import child
 from buildmatrix.commands.fleet.reference_lists import read_text
 from buildmatrix.errors import Problem, SpecError, UndecidedError, UsageError
-from buildmatrix.phrases import count
-from buildmatrix.text import printable, shown
+from buildmatrix.text import count, printable, shown
 
 #: Folders searched below a source, and their depth: HOST/GROUP/SUBGROUP/NAME.
 MOST_FOLDERS = 100_000
@@ -144,18 +143,18 @@ def _find_below(
                 f"{place}: more than {MOST_FOLDERS:,} folders; name some that lie deeper"
             )
             break
-        for child in _list_folders(parent, missing):
-            inner = Path(os.path.relpath(child, folder))
-            if (git_dir := _find_git_dir(child)) is not None:
+        for below in _list_folders(parent, missing):
+            inner = Path(os.path.relpath(below, folder))
+            if (git_dir := _find_git_dir(below)) is not None:
                 total += 1
                 full = str(Path(name) / inner)
                 yield Repository(
                     name=_shorten_name(full), git_dir=git_dir, place=place, owner=owner
                 )
-            elif (child / ".git").is_file():
+            elif (below / ".git").is_file():
                 linked += 1
             elif len(inner.parts) < _DEEPEST:
-                waiting.append(child)
+                waiting.append(below)
     if linked:
         notes.append(
             f"{place}: {count(linked, 'folder')} of work trees and submodules left out: name the "
@@ -197,7 +196,7 @@ _COMMITTER = re.compile(
 
 def _ask(git_dir: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
     try:
-        return git.ask(git_dir, *arguments, seconds=_SECONDS, git_dir=git_dir)
+        return child.ask_git(git_dir, *arguments, seconds=_SECONDS, git_dir=git_dir)
     except subprocess.TimeoutExpired as error:
         raise UndecidedError(f"git did not answer within {_SECONDS} seconds") from error
 
@@ -211,7 +210,7 @@ def find_default_commit(git_dir: Path) -> str:
     # The first query gives no reason; this one does.
     done = _ask(git_dir, "for-each-ref", "--count=1")
     if done.returncode != 0 or done.stderr:
-        raise UndecidedError(f"git cannot read it: {git.complaint(done)}")
+        raise UndecidedError(f"git cannot read it: {child.git_complaint(done)}")
     if done.stdout or _ask(git_dir, "rev-parse", "--verify", "--quiet", "HEAD").stdout:
         raise UndecidedError("git finds no commit of its default branch")
     return ""

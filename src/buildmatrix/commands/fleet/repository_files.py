@@ -41,13 +41,12 @@ from buildmatrix.commands.fleet.repositories import (
     read_commit_time,
 )
 from buildmatrix.errors import BuildmatrixError, ComponentError, UndecidedError
-from buildmatrix.phrases import count
 from buildmatrix.progress import Progress, Silent
 from buildmatrix.reports.fleet.model import BackendBy
 from buildmatrix.scratch import scratch
 from buildmatrix.spec.load import load_spec
 from buildmatrix.spec.model import Spec
-from buildmatrix.text import printable
+from buildmatrix.text import count, printable
 from buildmatrix.threads import Crew
 
 #: Repositories read at a time.

@@ -39,10 +39,10 @@ from buildmatrix.commands.fleet.model import (
     WorkerSettings,
 )
 from buildmatrix.commands.fleet.running import KILLED, RunOutcome, run_to_end, watch_cluster
-from buildmatrix.phrases import count
 from buildmatrix.progress import Progress
 from buildmatrix.registry.reference import Reference
 from buildmatrix.reports.fleet.model import FleetResult, FleetWork
+from buildmatrix.text import count
 
 if TYPE_CHECKING:
     from buildmatrix.commands.fleet.cluster import Cluster

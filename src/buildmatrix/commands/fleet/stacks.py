@@ -30,7 +30,7 @@ from buildmatrix.inventory.listing import RecordedLookups
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.layers.adding import BaseTreeIndex, PlainLayer, plain_layer
 from buildmatrix.layers.image import LayerBlob, LayerReader
-from buildmatrix.layers.model import compress, decompress
+from buildmatrix.layers.layer_facts import compress, decompress
 from buildmatrix.layers.saved_image import Configuration
 from buildmatrix.reports.fleet.model import FleetResult
 from buildmatrix.sources.images import ImageDocuments

@@ -33,13 +33,12 @@ from buildmatrix.commands.fleet.reference_lists import (
 from buildmatrix.errors import UndecidedError, UsageError
 from buildmatrix.http.failures import RequestError
 from buildmatrix.oci import documents
-from buildmatrix.oci.choosing import choose, images_in
+from buildmatrix.oci.documents import choose, images_in
 from buildmatrix.parsing import natural
-from buildmatrix.phrases import count, listing
 from buildmatrix.progress import Progress, Silent
 from buildmatrix.registry.client import Registry
 from buildmatrix.registry.reference import Reference, is_host, is_repository, is_tag, split_host
-from buildmatrix.text import printable
+from buildmatrix.text import count, listing, printable
 from buildmatrix.threads import Crew
 
 

@@ -34,10 +34,10 @@ from buildmatrix.commands.fleet.model import (
 from buildmatrix.errors import UndecidedError
 from buildmatrix.layers.image import LayerBlob, LayerReader
 from buildmatrix.oci.documents import Descriptor
-from buildmatrix.phrases import size
 from buildmatrix.registry.reference import Reference
 from buildmatrix.reports.fleet.model import FleetResult
 from buildmatrix.sources.images import ImageDocuments, NothingToRun, image_documents
+from buildmatrix.text import size
 
 #: Size limit of a layer; the largest that registries accept has 52 GB (Amazon ECR).
 LARGEST_LAYER = 64 << 30

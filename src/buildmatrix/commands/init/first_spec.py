@@ -38,8 +38,8 @@ from buildmatrix.commands.init.sections import (
     toml_pairs,
 )
 from buildmatrix.errors import UsageError
-from buildmatrix.phrases import listing
 from buildmatrix.spec.document import toml_string
+from buildmatrix.text import listing
 
 
 def locked_spec(

@@ -23,9 +23,9 @@ from buildmatrix.locks.model import LeftOut, Package
 from buildmatrix.locks.pinned import is_pinned
 from buildmatrix.locks.requirement_files import read_requirements
 from buildmatrix.locks.taken import selection_of, trouble_with
-from buildmatrix.phrases import listing
 from buildmatrix.spec.document import toml_string
 from buildmatrix.spec.model import LOCK_HEADER, Target, bare_target, is_pylock
+from buildmatrix.text import listing
 
 #: Locks that hold a whole project, the best known first.
 WHOLE = ("uv.lock", "poetry.lock", "Pipfile.lock")

@@ -16,8 +16,8 @@ from buildmatrix.catalogue.variants import VariantChoice, choose_variant
 from buildmatrix.commands.inspect.contents import sum_contents, sum_shares
 from buildmatrix.errors import UndecidedError, UsageError
 from buildmatrix.inventory.collect import collect
+from buildmatrix.inventory.listing import readable
 from buildmatrix.inventory.model import Distribution, Inventory, Unread
-from buildmatrix.inventory.names import readable
 from buildmatrix.inventory.variants import (
     LARGEST_OF_INDEX,
     VariantMetadata,
@@ -27,7 +27,7 @@ from buildmatrix.inventory.variants import (
 )
 from buildmatrix.reports.inspect import Inspection, Machines, ReleaseVariant, VariantUse
 from buildmatrix.spec.model import NodeClass, Spec, Target
-from buildmatrix.symbols.imported import Imports, SymbolsUnread, imports
+from buildmatrix.symbols import Imports, SymbolsUnread, imports
 from buildmatrix.trees.base import File, RandomAccess, Symlink, Tree, Trouble, reason
 from buildmatrix.trees.directory import DirectoryTree
 from buildmatrix.trees.wheel import WheelTree

@@ -15,7 +15,6 @@ from buildmatrix.catalogue.names import matches_any, product_patterns, product_w
 from buildmatrix.commands.node_classes.nodes import Machine, SeenNodes
 from buildmatrix.errors import EXIT_FINDINGS, EXIT_OK, UndecidedError
 from buildmatrix.parsing import parse_specifiers, parse_version
-from buildmatrix.phrases import size
 from buildmatrix.reports.node_classes import (
     CheckState,
     ClassCheck,
@@ -26,6 +25,7 @@ from buildmatrix.reports.node_classes import (
 )
 from buildmatrix.spec import kinds
 from buildmatrix.spec.model import NodeClass, Spec
+from buildmatrix.text import size
 
 _LEVELS = kinds.CPU_LEVEL.choices
 _RELEASE = re.compile(r"[0-9]+(?:\.[0-9]+)*")

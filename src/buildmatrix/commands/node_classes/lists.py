@@ -26,13 +26,12 @@ from buildmatrix.commands.node_classes.nodes import (
 )
 from buildmatrix.errors import UsageError
 from buildmatrix.files import read_at_most
-from buildmatrix.phrases import count, listing
 from buildmatrix.reports.doctor import Diagnosis, HostDevices
 from buildmatrix.reports.json_form import parse
 from buildmatrix.spec import kinds
 from buildmatrix.spec.document import Kind, quoted
 from buildmatrix.spec.model import NodeClass, Position
-from buildmatrix.text import printable
+from buildmatrix.text import count, listing, printable
 from buildmatrix.threads import prepare_type
 from buildmatrix.toml import loads, written, written_key
 

@@ -20,8 +20,8 @@ from buildmatrix.commands.preflight.protocol import (
     read_checks,
 )
 from buildmatrix.engines.model import Run
-from buildmatrix.phrases import listing, size
 from buildmatrix.reports.preflight.model import Check, Value
+from buildmatrix.text import listing, size
 
 #: Seconds for one container; after which a framework is not started again; for all starts within
 #: one container.

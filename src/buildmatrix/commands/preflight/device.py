@@ -22,7 +22,7 @@ from buildmatrix.commands.preflight.protocol import (
     make_silent_check,
     read_checks,
 )
-from buildmatrix.elf.isa import level_number
+from buildmatrix.elf.notes import level_number
 from buildmatrix.engines.model import Run, RunResult
 from buildmatrix.reports.preflight.model import Check, Value
 from buildmatrix.spec.model import NodeClass

@@ -49,7 +49,6 @@ from buildmatrix.errors import (
 )
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.judge import Judge
-from buildmatrix.phrases import count
 from buildmatrix.progress import Progress
 from buildmatrix.reports.preflight.model import (
     Check,
@@ -63,6 +62,7 @@ from buildmatrix.reports.run.model import ReportTool
 from buildmatrix.rules.rungs import RUNGS, Rung, has_to_run
 from buildmatrix.spec.model import NodeClass
 from buildmatrix.state.journal import load_inventory
+from buildmatrix.text import count
 
 _CODES: dict[RungState, int] = {
     "passed": EXIT_OK,

@@ -18,8 +18,7 @@ from buildmatrix.commands.preflight.protocol import (
 )
 from buildmatrix.engines.model import Run
 from buildmatrix.inventory.model import Inventory
-from buildmatrix.loader.resolution import Resolution
-from buildmatrix.loader.resolver import resolve
+from buildmatrix.loader.resolver import Resolution, resolve
 from buildmatrix.reports.preflight.model import Check
 
 # Rung `import`: failed imports, their causes, and agreement with static verdicts

@@ -13,12 +13,12 @@ from buildmatrix.commands.doctor.machine import MachineFacts, MachineFiles, coll
 from buildmatrix.engines.choice import AUTO
 from buildmatrix.engines.model import NO_DEVICES, DeviceAccess, Engine, Facilities, ImageFacts
 from buildmatrix.errors import UndecidedError, UsageError
-from buildmatrix.phrases import listing
 from buildmatrix.registry.reference import Reference
 from buildmatrix.spec.matrix import select
 from buildmatrix.spec.model import NodeClass, Spec, Target, bare_spec, bare_target
 from buildmatrix.state.folder import State, TargetFiles
 from buildmatrix.state.journal import load
+from buildmatrix.text import listing
 
 # Access of an image's container to this machine's devices.
 #

@@ -13,9 +13,9 @@ from buildmatrix.catalogue.names import demangle
 from buildmatrix.commands.why.files import build_file_graph, file_id, library_id
 from buildmatrix.commands.why.packages import build_package_graph, find_import_edges
 from buildmatrix.elf.model import Section
+from buildmatrix.inventory.listing import distribution_name
 from buildmatrix.inventory.model import Inventory
-from buildmatrix.inventory.names import distribution_name
-from buildmatrix.loader.resolution import Resolution
+from buildmatrix.loader.resolver import Resolution
 from buildmatrix.locks.model import Lock
 from buildmatrix.reports.why.model import Edge, EdgeKind, Embedded, Graph, Node, NodeKind, node_id
 from buildmatrix.rules.model import Finding

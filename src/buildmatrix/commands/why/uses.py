@@ -50,7 +50,7 @@ def add_symbols(answer: Answer, open_tree: OpenTree, *, every: bool = False) -> 
 
 def _demangle_symbols(subjects: Sequence[AnsweredNode]) -> tuple[AnsweredNode, ...]:
     """Replace all symbols with their readable forms."""
-    from buildmatrix.symbols.demangle import demangled
+    from buildmatrix.symbols import demangled
 
     names = {
         name

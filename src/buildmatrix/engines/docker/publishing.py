@@ -24,7 +24,6 @@ from buildmatrix.engines.model import BuildJob, Pushed, Surroundings
 from buildmatrix.engines.process import Watch, plain, writing
 from buildmatrix.errors import BuildmatrixError, ComponentError, Interrupted, UndecidedError
 from buildmatrix.layers.saved_image import digest_from_path
-from buildmatrix.oci.compression import BlockWriter
 from buildmatrix.oci.documents import (
     DOCKER_LAYER,
     DOCKER_LAYER_GZIP,
@@ -35,12 +34,13 @@ from buildmatrix.oci.documents import (
     encode,
     index_of,
 )
+from buildmatrix.oci.layers import BlockWriter
 from buildmatrix.oci.layout import OciLayout
 from buildmatrix.progress import Progress
 from buildmatrix.scratch import scratch
 from buildmatrix.trees.archive import Slice, safe_path
 from buildmatrix.trees.base import Unreadable
-from buildmatrix.trees.forward import ENDLESS, ForwardSource
+from buildmatrix.trees.decompression import ENDLESS, ForwardSource
 from buildmatrix.trees.tar import members
 
 if TYPE_CHECKING:

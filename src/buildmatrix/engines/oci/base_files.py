@@ -25,7 +25,7 @@ from buildmatrix.threads import prepare_type
 from buildmatrix.trees.archive import CHUNK, OpenFile, Slice, iter_decompressed, safe_path
 from buildmatrix.trees.archive_layers import MAX_LINKS, LayeredTree, MergedEntry
 from buildmatrix.trees.base import Unreadable
-from buildmatrix.trees.forward import ENDLESS, ForwardSource
+from buildmatrix.trees.decompression import ENDLESS, ForwardSource
 from buildmatrix.trees.tar import Attributes, Kind, TarMember, members
 
 #: Files with stored content, and folders of such files.

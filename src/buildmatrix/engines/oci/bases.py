@@ -13,7 +13,6 @@ from buildmatrix.engines.oci.base_files import LayerNotes, read_layer
 from buildmatrix.engines.oci.store import ImageStore
 from buildmatrix.errors import UndecidedError
 from buildmatrix.layers.saved_image import check_saved, iter_archive_files
-from buildmatrix.oci.choosing import choose, images_in
 from buildmatrix.oci.documents import (
     DOCKER_LAYER,
     DOCKER_LAYER_GZIP,
@@ -28,7 +27,9 @@ from buildmatrix.oci.documents import (
     ImageConfiguration,
     Manifest,
     Platform,
+    choose,
     configuration_of,
+    images_in,
     index_of,
     manifest_of,
 )

@@ -42,7 +42,6 @@ from buildmatrix.engines.process import writing
 from buildmatrix.errors import Problem, SpecError, UndecidedError
 from buildmatrix.locks.model import Lock
 from buildmatrix.locks.project_wheel import project_packages
-from buildmatrix.oci.compression import Compression
 from buildmatrix.oci.documents import (
     CONFIGURATION,
     MANIFEST,
@@ -52,7 +51,7 @@ from buildmatrix.oci.documents import (
     RootFileSystem,
     encode,
 )
-from buildmatrix.oci.layers import LayerEntry, StoredLayer
+from buildmatrix.oci.layers import Compression, LayerEntry, StoredLayer
 from buildmatrix.progress import Progress
 from buildmatrix.render.dockerfile import dockerignore
 from buildmatrix.render.quoting import Ignored

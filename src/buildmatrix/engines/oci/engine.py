@@ -46,8 +46,8 @@ from buildmatrix.errors import (
 )
 from buildmatrix.inventory.model import Inventory
 from buildmatrix.layers.saved_image import Configuration, format_instruction
-from buildmatrix.oci.archive import iter_archive
 from buildmatrix.oci.documents import Descriptor
+from buildmatrix.oci.layers import iter_archive
 from buildmatrix.progress import Progress
 from buildmatrix.registry.client import Registry
 from buildmatrix.registry.reference import Reference

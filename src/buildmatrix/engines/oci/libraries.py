@@ -30,8 +30,7 @@ from buildmatrix.engines.process import writing
 from buildmatrix.errors import ComponentError, UndecidedError
 from buildmatrix.locks.model import Lock, Package, Wheel
 from buildmatrix.locks.selection import choose_wheel
-from buildmatrix.oci.compression import Compression
-from buildmatrix.oci.layers import LayerEntry, StoredLayer, sort_key
+from buildmatrix.oci.layers import Compression, LayerEntry, StoredLayer, sort_key
 from buildmatrix.progress import Progress
 from buildmatrix.scratch import scratch
 from buildmatrix.spec.model import Target

@@ -23,10 +23,15 @@ from buildmatrix.errors import UndecidedError
 from buildmatrix.index.client import Client
 from buildmatrix.index.wheels import local_path
 from buildmatrix.locks.model import Lock, Wheel
-from buildmatrix.oci.compression import Compression, output_key
-from buildmatrix.oci.layers import LayerEntry, StoredLayer, layer_writer, sort_key
-from buildmatrix.oci.layout import OciLayout
-from buildmatrix.oci.stored_files import make_room, note_use, rename_written
+from buildmatrix.oci.layers import (
+    Compression,
+    LayerEntry,
+    StoredLayer,
+    layer_writer,
+    output_key,
+    sort_key,
+)
+from buildmatrix.oci.layout import OciLayout, make_room, note_use, rename_written
 from buildmatrix.store.cache import DAY, Cache, source_digest
 from buildmatrix.threads import prepare_type
 from buildmatrix.trees.base import Closing, reason

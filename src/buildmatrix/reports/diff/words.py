@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from buildmatrix.phrases import count, listing, size
 from buildmatrix.reports.diff.model import (
     ArchitectureChange,
     Change,
@@ -19,6 +18,7 @@ from buildmatrix.reports.diff.model import (
     VerdictChange,
 )
 from buildmatrix.rules.model import Finding
+from buildmatrix.text import count, listing, size
 
 #: Entries of one kind, findings, and what was not read, that are shown without `--all`.
 MOST, MOST_FINDINGS, MOST_UNREAD = 30, 20, 10

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
-from buildmatrix.phrases import count
 from buildmatrix.reports.fleet import totals
 from buildmatrix.reports.fleet.model import (
     FleetFinding,
@@ -33,6 +32,7 @@ from buildmatrix.reports.fleet.totals import (
 )
 from buildmatrix.rules.model import NODE_STATES, SEVERITY_RANK, NodeState
 from buildmatrix.rules.registry import rule_of
+from buildmatrix.text import count
 
 # Causes that many images share: one fix for all of them
 

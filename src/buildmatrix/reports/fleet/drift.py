@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeAlias
 
-from buildmatrix.phrases import count
 from buildmatrix.reports.fleet.model import (
     Change,
     ChangeEnd,
@@ -19,6 +18,7 @@ from buildmatrix.reports.fleet.model import (
     FleetResult,
     FleetState,
 )
+from buildmatrix.text import count
 
 _Key: TypeAlias = tuple[str, ...]
 _Name: TypeAlias = tuple[str, str, str, str, str]

@@ -10,8 +10,7 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from buildmatrix.phrases import count, size
-from buildmatrix.text import printable
+from buildmatrix.text import count, printable, size
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
-from buildmatrix.phrases import count
 from buildmatrix.reports.junit import Suite, document, fail, skip
 from buildmatrix.reports.markdown import end, fold, plain, rich
 from buildmatrix.reports.preflight.model import (
@@ -21,7 +20,7 @@ from buildmatrix.reports.preflight.model import (
 )
 from buildmatrix.reports.terminal import Painter, Style, wrapped
 from buildmatrix.rules.rungs import RUNGS
-from buildmatrix.text import printable
+from buildmatrix.text import count, printable
 
 # A preflight as text for a terminal or a CI log
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
-from buildmatrix.phrases import count
 from buildmatrix.reports.page import document
 from buildmatrix.reports.preflight.model import (
     Check,
@@ -24,6 +23,7 @@ from buildmatrix.reports.preflight.model import (
     worst,
 )
 from buildmatrix.rules.rungs import RUNGS, Rung
+from buildmatrix.text import count
 
 # Wall times of the same thing as a picture: how often it took how long, and its percentiles
 

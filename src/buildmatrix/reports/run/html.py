@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from buildmatrix.catalogue.model import Evidence
-from buildmatrix.phrases import count
 from buildmatrix.reports.page import document
 from buildmatrix.reports.page.document import vendor_class, vendor_name
 from buildmatrix.reports.run.charts import (
@@ -41,6 +40,7 @@ from buildmatrix.reports.run.summary import cures, headline, ladders, unsettled,
 from buildmatrix.rules.acceptance import fails, is_from_baseline
 from buildmatrix.rules.composition import Composition, LayerBytes
 from buildmatrix.rules.model import Finding, GateState, TargetResult
+from buildmatrix.text import count
 from buildmatrix.vulnerabilities.model import Advisory
 
 # Links and requirements between the distributions of a target

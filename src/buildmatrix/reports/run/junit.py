@@ -14,7 +14,6 @@ from datetime import datetime
 from pathlib import PurePath
 from typing import TypeAlias
 
-from buildmatrix.phrases import count
 from buildmatrix.reports.junit import Suite, document, fail, skip
 from buildmatrix.reports.run.concise import path_from
 from buildmatrix.reports.run.model import (
@@ -27,6 +26,7 @@ from buildmatrix.reports.run.model import (
     unread,
 )
 from buildmatrix.rules.model import Finding, TargetResult, Verdict
+from buildmatrix.text import count
 
 #: Where a finding stands: `requirements.in:3: `; empty where no line brought it.
 _Place: TypeAlias = Callable[[Finding], str]

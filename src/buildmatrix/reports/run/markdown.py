@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from buildmatrix.phrases import bounded, count, listing, size
 from buildmatrix.reports.markdown import chain, end, fold, plain, rich
 from buildmatrix.reports.run.groups import (
     FindingGroup,
@@ -30,6 +29,7 @@ from buildmatrix.reports.run.summary import (
     without_device,
 )
 from buildmatrix.rules.model import GateState, TargetResult, Trial
+from buildmatrix.text import bounded, count, listing, size
 
 # Findings with one cause, as an item of a list in Markdown
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from buildmatrix.phrases import count, listing, size
 from buildmatrix.reports.diff.model import ComparedSide, Comparison
 from buildmatrix.reports.diff.table import SIGN_STYLES
 from buildmatrix.reports.diff.words import Block, blocks, signed
@@ -14,7 +13,7 @@ from buildmatrix.reports.run.model import Difference, TargetDifference
 from buildmatrix.reports.terminal import STATES, Painter, wrapped
 from buildmatrix.rules.model import AuditTotals, Finding, TargetResult
 from buildmatrix.rules.registry import drop_repeats
-from buildmatrix.text import printable
+from buildmatrix.text import count, listing, printable, size
 
 # Effect of a change (`audit --diff`), in words for a terminal and for Markdown
 

@@ -17,7 +17,6 @@ from os.path import normpath
 from pathlib import Path, PurePath
 from urllib.parse import quote
 
-from buildmatrix.phrases import count
 from buildmatrix.reports.json_form import TOOL, Json, dumps
 from buildmatrix.reports.run.model import Report, is_undecided, requirement_line, unread
 from buildmatrix.reports.run.replacements import (
@@ -28,7 +27,7 @@ from buildmatrix.reports.run.replacements import (
 )
 from buildmatrix.rules.model import SEVERITY_RANK, Finding, Severity
 from buildmatrix.rules.registry import BY_CODE, RULES, Rule, rule_page
-from buildmatrix.text import printable
+from buildmatrix.text import count, printable
 
 #: What reads a file of the repository, by its name in the report; None where it has no text.
 TextOf = Callable[[str], str | None]

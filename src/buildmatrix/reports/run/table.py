@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
-from buildmatrix.phrases import bounded, size
 from buildmatrix.reports.run import revision
 from buildmatrix.reports.run.groups import (
     FindingGroup,
@@ -36,7 +35,7 @@ from buildmatrix.reports.run.summary import (
 )
 from buildmatrix.reports.terminal import STATES, Painter, Style, wrapped
 from buildmatrix.rules.model import AuditTotals, NodeFit, Severity, TargetResult, Trial, Verdict
-from buildmatrix.text import printable
+from buildmatrix.text import bounded, printable, size
 
 # The parts of the table that only an audit has: totals, and what is open
 

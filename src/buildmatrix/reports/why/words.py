@@ -6,8 +6,8 @@ import posixpath
 import re
 
 from buildmatrix.inventory.model import ShadowedFiles
-from buildmatrix.phrases import listing
 from buildmatrix.reports.why.model import Edge, Embedded, Graph, Node, Question
+from buildmatrix.text import listing
 
 #: Folders of a failed search that are shown.
 MOST_SEARCHED = 6

@@ -1,10 +1,13 @@
-"""Relevance of files by their names."""
+"""File name filters: which files may matter."""
 
 from __future__ import annotations
 
 import re
 
-from buildmatrix.device_code.suffixes import SUFFIXES
+from buildmatrix.device_code.model import SUFFIXES
+
+# Relevance of files by their names
+
 
 #: Bytes of the shortest mark that identifies a file.
 _SHORTEST = 4

@@ -1,1 +1,0 @@
-"""Symbols and names that LIEF reads, in a process of its own."""
